@@ -58,11 +58,11 @@ type Usage struct {
 // none uses the image.
 func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 
-// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
-func (u Usage) Doubts() []string { return u.clusters.Doubts() }
+// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+func (u Usage) StaleReasons() []string { return u.clusters.StaleReasons() }
 
-// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
-func (u Usage) NeedDoubts() []string { return u.clusters.NeedDoubts() }
+// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+func (u Usage) WorkloadStaleReasons() []string { return u.clusters.WorkloadStaleReasons() }
 
 // New builds the API over the storages that g gives.
 func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {

@@ -105,7 +105,7 @@ func (f *following) uses(t *testing.T, digest string, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(want, " pods use the image"), func() (bool, any) {
 		got := f.api.Usage.PodsUsing([]string{digest}, nil)
-		return f.api.Usage.Complete() && got == want, fmt.Sprint(got, f.api.Usage.Doubts())
+		return f.api.Usage.Complete() && got == want, fmt.Sprint(got, f.api.Usage.StaleReasons())
 	})
 }
 
@@ -244,7 +244,7 @@ func TestClusterNeverSeen(t *testing.T) {
 	t.Parallel()
 	f := follow(t, dbtest.Open(t), clusters.Source{Name: "prod", Connect: func() (*rest.Config, error) { return nil, errors.New("no route") }})
 	eventually(t, "it is said why nothing is known", func() (bool, any) {
-		doubts := f.api.Usage.Doubts()
+		doubts := f.api.Usage.StaleReasons()
 		return len(doubts) == 1 && doubts[0] == "the pods of cluster prod are not known yet: no route", doubts
 	})
 	if f.api.Usage.Complete() || !f.api.Usage.Synced() {
@@ -267,7 +267,7 @@ func TestClusterCredentialChanges(t *testing.T) {
 		return config, nil
 	}})
 	eventually(t, "the credential is refused", func() (bool, any) {
-		doubts := f.api.Usage.Doubts()
+		doubts := f.api.Usage.StaleReasons()
 		return len(doubts) == 1 && strings.Contains(doubts[0], "nauthorized"), doubts
 	})
 	mu.Lock()

@@ -47,7 +47,7 @@ func template(images ...string) map[string]any {
 func (f *following) needed(t *testing.T, digest string, want ...string) {
 	t.Helper()
 	eventually(t, "workloads need the image", func() (bool, any) {
-		got, doubts := f.api.Usage.NeededBy([]string{digest}, nil, 100), slices.Concat(f.api.Usage.Doubts(), f.api.Usage.NeedDoubts())
+		got, doubts := f.api.Usage.NeededBy([]string{digest}, nil, 100), slices.Concat(f.api.Usage.StaleReasons(), f.api.Usage.WorkloadStaleReasons())
 		return slices.Equal(got, want) && len(doubts) == 0, slices.Concat(got, doubts)
 	})
 }
@@ -125,8 +125,8 @@ func TestWorkloadsThatAreNotKnown(t *testing.T) {
 	unknown := func(kind string) {
 		t.Helper()
 		eventually(t, "it is said what is not known", func() (bool, any) {
-			doubts := f.api.Usage.NeedDoubts()
-			return len(f.api.Usage.Doubts()) == 0 && len(doubts) == 1 && strings.HasPrefix(doubts[0], "the "+kind+" of cluster prod are not known: ") && strings.Contains(doubts[0], "forbidden"), doubts
+			doubts := f.api.Usage.WorkloadStaleReasons()
+			return len(f.api.Usage.StaleReasons()) == 0 && len(doubts) == 1 && strings.HasPrefix(doubts[0], "the "+kind+" of cluster prod are not known: ") && strings.Contains(doubts[0], "forbidden"), doubts
 		})
 	}
 	unknown("cronjobs.batch")
@@ -162,19 +162,19 @@ func TestClusterHangs(t *testing.T) {
 		t.Helper()
 		eventually(t, "all is known", func() (bool, any) {
 			clock.Step(step)
-			doubts := slices.Concat(s.api.Usage.Doubts(), s.api.Usage.NeedDoubts())
+			doubts := slices.Concat(s.api.Usage.StaleReasons(), s.api.Usage.WorkloadStaleReasons())
 			return s.api.Usage.Complete() && len(doubts) == 0, doubts
 		})
 	}
 	known(0)
 	prod.Hang(true)
 	clock.Step(4 * time.Second)
-	if doubts := s.api.Usage.Doubts(); len(doubts) > 0 {
+	if doubts := s.api.Usage.StaleReasons(); len(doubts) > 0 {
 		t.Errorf("after four seconds: %q", doubts)
 	}
 	clock.Step(2 * time.Second)
 	eventually(t, "it is unknown what is used", func() (bool, any) {
-		doubts := s.api.Usage.Doubts()
+		doubts := s.api.Usage.StaleReasons()
 		return len(doubts) == 1 && strings.HasPrefix(doubts[0], "the pods of cluster prod are those of "), doubts
 	})
 	prod.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example.com/app@" + digestA}}}})

@@ -43,10 +43,10 @@ func (d *DB) Announce(ctx context.Context) (_ context.Context, end func()) {
 	defer all.mu.Unlock()
 	a := &announcement{at: d.clock.Now()}
 	a.element = all.pending.PushBack(a)
-	return context.WithValue(ctx, announcementKey{}, a), func() { all.end(a) }
+	return context.WithValue(ctx, announcementKey{}, a), func() { all.endOne(a) }
 }
 
-func (all *announcements) end(a *announcement) {
+func (all *announcements) endOne(a *announcement) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if a.element != nil {
@@ -58,7 +58,7 @@ func (all *announcements) end(a *announcement) {
 // arrived ends the announcement of the write whose context is ctx, if it has one.
 func (d *DB) arrived(ctx context.Context) {
 	if a, ok := ctx.Value(announcementKey{}).(*announcement); ok {
-		d.announced.end(a)
+		d.announced.endOne(a)
 	}
 }
 

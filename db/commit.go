@@ -214,13 +214,13 @@ func (t *tx) commit() error {
 		return err
 	}
 	if t.rev != t.base { // nothing may have been written
-		t.db.mark.Set(t.rev)
+		t.db.revisionFile.Set(t.rev)
 		t.db.failing.Store(nil)
 	}
 	t.grown()
 	t.db.observe(t.rev)
 	t.db.live.commit(t.events)
-	t.db.feed.Publish(t.events, t.rev)
+	t.db.changes.Publish(t.events, t.rev)
 	for _, fn := range t.after {
 		fn()
 	}

@@ -42,10 +42,10 @@ type Options struct {
 	MaintenanceInterval time.Duration
 	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
 	Readers int
-	// FeedBytes bounds the recent events that are kept in memory for watchers. Older
+	// ChangelogBytes bounds the recent events that are kept in memory for watchers. Older
 	// events are read from the file; those read last are kept, too, within a second bound
 	// of the same size. Default 8 MiB.
-	FeedBytes int64
+	ChangelogBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []datafile.View
 	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
@@ -74,8 +74,8 @@ func (o *Options) setDefaults() {
 	if o.Readers == 0 {
 		o.Readers = min(max(2*runtime.GOMAXPROCS(0), 4), 16)
 	}
-	if o.FeedBytes == 0 {
-		o.FeedBytes = 8 << 20
+	if o.ChangelogBytes == 0 {
+		o.ChangelogBytes = 8 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -84,18 +84,18 @@ func (o *Options) setDefaults() {
 
 // DB is an open database. Its methods may be called from any goroutine.
 type DB struct {
-	opts  Options
-	dir   string
-	path  string
-	log   *slog.Logger
-	clock Clock
-	lock  *datafile.Ownership
-	mark  *datafile.Mark
+	opts         Options
+	dir          string
+	path         string
+	log          *slog.Logger
+	clock        Clock
+	lock         *datafile.Ownership
+	revisionFile *datafile.RevisionFile
 
 	readers   chan *sqlite.Conn
 	queue     chan *request
 	announced announcements
-	feed      *changelog.Feed
+	changes   *changelog.Log
 	replay    *changelog.Replay
 	holds
 	pages *pageCounts

@@ -15,7 +15,7 @@
 //   - Any revision inside the history window can be listed, exactly as it was,
 //     and watched from, without a lost or doubled event. Before the window the
 //     answer is [ErrCompacted].
-//   - Bounded memory: pages, batches, queues and the event feed have limits,
+//   - Bounded memory: pages, batches, queues and the changelog have limits,
 //     and a slow watcher holds nothing but its place.
 //
 // How it is built, and why, is in docs/design/storage.md. In short: one goroutine owns the

@@ -147,7 +147,7 @@ func CopyLogInCommits() (undo func()) {
 	return func() { checkpointPages, datafile.WriterPragmas = pages, pragmas }
 }
 
-// ReplayAlone has each watcher read for itself what the feed has dropped.
+// ReplayAlone has each watcher read for itself what the changelog has dropped.
 func (d *DB) ReplayAlone() { d.replay.MaxBytes = 0 }
 
 // LiveKey is what is known of a key, see liveKeys.

@@ -31,7 +31,7 @@ func newMetrics(d *DB) *metrics {
 	}
 	add("revision", "Last revision given out.", nil, func() float64 { return float64(d.revision.Load()) })
 	add("compacted_revision", "Oldest revision that can be listed or watched from.", nil, func() float64 { return float64(d.compacted.Load()) })
-	add("watchers", "Open watches.", nil, func() float64 { return float64(d.feed.Watching()) })
+	add("watchers", "Open watches.", nil, func() float64 { return float64(d.changes.Watching()) })
 	add("queued_writers", "Writers waiting for a commit.", nil, func() float64 { return float64(len(d.queue)) })
 	add("writable", "1 when everything can be written, 0 while the disk is full, the quota is reached, or the device fails.", nil, func() float64 {
 		if d.WriteFault() != nil {

@@ -90,7 +90,7 @@ func TestModel(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) {
 		o.HistoryWindow = time.Hour // the workers compact, see compact
 		o.MaintenanceInterval = 3 * time.Millisecond
-		o.FeedBytes = 8 << 10 // so that watchers read from the file, too
+		o.ChangelogBytes = 8 << 10 // so that watchers read from the file, too
 	})
 
 	start := d.Revision()

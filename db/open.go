@@ -70,8 +70,8 @@ func open(opts Options) (_ *DB, err error) {
 		if err != nil {
 			err = d.translate(err)
 			d.closeReaders()
-			if d.mark != nil {
-				d.mark.Close()
+			if d.revisionFile != nil {
+				d.revisionFile.Close()
 			}
 			owned.Close()
 		}
@@ -104,8 +104,8 @@ func open(opts Options) (_ *DB, err error) {
 	if err := d.openReaders(); err != nil {
 		return nil, err
 	}
-	d.feed = changelog.New(d.revision.Load(), opts.FeedBytes, func(e *changelog.Event) { since(d.metrics.lag, e.Published) })
-	d.replay = changelog.NewReplay(opts.FeedBytes)
+	d.changes = changelog.New(d.revision.Load(), opts.ChangelogBytes, func(e *changelog.Event) { since(d.metrics.lag, e.Published) })
+	d.replay = changelog.NewReplay(opts.ChangelogBytes)
 
 	checkpointer, err := sqlite.Open(d.path)
 	if err != nil {
@@ -148,18 +148,18 @@ func (d *DB) prepareFile(c *sqlite.Conn) error {
 		}
 		dst.Store(n)
 	}
-	d.mark.Set(d.revision.Load())
+	d.revisionFile.Set(d.revision.Load())
 	return nil
 }
 
-// noticeLoss opens the mark, and begins a new life if the database is behind it.
+// noticeLoss opens the revision file, and begins a new epoch if the database is behind it.
 func (d *DB) noticeLoss(c *sqlite.Conn) error {
 	have, err := datafile.ReadMeta(c, d.path, "revision")
 	if err != nil {
 		return err
 	}
 	var last int64
-	if d.mark, last, err = datafile.OpenMark(d.dir, d.log); err != nil || last <= have {
+	if d.revisionFile, last, err = datafile.OpenRevisionFile(d.dir, d.log); err != nil || last <= have {
 		return err
 	}
 	rev, err := datafile.BeginLife(c, d.path, last, d.clock.Now())
@@ -189,10 +189,10 @@ func (d *DB) openReaders() error {
 func (d *DB) Close() error {
 	d.stopOnce.Do(func() {
 		close(d.stop)
-		d.feed.Close(ErrClosed)
+		d.changes.Close(ErrClosed)
 		d.wg.Wait()
 		d.closeReaders()
-		d.closeErr = errors.Join(d.closeErr, d.mark.Close(), d.lock.Close())
+		d.closeErr = errors.Join(d.closeErr, d.revisionFile.Close(), d.lock.Close())
 	})
 	return d.closeErr
 }
@@ -204,7 +204,7 @@ func (d *DB) closeReaders() {
 		case c := <-d.readers:
 			c.Close()
 		default:
-			if d.feed == nil { // Open failed half-way
+			if d.changes == nil { // Open failed half-way
 				return
 			}
 			(<-d.readers).Close()

@@ -17,17 +17,17 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*changelog.Watcher, error
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
-	// A revision that is still to come is one of an earlier life: in this one a client
+	// A revision that is still to come is one of an earlier epoch: in this one a client
 	// cannot have seen more than there is.
 	var gone error
 	expired := rev < d.compacted.Load() || rev > d.revision.Load()
 	if expired {
 		gone = fmt.Errorf("watch from revision %d: %w", rev, ErrCompacted)
 	}
-	return d.feed.Watch(key, exact, rev, gone, fileEvents{d}), nil
+	return d.changes.Watch(key, exact, rev, gone, fileEvents{d}), nil
 }
 
-// fileEvents reads events from the file for watchers that the feed has left behind.
+// fileEvents reads events from the file for watchers that the changelog has left behind.
 type fileEvents struct{ *DB }
 
 // maxEventScan bounds the rows one statement of EventsBetween looks at.

@@ -80,10 +80,10 @@ func TestWatchScope(t *testing.T) {
 	}
 }
 
-// TestSlowWatcher leaves a watcher asleep while the feed and then the history
+// TestSlowWatcher leaves a watcher asleep while the changelog and then the history
 // move past it.
 func TestSlowWatcher(t *testing.T) {
-	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 2000; o.MaintenanceInterval = time.Hour })
+	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
 	slow, _ := d.Watch("/a/", false, d.Revision())
 	defer slow.Stop()
 	fast, _ := d.Watch("/a/", false, d.Revision())
@@ -111,7 +111,7 @@ func TestSlowWatcher(t *testing.T) {
 // TestQuietWatcher: a watcher of something that does not change survives any
 // amount of history of other things.
 func TestQuietWatcher(t *testing.T) {
-	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 2000; o.MaintenanceInterval = time.Hour })
+	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
 	w, _ := d.Watch("/quiet/", false, d.Revision())
 	defer w.Stop()
 	poll(t, w)
@@ -131,7 +131,7 @@ func TestQuietWatcher(t *testing.T) {
 }
 
 // TestWatchFuture: a revision that has not happened is one that a client saw in an
-// earlier life of the database. To wait for it would be to miss what comes before.
+// earlier epoch of the database. To wait for it would be to miss what comes before.
 func TestWatchFuture(t *testing.T) {
 	d := dbtest.Open(t)
 	w, _ := d.Watch("/a/", false, d.Revision()+2)

@@ -58,7 +58,7 @@ func BenchmarkReplay(b *testing.B) {
 	const events, watchers = 500, 100
 	for _, shared := range []bool{true, false} {
 		b.Run(fmt.Sprintf("Shared=%v/Watchers=%d", shared, watchers), func(b *testing.B) {
-			d := dbtest.Open(b, quiet, func(o *db.Options) { o.FeedBytes = 4 << 20 })
+			d := dbtest.Open(b, quiet, func(o *db.Options) { o.ChangelogBytes = 4 << 20 })
 			fill(b, d, events, make([]byte, benchValue))
 			if !shared {
 				d.ReplayAlone()

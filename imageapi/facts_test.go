@@ -233,7 +233,7 @@ func (p *pods) NeededBy(digests []string, references []reference.Reference, most
 	return workloads
 }
 
-func (p *pods) NeedDoubts() []string { return p.needDoubts }
+func (p *pods) WorkloadStaleReasons() []string { return p.needDoubts }
 
 // need has workloads need images, and none else.
 func (p *pods) need(keys ...string) {
@@ -249,7 +249,7 @@ func (p *pods) Synced() bool { return p.synced }
 
 func (p *pods) Complete() bool { return p.synced && !p.partly }
 
-func (p *pods) Doubts() []string { return p.doubts }
+func (p *pods) StaleReasons() []string { return p.doubts }
 
 // UsedBy has all pods in one namespace.
 func (p *pods) UsedBy(digests []string, references []reference.Reference) []string {
@@ -458,7 +458,7 @@ func (*heard) Synced() bool { return true }
 
 func (*heard) Complete() bool { return true }
 
-func (*heard) Doubts() []string { return nil }
+func (*heard) StaleReasons() []string { return nil }
 
 func (*heard) UsedBy([]string, []reference.Reference) []string { return nil }
 
@@ -470,7 +470,7 @@ func (*heard) Subscribe(func([]string)) (cancel func()) { return func() {} }
 
 func (h *heard) NeededBy([]string, []reference.Reference, int) []string { return nil }
 
-func (h *heard) NeedDoubts() []string { return nil }
+func (h *heard) WorkloadStaleReasons() []string { return nil }
 
 func (h *heard) PodsUsing(_ []string, references []reference.Reference) int {
 	h.references = references

@@ -244,7 +244,7 @@ type asked struct {
 	done sync.Once
 }
 
-func (a *asked) Doubts() []string {
+func (a *asked) StaleReasons() []string {
 	a.done.Do(a.once)
 	return nil
 }

@@ -194,13 +194,16 @@ func TestAttackReadsOfOneObjectThatReadMany(t *testing.T) {
 		}
 	}
 	for what, read := range map[string]func(context.Context) error{
-		"a stream":                                       get("imagestreams", "big"),
-		"a stream whose tags follow others":              get("imagestreams", "followed"),
-		"the status of a stream":                         get("imagestreams/status", "big"),
-		"the layers of a stream":                         get("imagestreams/layers", "followed"),
-		"an image of a stream by a digest of an index":   get("imagestreamimages", "big@"+digestOf(many)),
-		"an image of a stream that it does not have":     get("imagestreamimages", "followed@sha256:ffff"),
-		"the images of a stream that oc adm prune keeps": func(ctx context.Context) error { _, err := imagestream.NeededOf(s.all).Get(ctx, "big"); return err },
+		"a stream":                                     get("imagestreams", "big"),
+		"a stream whose tags follow others":            get("imagestreams", "followed"),
+		"the status of a stream":                       get("imagestreams/status", "big"),
+		"the layers of a stream":                       get("imagestreams/layers", "followed"),
+		"an image of a stream by a digest of an index": get("imagestreamimages", "big@"+digestOf(many)),
+		"an image of a stream that it does not have":   get("imagestreamimages", "followed@sha256:ffff"),
+		"the images of a stream that oc adm prune keeps": func(ctx context.Context) error {
+			_, err := imagestream.NewInUseControllers(s.all).Get(ctx, "big")
+			return err
+		},
 	} {
 		n := 0
 		err := read(context.WithValue(inNamespace("team", s.asUser), readCounter{}, &n))

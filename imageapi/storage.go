@@ -26,15 +26,15 @@ import (
 type Options struct {
 	// Scheme is a scheme that Install was called with. Required.
 	Scheme *runtime.Scheme
-	// Verifier, Summarize, Attested, Held, VerdictChanged, Vouches, AnswerCreation and Usage are for images: see Options.
-	Verifier       imageregistry.Verifier
-	Summarize      func(image *imagev1.Image) (verified string, signers []string)
-	Attested       func(image *imagev1.Image) string
-	Held           func(image *imagev1.Image) []annotation.HeldVerdict
-	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	Vouches        func(index *imagev1.Image)
-	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
-	Usage          imageregistry.Usage
+	// Verifier, Summarize, Attested, Held, VerdictChanged, IndexVerdictChanged, AnswerCreation and Usage are for images: see Options.
+	Verifier            imageregistry.Verifier
+	Summarize           func(image *imagev1.Image) (verified string, signers []string)
+	Attested            func(image *imagev1.Image) string
+	Held                func(image *imagev1.Image) []annotation.HeldVerdict
+	VerdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
+	IndexVerdictChanged func(index *imagev1.Image)
+	AnswerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	Usage               imageregistry.Usage
 	// Checked completes ImageTags that are read with what was confirmed without a change; see imagestreamtag.NewImageTagsREST.
 	Checked func(ctx context.Context, all []*imagev1.ImageTag)
 	// Outdated and OutdatedImage count the pods that name a tag and run something else than it leads to: those that name one tag,
@@ -77,7 +77,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
-		VerdictChanged: opts.VerdictChanged, Vouches: opts.Vouches, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage,
+		VerdictChanged: opts.VerdictChanged, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage,
 	})
 	if err != nil {
 		return nil, err

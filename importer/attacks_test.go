@@ -104,7 +104,7 @@ func TestAttackDigestOfOthers(t *testing.T) {
 					for i := range 60 {
 						references = append(references, fmt.Sprintf("%s/evil/app:%d", evil.Host, i))
 					}
-					into = newAhead(t, images, clocktesting.NewFakeClock(time.Now()), references)
+					into = newPrefetcher(t, images, clocktesting.NewFakeClock(time.Now()), references)
 				}
 				for range 2 {
 					result, err := im.Import(t.Context(), parse(t, reference), into)
@@ -113,7 +113,7 @@ func TestAttackDigestOfOthers(t *testing.T) {
 					} else if err != nil || len(result.Skipped) != 1 || result.Skipped[0].Digest != digest || slices.Contains(digests(result), digest) {
 						t.Errorf("imported %+v, %v", result, err)
 					}
-					if _, _, err := im.Look(t.Context(), parse(t, reference), into); err != nil && tc.want == "" {
+					if _, _, err := im.RefreshTag(t.Context(), parse(t, reference), into); err != nil && tc.want == "" {
 						t.Error(err)
 					}
 				}

@@ -58,7 +58,7 @@ func TestWhatIsConfirmedIsTold(t *testing.T) {
 	want("the same again", tags.Check{Reference: tag, Digest: first, At: clock.Now()})
 	mustImport(t, im, registry.Host+"/team/app@"+first, images)
 	want("a digest", tags.Check{Reference: registry.Host + "/team/app@" + first, Digest: first, At: clock.Now()})
-	if digest, _, err := im.Look(t.Context(), parse(t, tag), images); err != nil || digest != first {
+	if digest, _, err := im.RefreshTag(t.Context(), parse(t, tag), images); err != nil || digest != first {
 		t.Fatal(digest, err)
 	}
 	want("a look", tags.Check{Reference: tag, Digest: first, At: clock.Now()})
@@ -79,16 +79,16 @@ func TestChecksOfManyAreToldTogether(t *testing.T) {
 	references := pushMany(t, registry, 60)
 	im := newImporter(t, importer.Options{Clock: clock})
 	all := func() (told int) {
-		ahead := newAhead(t, images, clock, references)
+		prefetcher := newPrefetcher(t, images, clock, references)
 		images.told, images.checks = 0, nil
 		for i, ref := range references {
 			if i == 30 {
 				clock.Step(10 * time.Second) // the first ones waited long enough
 			}
-			mustImport(t, im, ref, ahead)
+			mustImport(t, im, ref, prefetcher)
 		}
-		ahead.Flush(t.Context())
-		ahead.Flush(t.Context())
+		prefetcher.Flush(t.Context())
+		prefetcher.Flush(t.Context())
 		return images.told
 	}
 	all()

@@ -28,7 +28,7 @@
 // If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the reference's own
 // name, wherever they were read; [Result.Mirror] tells where.
 //
-// For many references, wrap [Images] in an [Ahead]: it reads what is stored of them with lists, and takes the images of a
+// For many references, wrap [Images] in a [Prefetcher]: it reads what is stored of them with lists, and takes the images of a
 // repository of which nothing was known for new.
 //
 // # What it promises about registries

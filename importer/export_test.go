@@ -33,7 +33,7 @@ func VerifyStream(ctx context.Context, r io.Reader, digest, diffID string, budge
 func (im *Importer) Keychain() authn.Keychain { return im.Client.Keychain }
 
 // Expected is how many repositories references are expected of.
-func (a *Ahead) Expected() int {
+func (a *Prefetcher) Expected() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.repositories)

@@ -138,8 +138,8 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 		return result, seen.err
 	}
 	var result *Result
-	var seen sight
-	_, err = im.follow(ctx, ref, tagged, func() sight {
+	var seen tagAnswer
+	_, err = im.recordTag(ctx, ref, tagged, func() tagAnswer {
 		result, seen = im.importNow(ctx, ref, images)
 		return seen
 	})
@@ -150,7 +150,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 }
 
 // importNow imports what ref leads to now. The error is in the sight. The Result may be nil.
-func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, sight) {
+func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, tagAnswer) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
 	head := ref.Digest == "" && !isNewPush(ctx, images)
 	if ref.Digest != "" {
@@ -158,7 +158,7 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 		case err == nil:
 			head = isIn(image, ref)
 		case !apierrors.IsNotFound(err):
-			return nil, sight{err: fmt.Errorf("looking up image %s: %w", ref.Digest, err)}
+			return nil, tagAnswer{err: fmt.Errorf("looking up image %s: %w", ref.Digest, err)}
 		}
 	}
 	var root node
@@ -167,13 +167,13 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 		root, err = findRoot(ctx, s, ref, head)
 		return err
 	}); err != nil {
-		return nil, sight{absent: pull.ReasonOf(err) == pull.NotFound, err: err}
+		return nil, tagAnswer{absent: pull.ReasonOf(err) == pull.NotFound, err: err}
 	}
 	result, err := run.from(ctx, root)
 	if !run.led {
-		return result, sight{err: err}
+		return result, tagAnswer{err: err}
 	}
-	return result, sight{digest: root.digest, err: err}
+	return result, tagAnswer{digest: root.digest, err: err}
 }
 
 // from imports what the run's reference leads to.

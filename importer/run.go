@@ -172,10 +172,10 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// find returns the stored Image, nil if there is none. It does not ask about what an [Ahead] takes for new: if that is stored
+// find returns the stored Image, nil if there is none. It does not ask about what a [Prefetcher] takes for new: if that is stored
 // after all, its creation fails, and store merges the two. Layers are verified once, so then it asks.
 func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
-	if ahead, ok := r.images.(*Ahead); ok && n.child == nil && !r.verify && ahead.isNew(r.ref, n.digest) {
+	if prefetcher, ok := r.images.(*Prefetcher); ok && n.child == nil && !r.verify && prefetcher.isNew(r.ref, n.digest) {
 		return nil, nil
 	}
 	found, err := r.images.Get(ctx, n.digest, metav1.GetOptions{})
@@ -501,8 +501,8 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	if err != nil {
 		return errors.Join(storing(n.digest, err), searchErr)
 	}
-	if ahead, ok := r.images.(*Ahead); ok && n.stored == nil && action != Created {
-		ahead.isKnown(r.ref)
+	if prefetcher, ok := r.images.(*Prefetcher); ok && n.stored == nil && action != Created {
+		prefetcher.isKnown(r.ref)
 	}
 	if read {
 		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image, told)

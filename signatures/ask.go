@@ -56,7 +56,7 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 	if indexes == nil {
 		indexes = func(string) ([]*imagev1.Image, error) { return nil, nil }
 	}
-	return p.sum(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes)
+	return p.summarize(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes)
 }
 
 // Forced tells whether a verdict is Unknown for something that whoever may push to the repository can bring about: signatures

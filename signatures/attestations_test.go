@@ -261,7 +261,7 @@ func TestVerdictOfAttestations(t *testing.T) {
 		{name: "not read", policies: provenance, found: map[string]annotation.Repository{repository: {Unread: "503"}}, verified: "Unknown", attested: "Unknown"},
 		{name: "left out, not demanded", policies: signed, found: map[string]annotation.Repository{repository: {Attestations: json.RawMessage(`[{"type":"x","leftOut":"too large"}]`)}}, verified: "Unsigned", attested: "Unknown"},
 		{name: "absent in another repository", policies: provenance + elsewhere, there: []imagev1.ImageSignature{good},
-			found: map[string]annotation.Repository{repository: {Signatures: []string{half(good.Name)}}, "registry.example.com/other/app": {Warnings: []string{"x"}}}, verified: "False", attested: "False"},
+			found: map[string]annotation.Repository{repository: {Signatures: []string{sigID(good.Name)}}, "registry.example.com/other/app": {Warnings: []string{"x"}}}, verified: "False", attested: "False"},
 	} {
 		img := object(tc.there...)
 		if tc.found != nil {
@@ -308,9 +308,9 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 	img := object(byProd, byDev)
 	img.Annotations = map[string]string{}
 	annotation.SetFound(img.Annotations, map[string]annotation.Repository{
-		repository: {Signatures: []string{half(byProd.Name), half(byDev.Name)},
+		repository: {Signatures: []string{sigID(byProd.Name), sigID(byDev.Name)},
 			Attestations: json.RawMessage(`[{"type":"https://cyclonedx.org/bom","leftOut":"900000 bytes, at most 524288 are read"}]`)},
-		"registry.example.com/dev/app": {Signatures: []string{half(byDev.Name)}},
+		"registry.example.com/dev/app": {Signatures: []string{sigID(byDev.Name)}},
 	})
 	signatures.VerifyImage(img, set, now, nil)
 	judged := annotation.Judged(img.Annotations)
@@ -329,7 +329,7 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 	}
 }
 
-func half(name string) string { return strings.SplitN(name, "@", 2)[1] }
+func sigID(name string) string { return strings.SplitN(name, "@", 2)[1] }
 
 // A demanded attestation that the search could not bring is not taken for absent: the verdict is not known.
 func TestDemandedAttestationIsLeftOut(t *testing.T) {
@@ -361,7 +361,7 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	all = append(all, signature, good)
 	var names []string
 	for _, s := range all {
-		names = append(names, half(s.Name))
+		names = append(names, sigID(s.Name))
 	}
 	img := object(all...)
 	img.Annotations = map[string]string{}

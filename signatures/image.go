@@ -133,14 +133,14 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	bound(image, found, by, ranks(in.all(), judged))
 	for _, p := range scopes {
 		if p.covered() {
-			summed[p.key()] = p.sum(held(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
+			summed[p.key()] = p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
 		}
 	}
 	if in.moreScopes > 0 {
 		summed[annotation.NotJudged] = notJudged(in.moreScopes, "repositories and tags")
 	}
 	for _, p := range namespaced {
-		inSpaces[p.key()] = p.sum(held(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
+		inSpaces[p.key()] = p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
 	}
 	if in.moreNamespaced > 0 {
 		inSpaces[annotation.InNamespace(annotation.NotJudged, annotation.NotJudged)] = notJudged(in.moreNamespaced, "repositories and tags of namespaces")
@@ -169,7 +169,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 
 // judge returns each policy's verdict on a signature in a repository that at least one policy covers.
 func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
-	name, size := half(s.Name), len(s.Content)
+	name, size := sigID(s.Name), len(s.Content)
 	if p.err != nil {
 		return []judgement{{name, size, isAttestation(s), "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
 	}

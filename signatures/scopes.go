@@ -190,8 +190,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// half is the second half of a signature's name, by which it differs from the others of its image.
-func half(name string) string {
+// sigID is the second half of a signature's name, by which it differs from the others of its image.
+func sigID(name string) string {
 	_, h, _ := strings.Cut(name, "@")
 	return h
 }
@@ -212,7 +212,7 @@ func holdersOf(found map[string]annotation.Repository) holders {
 
 // count tells whether a signature counts in a repository.
 func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
-	in, ok := h[half(s.Name)]
+	in, ok := h[sigID(s.Name)]
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
 }
 
@@ -254,7 +254,7 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 	found[repository] = r
 	left := holdersOf(found)
 	image.Signatures = slices.DeleteFunc(slices.Clone(image.Signatures), func(s imagev1.ImageSignature) bool {
-		return slices.Contains(names, half(s.Name)) && len(left[half(s.Name)]) == 0
+		return slices.Contains(names, sigID(s.Name)) && len(left[sigID(s.Name)]) == 0
 	})
 }
 
@@ -324,7 +324,7 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 	}
 	sizes, attestations := make(map[string]int, len(image.Signatures)), map[string]bool{}
 	for i := range image.Signatures {
-		name := half(image.Signatures[i].Name)
+		name := sigID(image.Signatures[i].Name)
 		sizes[name] = len(image.Signatures[i].Content)
 		if isAttestation(&image.Signatures[i]) {
 			attestations[name] = true
@@ -430,11 +430,11 @@ type judgement struct {
 	Verdict
 }
 
-// held are the judgements on signatures that the image still holds. What was judged and then left out must not change a
+// retained are the judgements on signatures that the image still holds. What was judged and then left out must not change a
 // verdict: it will not be there the next time.
-func held(image *imagev1.Image, judged []judgement) []judgement {
+func retained(image *imagev1.Image, judged []judgement) []judgement {
 	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
-		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return half(s.Name) == j.name })
+		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return sigID(s.Name) == j.name })
 	})
 }
 
@@ -457,12 +457,12 @@ func (l leftOut) of(attestations bool) int {
 	return l.signatures
 }
 
-// sum makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
+// summarize makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
 // is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
 // verified in the repository by the same policies, and lists the image, vouches for it. What policies demand of attestations
 // has to be attested of the image itself. Where the repository could not be searched, it is not
 // known to have no signature. leftOut is how many signatures are left out.
-func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
+func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
 		v = met(judged, "")
@@ -504,7 +504,7 @@ func (p verdictScope) sum(judged []judgement, leftOut leftOut, indexes Indexes) 
 		v.Unmet = unmet
 	}
 	if attested && p.takesIndexes() {
-		index, err := p.vouching(indexes)
+		index, err := p.verifiedIndex(indexes)
 		if err != nil {
 			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
 			v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
@@ -552,9 +552,9 @@ func (p verdictScope) takesIndexes() bool {
 	})
 }
 
-// vouching finds an index that vouches: one that is verified by the very policies that cover the image. Others may trust
+// verifiedIndex finds an index that vouches: one that is verified by the very policies that cover the image. Others may trust
 // others.
-func (p verdictScope) vouching(indexes Indexes) (*imagev1.Image, error) {
+func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	all, err := indexes(p.key())
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, &webfilters.Logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = open.keep(h, c.Authentication.Authenticator, c.LongRunningFunc)
-	h = webfilters.WithWriteDeadlines(h, c.LongRunningFunc, webfilters.ReaderPatience)
+	h = webfilters.WithWriteDeadlines(h, c.LongRunningFunc, webfilters.ReaderTimeout)
 	h = filters.WithRequestDeadline(h, c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc, c.Serializer, c.RequestTimeout)
 	h = genericfilters.WithWaitGroup(h, c.LongRunningFunc, c.NonLongRunningRequestWaitGroup)
 	h = genericfilters.WithWatchTerminationDuringShutdown(h, shutdownSignal(c.ShutdownInitiatedNotify()), c.WatchRequestWaitGroup)

@@ -222,7 +222,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		images := to.images
 		if to.Config != nil {
-			patience := &bulk.Patience{Clock: clock.RealClock{}, Say: progress.Note}
+			patience := &bulk.APIRetry{Clock: clock.RealClock{}, Say: progress.Note}
 			images = func() importer.Images { return patience.Images(to.images()) }
 		}
 		b := bulk.New(im, images, o.jobs, &o.selection, report, progress)

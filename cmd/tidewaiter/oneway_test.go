@@ -39,7 +39,7 @@ var ways = []struct {
 		"imageapi/annotation.Judged", "imageapi/annotation.JudgedInNamespaces", "imageapi/annotation.JudgedAnywhere", "imageapi/verdicts.Worse", "imageapi/verdicts.Worst",
 	}, []string{
 		"signatures",
-		"imageapi/registry/image/fields.go", "imageapi/registry/image/vouch.go",
+		"imageapi/registry/image/fields.go", "imageapi/registry/image/indexverdict.go",
 		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go", // of an image that was just judged by --policy, without a server
 	}},
 	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "cmd/internal/server.Summarize"}, []string{

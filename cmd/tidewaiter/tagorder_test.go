@@ -131,7 +131,7 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	others.Go(func() { // imports
 		for ctx.Err() == nil {
 			// It gives up what others have written of again and again meanwhile, and says so.
-			if _, err := im.Import(importer.Because(ctx, "sweep"), ref, client); err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "by others") {
+			if _, err := im.Import(importer.WithCause(ctx, "sweep"), ref, client); err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "by others") {
 				t.Errorf("importing: %v", err)
 				return
 			}
@@ -193,7 +193,7 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 		case err := <-told:
 			t.Fatalf("before push %d: %v", n, err)
 		}
-		pushed, err := im.Import(importer.Because(t.Context(), "webhook test"), ref, client)
+		pushed, err := im.Import(importer.WithCause(t.Context(), "webhook test"), ref, client)
 		if err != nil || pushed.Digest != newest {
 			t.Fatalf("push %d led to %s, %v; want %s", n, pushed.Digest, err, newest)
 		}

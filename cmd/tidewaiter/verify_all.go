@@ -51,7 +51,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.follow(cmd, server.destination(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
+	return o.showSweep(cmd, server.destination(), asked.Sweep, func(ctx context.Context) (reverify.Progress, error) {
 		return askVerification(ctx, client.Get())
 	})
 }
@@ -120,12 +120,12 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 			_ = s.Verification.Sweeper.Sweep(ctx, true) // the progress has the error
 		}()
 		defer func() { <-swept }()
-		return o.follow(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Verification.Sweeper.Progress(), nil })
+		return o.showSweep(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Verification.Sweeper.Progress(), nil })
 	})
 }
 
-// follow shows the progress of a sweep until it ends, and reports its result.
-func (o *verifyOptions) follow(cmd *cobra.Command, destination string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
+// showSweep shows the progress of a sweep until it ends, and reports its result.
+func (o *verifyOptions) showSweep(cmd *cobra.Command, destination string, sweep int64, ask func(context.Context) (reverify.Progress, error)) error {
 	line := bulk.NewProgress(cmd.ErrOrStderr())
 	defer line.End()
 	tick := time.NewTicker(pollInterval)

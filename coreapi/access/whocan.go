@@ -157,7 +157,7 @@ func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (run
 		Name: action.ResourceName, ResourceRequest: !action.IsNonResourceURL, Path: action.Path,
 	}
 	users, groups := sets.New[string](), sets.New(user.SystemPrivilegedGroup)
-	var unknown doubts
+	var unknown unknowns
 	if len(a.others) > 0 {
 		unknown.add(fmt.Errorf("%s may allow others, and says not whom", strings.Join(a.others, ", ")))
 	}
@@ -226,26 +226,26 @@ func insert(users, groups sets.Set[string], namespace string, subjects []rbacv1.
 	}
 }
 
-// maxDoubts is how many doubts are told; the others are counted.
-const maxDoubts = 10
+// maxUnknowns is how many are named; the others are counted.
+const maxUnknowns = 10
 
-// doubts say why an answer may be incomplete.
-type doubts struct {
+// unknowns say why an answer may be incomplete.
+type unknowns struct {
 	told []string
 	more int
 }
 
-func (d *doubts) add(err error) {
+func (d *unknowns) add(err error) {
 	switch text := err.Error(); {
 	case slices.Contains(d.told, text):
-	case len(d.told) < maxDoubts:
+	case len(d.told) < maxUnknowns:
 		d.told = append(d.told, text)
 	default:
 		d.more++
 	}
 }
 
-func (d *doubts) String() string {
+func (d *unknowns) String() string {
 	text := strings.Join(d.told, "; ")
 	if d.more > 0 {
 		text += fmt.Sprintf("; and %d more", d.more)

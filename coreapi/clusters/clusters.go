@@ -93,7 +93,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 
 // Storage returns the storages for clients, by resource.
 func (c *Clusters) Storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, c.Doubts}}
+	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, c.StaleReasons}}
 }
 
 // Uses returns the source of these clusters' pods, for an index.
@@ -127,22 +127,22 @@ func (c *Clusters) Synced() bool {
 	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
 }
 
-// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
-func (c *Clusters) Doubts() []string {
+// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+func (c *Clusters) StaleReasons() []string {
 	var all []string
 	for _, f := range c.followers {
-		if doubt := f.doubt(c.clock.Now()); doubt != "" {
+		if doubt := f.staleReason(c.clock.Now()); doubt != "" {
 			all = append(all, doubt)
 		}
 	}
 	return all
 }
 
-// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
-func (c *Clusters) NeedDoubts() []string {
+// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+func (c *Clusters) WorkloadStaleReasons() []string {
 	var all []string
 	for _, f := range c.followers {
-		if doubt := f.needDoubt(c.clock.Now()); doubt != "" {
+		if doubt := f.workloadStaleReason(c.clock.Now()); doubt != "" {
 			all = append(all, doubt)
 		}
 	}

@@ -34,8 +34,8 @@ type About func(cluster, namespace, image string, runs reference.Reference) Know
 // podsREST is the storage of pods for clients: each pod is completed when it is read.
 type podsREST struct {
 	*readOnlyREST
-	about  About
-	doubts func() []string
+	about        About
+	staleReasons func() []string
 }
 
 // Get is part of rest.Getter.
@@ -55,7 +55,7 @@ func (r *podsREST) List(ctx context.Context, o *internalversion.ListOptions) (ru
 	if err != nil {
 		return nil, err
 	}
-	for _, doubt := range r.doubts() {
+	for _, doubt := range r.staleReasons() {
 		warning.AddWarning(ctx, "", doubt)
 	}
 	list, describe := obj.(*ClusterPodList), r.describer()

@@ -61,12 +61,12 @@ type follower struct {
 
 	workloads []*workloads
 
-	mu     sync.Mutex
-	server string
-	synced bool      // all pods were stored once, maybe by an earlier process
-	feed             // of the pods
-	seen   time.Time // the last answer while what was stored was what the cluster has; zero for never
-	pods   int
+	mu         sync.Mutex
+	server     string
+	synced     bool      // all pods were stored once, maybe by an earlier process
+	watchState           // of the pods
+	seen       time.Time // the last answer while what was stored was what the cluster has; zero for never
+	pods       int
 }
 
 func newFollower(c *Clusters, s Source) *follower {
@@ -101,8 +101,8 @@ func (f *follower) isSynced() bool {
 	return f.synced
 }
 
-// doubt says why what is known may be out of date; "" if it is not.
-func (f *follower) doubt(now time.Time) string {
+// staleReason says why what is known may be out of date; "" if it is not.
+func (f *follower) staleReason(now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	why := ""
@@ -120,7 +120,7 @@ func (f *follower) doubt(now time.Time) string {
 
 // away notes that the cluster could not be followed, and why. What is read from now on counts once all is read.
 func (f *follower) away(err error) {
-	f.closed(&f.feed, err)
+	f.closed(&f.watchState, err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.current = false
@@ -266,12 +266,12 @@ func clientOf(config *restclient.Config) (kubernetes.Interface, error) {
 // listPods reads the pods of the cluster, and notes whether it can.
 func (f *follower) listPods(client kubernetes.Interface) cache.ListerWatcher {
 	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return f.listWatch(&f.feed, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+	return f.listWatch(&f.watchState, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
 		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) })
 }
 
 // listWatch lists and watches what is followed of a cluster, and notes whether it can.
-func (f *follower) listWatch(of *feed, list cache.ListWithContextFunc, open cache.WatchFuncWithContext) cache.ListerWatcher {
+func (f *follower) listWatch(of *watchState, list cache.ListWithContextFunc, open cache.WatchFuncWithContext) cache.ListerWatcher {
 	selected := fields.Everything()
 	for _, namespace := range f.source.ExcludedNamespaces {
 		selected = fields.AndSelectors(selected, fields.OneTermNotEqualSelector("metadata.namespace", namespace))

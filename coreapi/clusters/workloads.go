@@ -150,7 +150,7 @@ func (w *workload) DeepCopyObject() runtime.Object { return w }
 // workloads follows one kind of a cluster. It is the store of a reflector, and keeps nothing but what the index has.
 type workloads struct {
 	Workload
-	feed
+	watchState
 	follower *follower
 	needs    *usage.Workloads
 	version  string             // that is followed
@@ -209,8 +209,8 @@ func (w *workloads) Replace(list []any, _ string) error {
 // Resync is part of cache.ReflectorStore.
 func (*workloads) Resync() error { return nil }
 
-// doubt says why it is not known what the workloads need; "" if it is. The caller holds the follower's mu.
-func (w *workloads) doubt(now time.Time) string {
+// staleReason says why it is not known what the workloads need; "" if it is. The caller holds the follower's mu.
+func (w *workloads) staleReason(now time.Time) string {
 	if w.absent || w.current && w.asOfNow(now) {
 		return ""
 	}
@@ -221,17 +221,17 @@ func (w *workloads) doubt(now time.Time) string {
 	return fmt.Sprintf("the %s of cluster %s are not known%s", w.Workload, w.follower.source.Name, why)
 }
 
-// needDoubt says why it is not known what the workloads of the cluster need; "" if it is, and while not even its pods are
+// workloadStaleReason says why it is not known what the workloads of the cluster need; "" if it is, and while not even its pods are
 // known.
-func (f *follower) needDoubt(now time.Time) string {
-	if f.doubt(now) != "" {
+func (f *follower) workloadStaleReason(now time.Time) string {
+	if f.staleReason(now) != "" {
 		return ""
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []string
 	for _, w := range f.workloads {
-		if doubt := w.doubt(now); doubt != "" {
+		if doubt := w.staleReason(now); doubt != "" {
 			all = append(all, doubt)
 		}
 	}
@@ -273,7 +273,7 @@ func (f *follower) followWorkloads(ctx context.Context, config *restclient.Confi
 				case w.stop != nil && (err != nil || version == w.version):
 				case err != nil:
 					wait = tick
-					f.closed(&w.feed, fmt.Errorf("asking whether the cluster has them: %w", err))
+					f.closed(&w.watchState, fmt.Errorf("asking whether the cluster has them: %w", err))
 				default:
 					f.turn(ctx, w, version, client, run)
 				}
@@ -306,7 +306,7 @@ func (f *follower) turn(ctx context.Context, w *workloads, version string, clien
 	ctx, w.stop = context.WithCancel(ctx)
 	w.version = version
 	resource := client.Resource(schema.GroupVersionResource{Group: w.Group, Version: version, Resource: w.Resource})
-	lw := f.listWatch(&w.feed,
+	lw := f.listWatch(&w.watchState,
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return w.list(ctx, resource, o)
 		},
@@ -396,8 +396,8 @@ func (c *catalog) get(ctx context.Context, path string, into runtime.Object) err
 	return c.client.Get().AbsPath(path).Do(ctx).Into(into)
 }
 
-// feed is what is known of the following of one kind, pods or workloads. The follower's mu guards it.
-type feed struct {
+// watchState is what is known of the following of one kind, pods or workloads. The follower's mu guards it.
+type watchState struct {
 	current bool      // all objects have been read since the cluster was away
 	open    bool      // a watch is open
 	watch   int       // which one: it counts them
@@ -406,10 +406,10 @@ type feed struct {
 }
 
 // asOfNow reports whether changes are told: a watch is open, or about to be opened again.
-func (w *feed) asOfNow(now time.Time) bool { return w.open || now.Sub(w.ended) <= fresh }
+func (w *watchState) asOfNow(now time.Time) bool { return w.open || now.Sub(w.ended) <= fresh }
 
 // opened notes that a watch was opened. The caller calls closed when it ends.
-func (f *follower) opened(of *feed) (closed func()) {
+func (f *follower) opened(of *watchState) (closed func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of.fault != nil {
@@ -428,7 +428,7 @@ func (f *follower) opened(of *feed) (closed func()) {
 }
 
 // closed notes that a kind cannot be followed, and why.
-func (f *follower) closed(of *feed, err error) {
+func (f *follower) closed(of *watchState, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if of.open {

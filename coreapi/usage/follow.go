@@ -74,7 +74,7 @@ func (x *Index) run(ctx context.Context, s *source) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	delay := backoff.DelayFunc()
 	for ctx.Err() == nil {
-		started, err := x.follow(ctx, s)
+		started, err := x.watchPods(ctx, s)
 		if ctx.Err() != nil {
 			return
 		}
@@ -92,9 +92,9 @@ func (x *Index) run(ctx context.Context, s *source) {
 	}
 }
 
-// follow reads all pods and then watches them until the watch ends. started reports
+// watchPods reads all pods and then watches them until the watch ends. started reports
 // whether the watch was begun.
-func (x *Index) follow(ctx context.Context, s *source) (started bool, err error) {
+func (x *Index) watchPods(ctx context.Context, s *source) (started bool, err error) {
 	version, err := x.readAll(ctx, s)
 	if err != nil {
 		return false, fmt.Errorf("listing pods: %w", err)
@@ -204,7 +204,7 @@ func (x *Index) follows(s *source, pod Pod) {
 }
 
 func (s *source) id(pod Pod) podID {
-	return podID{unique.Make(place{s, pod.Cluster, pod.Namespace}), pod.Name}
+	return podID{unique.Make(podNamespace{s, pod.Cluster, pod.Namespace}), pod.Name}
 }
 
 // read converts an object of the storage.

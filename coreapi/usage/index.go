@@ -31,7 +31,7 @@ type Index struct {
 
 // user is a pod that uses images, or a workload that needs them.
 type user struct {
-	in       unique.Handle[place]
+	in       unique.Handle[podNamespace]
 	name     string
 	platform unique.Handle[string] // of its node; empty if that is not known
 	images   []*image              // sorted by key
@@ -63,12 +63,12 @@ type source struct {
 
 // podID identifies a pod: pods of different clusters may have the same name.
 type podID struct {
-	in   unique.Handle[place] // shared by many pods
+	in   unique.Handle[podNamespace] // shared by many pods
 	name string
 }
 
-// place is the cluster and namespace of pods.
-type place struct {
+// podNamespace is the cluster and namespace of pods.
+type podNamespace struct {
 	source             *source
 	cluster, namespace string
 }

@@ -13,7 +13,7 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	var told []string
 	x.OnTags(func(tags []string) { slices.Sort(tags); told = append(told, fmt.Sprint(tags)) })
 	of := &source{}
-	id := func(cluster, name string) podID { return podID{unique.Make(place{of, cluster, "team"}), name} }
+	id := func(cluster, name string) podID { return podID{unique.Make(podNamespace{of, cluster, "team"}), name} }
 	const v1, v2 = "registry.example.com/app:v1", "registry.example.com/app:v2"
 	want := func(when, tag, clusters, digests string) {
 		t.Helper()

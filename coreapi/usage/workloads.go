@@ -50,5 +50,5 @@ func (w *Workloads) Replace(all []Workload) {
 }
 
 func (w *Workloads) id(one Workload) podID {
-	return podID{unique.Make(place{w.source, w.cluster, one.Namespace}), one.Name}
+	return podID{unique.Make(podNamespace{w.source, w.cluster, one.Namespace}), one.Name}
 }

@@ -150,7 +150,7 @@ func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 
 // Restore makes a database from a backup in a data directory that has none. A backup
 // that another user owns or can write is refused: it decides who has which rights. It is
-// checked whole. The revision goes above that of every earlier life, and everything
+// checked whole. The revision goes above that of every earlier epoch, and everything
 // before it counts as compacted: a client that saw changes which the backup lacks is told
 // to start again (410), and is not shown an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
@@ -181,11 +181,11 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
 		}
 	}
-	mark, last, err := datafile.OpenMark(dir, slog.Default())
+	revisionFile, last, err := datafile.OpenRevisionFile(dir, slog.Default())
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	defer mark.Close()
+	defer revisionFile.Close()
 	tmp, err := datafile.NewPartial(dir)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -201,8 +201,8 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	} else if err != nil {
 		return fmt.Errorf("restore from %s: %w", file, err)
 	}
-	mark.Set(rev)
-	if err := mark.Sync(); err != nil {
+	revisionFile.Set(rev)
+	if err := revisionFile.Sync(); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	if err := os.Rename(filepath.Join(tmp.Dir, datafile.FileName), path); err != nil {
@@ -212,7 +212,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 }
 
 // restoreInto copies the backup into an empty directory, checks it and begins a new
-// life above revision last. It returns the revision where that begins.
+// epoch above revision last. It returns the revision where that begins.
 func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) (rev int64, err error) {
 	copied := filepath.Join(tmp, datafile.FileName)
 	// As plain bytes: opening the backup with SQLite would leave files beside it.

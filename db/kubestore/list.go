@@ -123,7 +123,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 			l.rev = page.Rev
 		}
 		l.remaining = page.Remaining
-		full, err := l.take(ctx, page.KVs, paging)
+		full, err := l.appendSelected(ctx, page.KVs, paging)
 		if err != nil {
 			return err
 		}
@@ -162,9 +162,9 @@ func (s *Store) page(ctx context.Context, o db.RangeOptions, recursive bool) (p 
 	return p, err
 }
 
-// take decodes rows and appends those that the predicate selects. It returns true when
+// appendSelected decodes rows and appends those that the predicate selects. It returns true when
 // the limit was reached before the last row.
-func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool, err error) {
+func (l *lister) appendSelected(ctx context.Context, kvs []db.KV, paging bool) (full bool, err error) {
 	want := len(kvs)
 	if paging {
 		want = int(min(int64(want), l.pred.Limit-int64(l.v.Len())))
@@ -188,7 +188,7 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 		if ctx.Err() != nil {
 			return false, storage.NewTimeoutError(kv.Key, "request did not complete within requested timeout")
 		}
-		if err := l.takeOne(ctx, kv); err != nil && l.errs.add(kv.Key, err) {
+		if err := l.appendOne(ctx, kv); err != nil && l.errs.add(kv.Key, err) {
 			return false, l.errs.err()
 		}
 		kv.Value = nil // free what is decoded
@@ -208,7 +208,7 @@ func (l *lister) take(ctx context.Context, kvs []db.KV, paging bool) (full bool,
 // list that decodes (docs/design/performance.md).
 func yield() { goruntime.Gosched() }
 
-func (l *lister) takeOne(ctx context.Context, kv *db.KV) error {
+func (l *lister) appendOne(ctx context.Context, kv *db.KV) error {
 	data, _, err := l.s.plain(ctx, *kv)
 	if err != nil {
 		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", kv.Key, err))

@@ -59,9 +59,9 @@ func (r *recents) forget(key string, rev int64) {
 	}
 }
 
-// take returns the remembered object of a key, and forgets it, since the caller may
+// pop returns the remembered object of a key, and forgets it, since the caller may
 // change it. It returns nil when there is none of that type.
-func (r *recents) take(key string, like reflect.Type) *state {
+func (r *recents) pop(key string, like reflect.Type) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	st := r.remove(key)

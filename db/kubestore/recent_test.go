@@ -129,20 +129,20 @@ func TestRecentsAreBounded(t *testing.T) {
 		}
 	}
 	r.add("/pods/large", &example.Pod{}, 1, make([]byte, recentObjectBytes))
-	if r.take("/pods/large", pods) != nil {
+	if r.pop("/pods/large", pods) != nil {
 		t.Error("a large object is remembered")
 	}
 	r.add("/pods/a", &example.Pod{}, 20_000, data)
 	r.add("/pods/a", &example.Pod{}, 19_999, data)
-	if r.take("/pods/a", reflect.TypeFor[example.PodList]()) != nil {
+	if r.pop("/pods/a", reflect.TypeFor[example.PodList]()) != nil {
 		t.Error("an object of another type is given")
 	}
 	r.add("/pods/a", &example.Pod{}, 20_000, data)
 	r.add("/pods/a", &example.Pod{}, 19_999, data)
-	if st := r.take("/pods/a", pods); st == nil || st.rev != 20_000 || st.current {
+	if st := r.pop("/pods/a", pods); st == nil || st.rev != 20_000 || st.current {
 		t.Errorf("of two writers that met, the later is not the one that is remembered: %+v", st)
 	}
-	if r.take("/pods/a", pods) != nil {
+	if r.pop("/pods/a", pods) != nil {
 		t.Error("an object is given twice")
 	}
 }

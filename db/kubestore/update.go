@@ -130,7 +130,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 	reader := &stateReader{s: s, key: key, v: v, missingOK: ignoreNotFound}
 	var st *state
 	if suggestion == nil {
-		st = s.recents.take(key, v.Type())
+		st = s.recents.pop(key, v.Type())
 	}
 	if st == nil {
 		if st, err = reader.start(ctx, suggestion); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // resultBuffer is how many events wait for a reader that is briefly behind. Beyond it the
-// watch stops reading: from the database's feed, where events are shared, or within what
+// watch stops reading: from the database's changelog, where events are shared, or within what
 // exists, which is not shared. The watch cache's buffer is as large.
 const resultBuffer = 10
 

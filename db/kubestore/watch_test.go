@@ -29,7 +29,7 @@ import (
 // 410 once the history has gone past it. The others see everything.
 func TestSlowWatch(t *testing.T) {
 	ctx := t.Context()
-	d := dbtest.Open(t, func(o *db.Options) { o.FeedBytes = 100_000; o.MaintenanceInterval = time.Hour })
+	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 100_000; o.MaintenanceInterval = time.Hour })
 	f := setupOn(t, d)
 	open := func() watch.Interface {
 		w, err := f.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: fmt.Sprint(d.Revision()), Recursive: true, Predicate: storage.Everything})
@@ -162,7 +162,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	ctx := t.Context()
 	clock := testclock.NewFakeClock(time.Now())
 	const round = 6 * time.Minute // history is kept for five
-	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.FeedBytes = clock, round, 1000 })
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.ChangelogBytes = clock, round, 1000 })
 	f := setupOn(t, d)
 	const pods = 3 * chunkRows / 2 // read at twice
 	for i := range pods {

@@ -42,9 +42,9 @@ type Use interface {
 	Users(digest string, image *imagev1.Image, most int) []string
 	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most most of them.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
-	// Doubts say which clusters' pods are not known as of now, and NeedDoubts which workloads.
-	Doubts() []string
-	NeedDoubts() []string
+	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which workloads.
+	StaleReasons() []string
+	WorkloadStaleReasons() []string
 }
 
 // Container is what a container of a followed cluster's pod runs.
@@ -367,7 +367,7 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 // verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. tag is where the
 // reference was found to lead to the image, nil if no history is kept.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
-	v, covering, err := s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) })
+	v, covering, err := s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -397,7 +397,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		n, complete = s.Use.Pods(m.digest, m.image)
 	}
 	a.Running = &Running{Pods: int32(n), Complete: complete, Selectors: a.selectors(m)}
-	for _, doubt := range s.Use.Doubts() {
+	for _, doubt := range s.Use.StaleReasons() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "running", Reason: doubt})
 	}
 	if s.rights.listPods != "" {
@@ -426,7 +426,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		}
 		a.Running.Clusters = append(a.Running.Clusters, in)
 	}
-	for _, doubt := range s.Use.NeedDoubts() {
+	for _, doubt := range s.Use.WorkloadStaleReasons() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "neededBy", Reason: doubt})
 	}
 	s.outdated(a, m)

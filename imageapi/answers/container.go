@@ -37,7 +37,7 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 	}
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
 	if ref.Tag != "" {
-		led, err := s.follow(ctx, ref)
+		led, err := s.tagTarget(ctx, ref)
 		if err != nil {
 			return out, err
 		}
@@ -69,13 +69,13 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 	return out, nil
 }
 
-// follow finds where a tag leads, also by a mirror's name; nil if its history is not known.
-func (s *session) follow(ctx context.Context, ref reference.Reference) (*resolved, error) {
+// tagTarget finds where a tag leads, also by a mirror's name; nil if its history is not known.
+func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (*resolved, error) {
 	of, tag, err := s.tagOf(ctx, ref)
 	if now, _ := tags.Now(tag); now == "" || err != nil {
 		return nil, err
 	}
-	return s.led(ctx, of, tag, nil)
+	return s.targetOf(ctx, of, tag, nil)
 }
 
 // verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not known to be in the repository.
@@ -133,7 +133,7 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 	in := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
 	if at := slices.IndexFunc(candidates, func(c reference.Reference) bool { return slices.Contains(in, c.Bare()) }); at >= 0 {
 		p.Reference, p.Image = candidates[at], image
-		p.Indexes = func(key string) ([]*imagev1.Image, error) { return s.vouching(ctx, key, image.Name) }
+		p.Indexes = func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) }
 	}
 	return p, nil
 }

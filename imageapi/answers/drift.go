@@ -21,7 +21,7 @@ type Drift struct {
 // Drift finds out what pods run that name a tag. The program asks, so rights are not looked at.
 func (a *Answerer) Drift(ctx context.Context, tag reference.Reference) (Drift, error) {
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
-	led, err := s.follow(ctx, tag)
+	led, err := s.tagTarget(ctx, tag)
 	if err != nil || led == nil {
 		return Drift{}, err
 	}

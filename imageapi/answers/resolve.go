@@ -267,7 +267,7 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		if of != pulled {
 			assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), of.Name()))
 		}
-		return r.led(ctx, of, tag, assumed)
+		return r.targetOf(ctx, of, tag, assumed)
 	}
 	if isShort(text, pulled) {
 		short := pulled.Repository + ":" + pulled.Tag
@@ -280,7 +280,7 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		}
 		if len(all) == 1 {
 			if followed, ok := tags.Reference(&all[0]); ok {
-				return r.led(ctx, followed, &all[0], append(assumed, "the repository "+followed.Name()+", the only one that has this tag"))
+				return r.targetOf(ctx, followed, &all[0], append(assumed, "the repository "+followed.Name()+", the only one that has this tag"))
 			}
 		}
 		if len(all) > 1 {
@@ -320,8 +320,8 @@ func (r *resolver) tagOf(ctx context.Context, pulled reference.Reference) (of re
 	return pulled, nil, nil
 }
 
-// led is the meaning of a tag whose history is known.
-func (r *resolver) led(ctx context.Context, ref reference.Reference, tag *imagev1.ImageTag, assumed []string) (*resolved, error) {
+// targetOf is the meaning of a tag whose history is known.
+func (r *resolver) targetOf(ctx context.Context, ref reference.Reference, tag *imagev1.ImageTag, assumed []string) (*resolved, error) {
 	if followed, ok := tags.Reference(tag); ok {
 		ref = followed
 	}

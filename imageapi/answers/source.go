@@ -103,10 +103,10 @@ func (s *source) beginning(ctx context.Context, digest string) ([]imagev1.Image,
 	return all, err
 }
 
-// vouching lists indexes that vouch for an image under a verdict's key. It shows the caller nothing of them.
-func (s *source) vouching(ctx context.Context, key, digest string) (all []*imagev1.Image, err error) {
+// verifiedIndexes lists indexes that vouch for an image under a verdict's key. It shows the caller nothing of them.
+func (s *source) verifiedIndexes(ctx context.Context, key, digest string) (all []*imagev1.Image, err error) {
 	obj, err := s.images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(selectors.Vouches, key+"@"+digest), Limit: maxVouching,
+		FieldSelector: fields.OneTermEqualSelector(selectors.IndexVerdicts, key+"@"+digest), Limit: maxVerifiedIndexes,
 	})
 	if err != nil {
 		return nil, err

@@ -17,19 +17,19 @@ const Kind = "ReferenceReview"
 
 // Bounds of a review and of an answer.
 const (
-	MaxReferences = 500       // questions of a review
-	maxText       = 1024      // bytes of a text in a question
-	maxRead       = 256 << 20 // bytes of Images that a review reads
-	maxOthers     = 10        // other meanings of a reference
-	maxTags       = 20        // tags that lead, or led, to an image
-	maxHistories  = 500       // tags of a repository whose histories are searched
-	maxPrevious   = 10        // images that a tag led to before
-	maxNeeding    = 20        // workloads that need an image
-	maxUsers      = 5000      // pods that are counted by namespace
-	maxContainers = 1000      // pods that name a tag
-	maxVouching   = 16        // indexes that vouch for an image
-	ofEvent       = 256       // bytes of an event in the history of a tag, about
-	maxVerdicts   = 32        // repositories of an image that is named by its digest alone
+	MaxReferences      = 500       // questions of a review
+	maxText            = 1024      // bytes of a text in a question
+	maxRead            = 256 << 20 // bytes of Images that a review reads
+	maxOthers          = 10        // other meanings of a reference
+	maxTags            = 20        // tags that lead, or led, to an image
+	maxHistories       = 500       // tags of a repository whose histories are searched
+	maxPrevious        = 10        // images that a tag led to before
+	maxNeeding         = 20        // workloads that need an image
+	maxUsers           = 5000      // pods that are counted by namespace
+	maxContainers      = 1000      // pods that name a tag
+	maxVerifiedIndexes = 16        // indexes that vouch for an image
+	ofEvent            = 256       // bytes of an event in the history of a tag, about
+	maxVerdicts        = 32        // repositories of an image that is named by its digest alone
 )
 
 // Install registers ReferenceReview with scheme. The API machinery works with the Go type that is served, so nothing is

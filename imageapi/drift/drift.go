@@ -93,8 +93,8 @@ func NewGauge() *metrics.GaugeVec {
 	}, []string{"cluster"})
 }
 
-// Look has tags looked at soon.
-func (t *Tracker) Look(all []string) {
+// Recheck has tags looked at soon.
+func (t *Tracker) Recheck(all []string) {
 	t.mu.Lock()
 	for _, tag := range all {
 		t.dirty[tag] = true
@@ -133,21 +133,21 @@ func (t *Tracker) Running(digests []string) (n int, known bool) {
 func (t *Tracker) Run(ctx context.Context) error {
 	var following sync.WaitGroup
 	defer following.Wait()
-	following.Go(func() { t.follow(ctx) })
+	following.Go(func() { t.followMoves(ctx) })
 	for {
-		t.look(ctx)
+		t.checkDue(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.wake:
 		case <-t.Clock.After(again):
-			t.Look(t.Index.Tags()) // mirrors lead where other tags do
+			t.Recheck(t.Index.Tags()) // mirrors lead where other tags do
 		}
 	}
 }
 
-// follow has tags looked at that move.
-func (t *Tracker) follow(ctx context.Context) {
+// followMoves has tags looked at that move.
+func (t *Tracker) followMoves(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := t.watch(ctx); err != nil && ctx.Err() == nil {
 			slog.Warn("Tags that move are not compared with what runs: this is tried again", "err", err)
@@ -169,7 +169,7 @@ func (t *Tracker) watch(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	t.Look(t.Index.Tags()) // what moved before
+	t.Recheck(t.Index.Tags()) // what moved before
 	for {
 		select {
 		case <-ctx.Done():
@@ -180,14 +180,14 @@ func (t *Tracker) watch(ctx context.Context) error {
 				return nil // the watch has ended, or is too old
 			}
 			if ref, ok := tags.Reference(tag); ok && t.Index.Names(ref.String()) {
-				t.Look([]string{ref.String()})
+				t.Recheck([]string{ref.String()})
 			}
 		}
 	}
 }
 
-// look looks at the tags that are due.
-func (t *Tracker) look(ctx context.Context) {
+// checkDue looks at the tags that are due.
+func (t *Tracker) checkDue(ctx context.Context) {
 	synced := t.Index.Synced()
 	t.mu.Lock()
 	due, first := t.dirty, synced && !t.known
@@ -222,7 +222,7 @@ func (t *Tracker) look(ctx context.Context) {
 	unknown := !t.known
 	t.mu.Unlock()
 	if len(failed) > 0 || unknown {
-		t.Clock.AfterFunc(pause, func() { t.Look(failed) })
+		t.Clock.AfterFunc(pause, func() { t.Recheck(failed) })
 	}
 }
 

@@ -169,7 +169,7 @@ func TestTracker(t *testing.T) {
 		w.mu.Lock()
 		w.runs[v2] = map[string]int{first: 3, third: 1}
 		w.mu.Unlock()
-		tracker.Look([]string{v2})
+		tracker.Recheck([]string{v2})
 		want("more pods", true, 2, 4, 6)
 		w.move(t, v2, third, time.Now())
 		want("it moves on", true, 2, 3, 5, strings.NewReplacer("sha256:222222222222", "sha256:333333333333", "1 pods", "3 pods").Replace(moved))
@@ -177,7 +177,7 @@ func TestTracker(t *testing.T) {
 		w.runs[v2] = map[string]int{third: 4}
 		w.fail = errors.New("cannot be read")
 		w.mu.Unlock()
-		tracker.Look([]string{v2})
+		tracker.Recheck([]string{v2})
 		want("while it cannot be read", true, 2, 3, 5)
 		w.mu.Lock()
 		w.fail = nil
@@ -187,7 +187,7 @@ func TestTracker(t *testing.T) {
 		w.mu.Lock()
 		w.runs[v2] = map[string]int{first: 1}
 		w.mu.Unlock()
-		tracker.Look([]string{v2})
+		tracker.Recheck([]string{v2})
 		want("one is started with the old image again", true, 2, 1, 3) // of this move was told
 		w.mu.Lock()
 		w.watch.Stop()

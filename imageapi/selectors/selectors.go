@@ -25,9 +25,9 @@ const (
 	UsedBy = "used-by"
 	// Warnings has the kinds of warnings about an image.
 	Warnings = "warnings"
-	// Vouches has, of an index, the images that are verified through it, each as <key>@<digest>, where the key is that of the
+	// IndexVerdicts has, of an index, the images that are verified through it, each as <key>@<digest>, where the key is that of the
 	// index's verdict.
-	Vouches = "vouches"
+	IndexVerdicts = "vouches"
 	// Lists has, of an index, the images that it lists.
 	Lists = "lists"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot read, or YAML

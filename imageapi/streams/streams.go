@@ -80,7 +80,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		version, err := k.readAll(ctx)
 		for err == nil && ctx.Err() == nil {
 			pause = firstPause
-			if version, err = k.follow(ctx, version); err == nil { // the server ends a watch after a while
+			if version, err = k.watchTags(ctx, version); err == nil { // the server ends a watch after a while
 				sleep(ctx, firstPause)
 			}
 		}
@@ -136,8 +136,8 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// follow marks the streams of tags that move, until the watch ends. It returns the version to go on from.
-func (k *Keeper) follow(ctx context.Context, version string) (string, error) {
+// watchTags marks the streams of tags that move, until the watch ends. It returns the version to go on from.
+func (k *Keeper) watchTags(ctx context.Context, version string) (string, error) {
 	w, err := k.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
 		return "", fmt.Errorf("watching image tags: %w", err)

@@ -100,7 +100,7 @@ func (f *Pods) Run(ctx context.Context) error {
 			f.all(ctx)
 		case <-f.wake:
 		}
-		for f.feed(ctx) {
+		for f.queueBatch(ctx) {
 		}
 		if f.hasMissed() {
 			f.all(ctx)
@@ -113,7 +113,7 @@ func (f *Pods) Run(ctx context.Context) error {
 func (f *Pods) all(ctx context.Context) {
 	err := f.Each(ctx, func(cluster string, images []reference.Reference) {
 		f.Use(cluster, images)
-		for f.hasMissed() && f.feed(ctx) {
+		for f.hasMissed() && f.queueBatch(ctx) {
 			f.Use(cluster, images)
 		}
 	})
@@ -131,9 +131,9 @@ func (f *Pods) hasMissed() bool {
 	return missed
 }
 
-// feed looks at a batch of references. It returns false when there are none or ctx is done.
-func (f *Pods) feed(ctx context.Context) bool {
-	taken := f.take()
+// queueBatch looks at a batch of references. It returns false when there are none or ctx is done.
+func (f *Pods) queueBatch(ctx context.Context) bool {
+	taken := f.takeBatch()
 	var events []push.Event
 	for _, u := range taken {
 		e := push.Event{Receiver: push.OfCluster(u.cluster), Action: push.Runs, Host: u.image.Host, Repository: u.image.Repository, Tag: u.image.Tag, Digest: u.image.Digest}
@@ -157,8 +157,8 @@ func (f *Pods) feed(ctx context.Context) bool {
 	return len(taken) > 0 && ctx.Err() == nil
 }
 
-// take removes a batch of the references that wait.
-func (f *Pods) take() []use {
+// takeBatch removes a batch of the references that wait.
+func (f *Pods) takeBatch() []use {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	taken := make([]use, 0, min(len(f.waiting), batch))

@@ -55,10 +55,10 @@ func (f *Streams) Run(ctx context.Context) error {
 func (f *Streams) round(ctx context.Context, well func()) error {
 	ctx, cancel := context.WithTimeout(ctx, Again)
 	defer cancel()
-	version, err := f.Followed.Each(ctx, func(refs []reference.Reference) error { return f.feed(ctx, refs) })
+	version, err := f.Followed.Each(ctx, func(refs []reference.Reference) error { return f.queueReferences(ctx, refs) })
 	for err == nil && ctx.Err() == nil {
 		well()
-		version, err = f.Followed.Watch(ctx, version, func(refs []reference.Reference) error { return f.feed(ctx, refs) })
+		version, err = f.Followed.Watch(ctx, version, func(refs []reference.Reference) error { return f.queueReferences(ctx, refs) })
 		if err == nil { // a server ends a watch now and then
 			sleep(ctx, firstRest)
 		}
@@ -69,8 +69,8 @@ func (f *Streams) round(ctx context.Context, well func()) error {
 	return err
 }
 
-// feed queues references to import.
-func (f *Streams) feed(ctx context.Context, refs []reference.Reference) error {
+// queueReferences queues references to import.
+func (f *Streams) queueReferences(ctx context.Context, refs []reference.Reference) error {
 	var events []push.Event
 	flush := func() error {
 		if len(events) == 0 {

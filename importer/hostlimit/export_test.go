@@ -1,7 +1,7 @@
 package hostlimit
 
 // Known is how many hosts are remembered.
-func (l *Lanes) Known() int { return len(l.hosts) }
+func (l *Limiter) Known() int { return len(l.hosts) }
 
 // Running returns how many jobs run.
-func (l *Lanes) Running() int { return l.running }
+func (l *Limiter) Running() int { return l.running }

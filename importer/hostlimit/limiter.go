@@ -1,12 +1,12 @@
-// Package hostlimit shares the work of importing among registries, so that a slow, dead or
-// busy registry costs only itself. Each host has a lane:
+// Package hostlimit limits and slows down the jobs of each registry by itself, so that a slow, dead or busy registry
+// costs only itself:
 //
 //   - a host that is not known to answer is given one job at a time, one that answers up to
 //     a bound;
 //   - a host that cannot be reached, does not answer in time, refuses requests or asks to be
-//     left alone is parked: for as long as it asked, and at least for a second, which doubles up
-//     to five minutes with each failure. Then one job is the probe. A host that gives an image
-//     and refuses only what is asked about its signatures is parked for as long as it asked;
+//     left alone is backed off from: for as long as it asked, and at least for a second, which doubles up
+//     to five minutes with each failure. Then one job probes it. A host that returns an image
+//     and refuses only what is asked about its signatures is backed off from for as long as it asked;
 //   - the first job of a host has a slot of its own, of which there are many, because a job that
 //     hangs costs little else. Further jobs of hosts that answer share other slots. So
 //     however many hosts hang, up to that many, a push to another host finds a slot.
@@ -23,38 +23,38 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// Lanes is safe for concurrent use.
-type Lanes struct {
+// Limiter is safe for concurrent use.
+type Limiter struct {
 	further, perHost int
 	clock            clock.PassiveClock
 
 	mu      sync.Mutex
 	running int
 	busy    int // hosts for which something runs
-	hosts   map[string]*lane
+	hosts   map[string]*hostState
 }
 
-// lane is kept while jobs run, and while something bad is known of the host.
-type lane struct {
+// hostState is kept while jobs run, and while something bad is known of the host.
+type hostState struct {
 	running  int
 	answers  bool      // the host's last sign was an answer
 	failures int       // in a row
-	parked   time.Time // no job before this time
+	until    time.Time // no job before this time
 }
 
 // maxBusy bounds the hosts that have a job at a time. If as many hang, others wait until one of
 // them is given up.
 const maxBusy = 128
 
-// New returns lanes in which a host gets perHost jobs at a time, and all hosts together further
+// New returns a Limiter by which a host gets perHost jobs at a time, and all hosts together further
 // jobs beside the first one of each of at most 128 hosts.
-func New(further, perHost int, clock clock.PassiveClock) *Lanes {
-	return &Lanes{further: further, perHost: perHost, clock: clock, hosts: map[string]*lane{}}
+func New(further, perHost int, clock clock.PassiveClock) *Limiter {
+	return &Limiter{further: further, perHost: perHost, clock: clock, hosts: map[string]*hostState{}}
 }
 
 // Free returns how many jobs may be asked for at once, so that whichever they are, each has a
 // slot.
-func (l *Lanes) Free() int {
+func (l *Limiter) Free() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, further := l.free()
@@ -65,23 +65,23 @@ func (l *Lanes) Free() int {
 }
 
 // free returns how many slots there are for first jobs of hosts, and for further ones.
-func (l *Lanes) free() (first, further int) {
+func (l *Limiter) free() (first, further int) {
 	return maxBusy - l.busy, max(0, l.further-(l.running-l.busy))
 }
 
-// Room returns how many more jobs of a host may begin. While the host is parked there is
-// no room, and again is when to probe it.
-func (l *Lanes) Room(host string) (n int, again time.Time) {
+// Available returns how many more jobs of a host may begin. While the host is backed off from, n is
+// 0, and again is when to probe it.
+func (l *Limiter) Available(host string) (n int, again time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.hosts[host]
 	if h == nil {
-		h = &lane{}
+		h = &hostState{}
 	}
 	first, further := l.free()
 	switch {
-	case h.parked.After(l.clock.Now()):
-		return 0, h.parked
+	case h.until.After(l.clock.Now()):
+		return 0, h.until
 	case h.running == 0 && first == 0:
 		return 0, time.Time{}
 	case h.running == 0 && h.answers:
@@ -95,12 +95,12 @@ func (l *Lanes) Room(host string) (n int, again time.Time) {
 }
 
 // Start is called when a job of a host begins, and End when it has ended.
-func (l *Lanes) Start(host string) {
+func (l *Limiter) Start(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.hosts[host]
 	if h == nil {
-		h = &lane{}
+		h = &hostState{}
 		l.hosts[host] = h
 	}
 	if h.running++; h.running == 1 {
@@ -109,18 +109,18 @@ func (l *Lanes) Start(host string) {
 	l.running++
 }
 
-// Bounds of how long a host is parked.
+// Bounds of a back-off.
 const (
-	minPark = time.Second
-	maxPark = 5 * time.Minute
+	minBackoff = time.Second
+	maxBackoff = 5 * time.Minute
 )
 
 // maxIdle bounds the hosts that are remembered although nothing runs for them.
 const maxIdle = 1024
 
-// End takes the result of a job. It returns when the host may be asked again; zero when it
-// is not parked.
-func (l *Lanes) End(host string, err error) (parked time.Time) {
+// Done takes the result of a job. It returns when the host may be asked again; zero when there is no
+// back-off.
+func (l *Limiter) Done(host string, err error) (parked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, now := l.hosts[host], l.clock.Now()
@@ -132,42 +132,42 @@ func (l *Lanes) End(host string, err error) (parked time.Time) {
 	switch failed := errors.As(err, &e); {
 	case failed && importer.Unsearched(err) && e.IsRefusal():
 		// What was asked for was answered, so nothing is known against the host but its own wish.
-		if !h.parked.After(now) {
-			*h = lane{running: h.running, answers: true}
+		if !h.until.After(now) {
+			*h = hostState{running: h.running, answers: true}
 		}
-		if until := now.Add(e.RetryAfter); until.After(h.parked) {
-			h.parked = until
+		if until := now.Add(e.RetryAfter); until.After(h.until) {
+			h.until = until
 		}
-	case failed && Parks(e):
+	case failed && BacksOff(e):
 		h.answers = false
 		// A job that ran beside the one that failed first is not a further failure.
-		if !h.parked.After(now) {
-			h.parked = now.Add(min(minPark<<min(h.failures, 16), maxPark))
+		if !h.until.After(now) {
+			h.until = now.Add(min(minBackoff<<min(h.failures, 16), maxBackoff))
 			h.failures++
 		}
-		if until := now.Add(e.RetryAfter); until.After(h.parked) {
-			h.parked = until
+		if until := now.Add(e.RetryAfter); until.After(h.until) {
+			h.until = until
 		}
-	case h.parked.After(now) || failed && e.Reason == pull.Canceled:
+	case h.until.After(now) || failed && e.Reason == pull.Canceled:
 		// An answer does not end the pause that the host asked for.
 	case err == nil || failed:
-		*h = lane{running: h.running, answers: true}
+		*h = hostState{running: h.running, answers: true}
 	}
 	if len(l.hosts) > maxIdle {
 		l.forget()
 	}
-	if h.parked.After(now) {
-		return h.parked
+	if h.until.After(now) {
+		return h.until
 	}
 	return time.Time{}
 }
 
-// Parked returns how many hosts are parked.
-func (l *Lanes) Parked() (n int) {
+// BackingOff returns how many hosts are backed off from.
+func (l *Limiter) BackingOff() (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, h := range l.hosts {
-		if h.parked.After(l.clock.Now()) {
+		if h.until.After(l.clock.Now()) {
 			n++
 		}
 	}
@@ -176,7 +176,7 @@ func (l *Lanes) Parked() (n int) {
 
 // forget forgets hosts for which nothing runs, until half as many are left, or until there
 // are no more of them.
-func (l *Lanes) forget() {
+func (l *Limiter) forget() {
 	for name, h := range l.hosts {
 		if h.running == 0 {
 			delete(l.hosts, name)
@@ -187,8 +187,8 @@ func (l *Lanes) forget() {
 	}
 }
 
-// Parks reports whether an error is about the host, which is parked then, and not about what it was asked for.
-func Parks(e *pull.Error) bool {
+// BacksOff reports whether an error is about the host, which is backed off from then, and not about what it was asked for.
+func BacksOff(e *pull.Error) bool {
 	switch e.Reason {
 	case pull.Unreachable, pull.Timeout, pull.RateLimited:
 		return true

@@ -17,9 +17,9 @@ var (
 	errMissing = &pull.Error{Reason: pull.NotFound}
 )
 
-func room(t *testing.T, l *hostlimit.Lanes, host string, want int) {
+func room(t *testing.T, l *hostlimit.Limiter, host string, want int) {
 	t.Helper()
-	if n, _ := l.Room(host); n != want {
+	if n, _ := l.Available(host); n != want {
 		t.Errorf("room for %d jobs of %s, want %d", n, host, want)
 	}
 }
@@ -30,13 +30,13 @@ func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
 	l.Start("a")
 	room(t, l, "a", 0)
 	room(t, l, "b", 1)
-	l.End("a", errMissing) // an answer, too
+	l.Done("a", errMissing) // an answer, too
 	room(t, l, "a", 8)
 	for range 8 {
 		l.Start("a")
 	}
 	room(t, l, "a", 0)
-	l.End("a", nil)
+	l.Done("a", nil)
 	room(t, l, "a", 1)
 }
 
@@ -46,11 +46,11 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 	fail := func(err error, want time.Duration) {
 		t.Helper()
 		l.Start("a")
-		until := l.End("a", err)
+		until := l.Done("a", err)
 		if got := until.Sub(clock.Now()); got != want {
 			t.Fatalf("parked for %s, want %s", got, want)
 		}
-		if n, again := l.Room("a"); n != 0 || !again.Equal(until) {
+		if n, again := l.Available("a"); n != 0 || !again.Equal(until) {
 			t.Fatalf("room for %d until %s", n, again)
 		}
 		clock.SetTime(until)
@@ -61,7 +61,7 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 	}
 	fail(&pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour}, time.Hour)
 	l.Start("a")
-	if until := l.End("a", nil); !until.IsZero() {
+	if until := l.Done("a", nil); !until.IsZero() {
 		t.Error("it is parked although it answers")
 	}
 	room(t, l, "a", 8)
@@ -69,11 +69,11 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 
 	// What is not about the registry parks nothing.
 	l.Start("b")
-	if until := l.End("b", errors.New("the API server is away")); !until.IsZero() {
+	if until := l.Done("b", errors.New("the API server is away")); !until.IsZero() {
 		t.Error("it is parked for somebody else's fault")
 	}
 	l.Start("b")
-	l.End("b", &pull.Error{Reason: pull.Canceled})
+	l.Done("b", &pull.Error{Reason: pull.Canceled})
 	room(t, l, "b", 1)
 }
 
@@ -83,14 +83,14 @@ func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := hostlimit.New(16, 8, clock)
 	l.Start("a")
-	l.End("a", nil)
+	l.Done("a", nil)
 	for range 8 {
 		l.Start("a")
 	}
 	for range 7 {
-		l.End("a", errDead)
+		l.Done("a", errDead)
 	}
-	if until := l.End("a", nil); until.Sub(clock.Now()) != time.Second {
+	if until := l.Done("a", nil); until.Sub(clock.Now()) != time.Second {
 		t.Errorf("parked for %s", until.Sub(clock.Now()))
 	}
 }
@@ -101,11 +101,11 @@ func TestHostsThatHangLeaveSlots(t *testing.T) {
 	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
 	for _, good := range []string{"good", "was-good-1", "was-good-2", "was-good-3"} {
 		l.Start(good)
-		l.End(good, nil)
+		l.Done(good, nil)
 	}
 	claim := func(host string) {
 		for {
-			n, _ := l.Room(host)
+			n, _ := l.Available(host)
 			if n = min(n, l.Free()); n == 0 {
 				return
 			}
@@ -139,7 +139,7 @@ func TestHostsAreForgotten(t *testing.T) {
 	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
 	for i := range 5000 {
 		l.Start(fmt.Sprint(i))
-		l.End(fmt.Sprint(i), errDead)
+		l.Done(fmt.Sprint(i), errDead)
 	}
 	if n := l.Known(); n > 1025 {
 		t.Errorf("%d hosts are remembered", n)
@@ -152,14 +152,14 @@ func TestParkedHostsAreCounted(t *testing.T) {
 	for _, host := range []string{"a", "b", "c"} {
 		l.Start(host)
 	}
-	l.End("a", errDead)
-	l.End("b", errDead)
-	l.End("c", nil)
-	if n := l.Parked(); n != 2 {
+	l.Done("a", errDead)
+	l.Done("b", errDead)
+	l.Done("c", nil)
+	if n := l.BackingOff(); n != 2 {
 		t.Errorf("%d hosts are parked, want 2", n)
 	}
 	clock.Step(time.Minute)
-	if n := l.Parked(); n != 0 {
+	if n := l.BackingOff(); n != 0 {
 		t.Errorf("%d hosts are parked a minute later", n)
 	}
 }

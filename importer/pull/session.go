@@ -106,7 +106,7 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 		return nil, fmt.Errorf("greeting the registry: %w", err)
 	}
 	host := registry.RegistryStr() // docker.io for Docker Hub, whose API is elsewhere
-	w := &wire{client: c, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
+	w := &registryTransport{client: c, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
 	if challenge.Insecure {
 		w.scheme = "http"
 	}
@@ -169,7 +169,7 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 			return g.challenge, nil
 		}
 	}
-	w := &wire{client: c, host: registry.RegistryStr(), insecure: insecure}
+	w := &registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
 		// The certificate's error counts, and not the port's answer to plain HTTP.

@@ -29,7 +29,7 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 	}
 	if ref.Digest != "" {
 		digests = []string{ref.Digest}
-	} else if now, err := w.look(ctx, ref); err != nil || now != "" {
+	} else if now, err := w.refreshTag(ctx, ref); err != nil || now != "" {
 		return false, err
 	}
 	for _, digest := range digests {
@@ -52,7 +52,7 @@ func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 			if now, _ := tags.Now(&list.Items[i]); !ok || now != gone.Digest || ref.Bare() != gone.Bare() {
 				continue
 			}
-			now, err := w.look(ctx, ref)
+			now, err := w.refreshTag(ctx, ref)
 			if err == nil && now != "" && now != gone.Digest {
 				_, err = w.importPresent(ctx, w.Importer, ref, w.Images)
 			}
@@ -64,9 +64,9 @@ func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 	})
 }
 
-// look asks the registry where a tag leads, and records that.
-func (w *Worker) look(ctx context.Context, ref reference.Reference) (digest string, err error) {
-	digest, left, err := w.Importer.Look(ctx, ref, w.Images)
+// refreshTag asks the registry where a tag leads, and records that.
+func (w *Worker) refreshTag(ctx context.Context, ref reference.Reference) (digest string, err error) {
+	digest, left, err := w.Importer.RefreshTag(ctx, ref, w.Images)
 	if digest == "" && err == nil {
 		for _, name := range left {
 			w.notifyGone(ctx, name, ref)
@@ -108,7 +108,7 @@ func (w *Worker) goneRepository(ctx context.Context, repository reference.Refere
 		if asked.has(ref) {
 			return nil
 		}
-		_, err := w.look(ctx, ref)
+		_, err := w.refreshTag(ctx, ref)
 		if err == nil {
 			asked.add(ref)
 		}

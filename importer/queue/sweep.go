@@ -97,11 +97,11 @@ const (
 )
 
 // sweep sweeps the repositories, and what tags of image streams want imported regularly. Registries are swept beside each
-// other, in lanes of the sweep's own: pushes go first, and have theirs.
+// other, under limits of the sweep's own: pushes go first, and have theirs.
 func (w *Worker) sweep(ctx context.Context) {
 	start := w.Clock.Now()
-	s := &sweeper{Worker: w, lanes: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
-	ctx = importer.Because(ctx, "sweep")
+	s := &sweeper{Worker: w, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
+	ctx = importer.WithCause(ctx, "sweep")
 	for _, repository := range w.swept {
 		h := s.host(repository.Host)
 		h.repositories = append(h.repositories, repository)
@@ -119,7 +119,7 @@ func (w *Worker) sweep(ctx context.Context) {
 // sweeper is one sweep.
 type sweeper struct {
 	*Worker
-	lanes   *hostlimit.Lanes
+	limiter *hostlimit.Limiter
 	waiting map[string]*hostSweep // by registry
 	until   time.Time             // a registry that asks to be left alone for longer is left
 	done    atomic.Int64          // repositories
@@ -222,9 +222,9 @@ func (h *hostSweep) enter(ctx context.Context) error {
 			h.mu.Unlock()
 			return errLeft
 		}
-		n, again := h.lanes.Room(h.name)
+		n, again := h.limiter.Available(h.name)
 		if n > 0 {
-			h.lanes.Start(h.name)
+			h.limiter.Start(h.name)
 		}
 		ended := h.ended
 		h.mu.Unlock()
@@ -248,7 +248,7 @@ func (h *hostSweep) enter(ctx context.Context) error {
 func (h *hostSweep) leave(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if again := h.lanes.End(h.name, err); isSilent(err) || again.After(h.until) {
+	if again := h.limiter.Done(h.name, err); isSilent(err) || again.After(h.until) {
 		h.left.Store(true)
 	}
 	close(h.ended)
@@ -270,7 +270,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 	for _, text := range warnings {
 		h.failing.Warn(repository.Name(), "a sweep leaves out tags", "repository", repository.Name(), "warning", text)
 	}
-	images := importer.NewAhead(h.Images, h.Clock)
+	images := importer.NewPrefetcher(h.Images, h.Clock)
 	for _, tag := range tags {
 		images.Expect(repository.WithTag(tag))
 	}

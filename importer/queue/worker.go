@@ -44,7 +44,7 @@ type Options struct {
 	// pushed, and is not there, was perhaps never pushed, or is misspelled: the job stays until somebody decides.
 	Scripts []string
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
-	// HostConcurrency how many of one registry (8); see package lanes.
+	// HostConcurrency how many of one registry (8); see package hostlimit.
 	Concurrency, HostConcurrency int
 	// Lease is how long a job stays with a worker that does not renew it (1 min).
 	Lease time.Duration
@@ -65,7 +65,7 @@ type Options struct {
 // Worker does the jobs of a Queue: it turns notifications of registries into Images.
 type Worker struct {
 	Options
-	lanes   *hostlimit.Lanes
+	limiter *hostlimit.Limiter
 	swept   []reference.Reference // repositories
 	failing warn.Limiter          // of sweeps
 	away    warn.Trouble          // of registries
@@ -97,7 +97,7 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	worker := &Worker{Options: o, lanes: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
+	worker := &Worker{Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
 	worker.away.Logger = o.Logger
 	return worker, nil
 }
@@ -120,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	slotFree := make(chan struct{}, 1)
 	for ctx.Err() == nil {
-		n := w.lanes.Free()
+		n := w.limiter.Free()
 		if n == 0 {
 			select {
 			case <-slotFree:
@@ -128,7 +128,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.lanes.Room)
+		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.limiter.Available)
 		if err != nil && ctx.Err() == nil {
 			w.Logger.Error("Claiming from the queue", "err", err)
 			select {
@@ -137,7 +137,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 		}
 		for _, j := range claimed {
-			w.lanes.Start(j.Host())
+			w.limiter.Start(j.Host())
 			running.Go(func() {
 				w.runJob(jobs, j)
 				select {
@@ -167,7 +167,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
-	budgeted, spent := w.Importer.Job(importer.Because(work, cause(j)))
+	budgeted, spent := w.Importer.Job(importer.WithCause(work, cause(j)))
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })
@@ -177,7 +177,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		err = nil
 	}
 	// Before the end of the job is written, which may start the next claim.
-	if until := w.lanes.End(j.Host(), err); !until.IsZero() {
+	if until := w.limiter.Done(j.Host(), err); !until.IsZero() {
 		w.away.Begin(j.Host(), "A registry is away, and its pushes wait: it is asked again from time to time", "registry", j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
 		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
 	} else {
@@ -299,7 +299,7 @@ func (w *Worker) watchDepth(ctx context.Context) {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()
 	for {
-		w.metrics.parked.Set(float64(w.lanes.Parked()))
+		w.metrics.parked.Set(float64(w.limiter.BackingOff()))
 		if depth, err := w.Queue.Depth(ctx); err == nil {
 			w.metrics.setDepth(w.Receivers, depth, w.Clock.Now())
 		} else if ctx.Err() == nil {

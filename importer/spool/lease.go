@@ -226,9 +226,9 @@ func (s *Spool) endLeases(t db.Transaction) error {
 	return err
 }
 
-// held runs an update that touches the job only while j's lease holds. It returns
+// withLease runs an update that touches the job only while j's lease holds. It returns
 // ErrLeaseLost if the update touched nothing.
-func (s *Spool) held(ctx context.Context, j *push.Job, fn func(db.Transaction) (int64, error)) error {
+func (s *Spool) withLease(ctx context.Context, j *push.Job, fn func(db.Transaction) (int64, error)) error {
 	err := s.db.Transact(ctx, func(t db.Transaction) error {
 		n, err := fn(t)
 		if err == nil && n == 0 {
@@ -245,14 +245,14 @@ func (s *Spool) held(ctx context.Context, j *push.Job, fn func(db.Transaction) (
 
 // Renew extends the lease until lease from now.
 func (s *Spool) Renew(ctx context.Context, j *push.Job, lease time.Duration) error {
-	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
+	return s.withLease(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET due = ? WHERE id = ? AND leases = ? AND state = 'leased'", t.Now()+lease.Milliseconds(), j.ID, j.Lease)
 	})
 }
 
 // Done removes the job. If it returns ErrLeaseLost, the job is done a second time.
 func (s *Spool) Done(ctx context.Context, j *push.Job) error {
-	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
+	return s.withLease(ctx, j, func(t db.Transaction) (int64, error) {
 		return remove(t, "id = ? AND leases = ? AND state = 'leased'", j.ID, j.Lease)
 	})
 }
@@ -265,7 +265,7 @@ func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
 		state, wait = push.Dead, 0
 	}
-	err := s.held(ctx, j, func(t db.Transaction) (int64, error) {
+	err := s.withLease(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = ?, due = ?, error = ? WHERE id = ? AND leases = ? AND state = 'leased'",
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
 	})
@@ -294,7 +294,7 @@ func (s *Spool) delay(attempts int) time.Duration {
 // Release gives the job back at once, as if it had not been claimed. It is for a worker
 // that stops.
 func (s *Spool) Release(ctx context.Context, j *push.Job) error {
-	return s.held(ctx, j, func(t db.Transaction) (int64, error) {
+	return s.withLease(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ?, attempts = attempts - 1 WHERE id = ? AND leases = ? AND state = 'leased'",
 			t.Now(), j.ID, j.Lease)
 	})

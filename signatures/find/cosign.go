@@ -69,7 +69,7 @@ func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 		if !isSignature(l) {
 			continue
 		}
-		if !s.look() {
+		if !s.countCandidate() {
 			return nil
 		}
 		body, err := s.blob(ctx, l)

@@ -43,7 +43,7 @@ func (s *search) extension(ctx context.Context) error {
 		if slices.Contains(ownTypes, e.Type) {
 			continue // a registry of streams gives back what its Images already have
 		}
-		if !s.look() {
+		if !s.countCandidate() {
 			return nil
 		}
 		// openshift's controllers store under the default type what podman stores under another: they are the same.

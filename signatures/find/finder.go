@@ -202,8 +202,8 @@ func (s *search) firstTime() int {
 	return 1
 }
 
-// look counts one more candidate and tells whether it may be looked at.
-func (s *search) look() bool {
+// countCandidate counts one more candidate and tells whether it may be looked at.
+func (s *search) countCandidate() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
 			s.dropped = true

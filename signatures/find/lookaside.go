@@ -49,7 +49,7 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 		} else {
 			content, status, _, err = store.get(ctx, one.RequestURI(), "", MaxSignature, http.StatusNotFound)
 		}
-		if status == http.StatusNotFound || !s.look() {
+		if status == http.StatusNotFound || !s.countCandidate() {
 			return nil
 		}
 		if s.lost(err, fmt.Sprintf("lookaside signature-%d", n)) {

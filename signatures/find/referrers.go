@@ -33,7 +33,7 @@ func (s *search) referrers(ctx context.Context) error {
 	// Of too many, those looked at must not depend on the order in which the registry lists them.
 	slices.SortStableFunc(list, func(a, b descriptor) int { return strings.Compare(a.Digest, b.Digest) })
 	for _, d := range list {
-		if !s.look() {
+		if !s.countCandidate() {
 			return nil
 		}
 		if !digestPattern.MatchString(d.Digest) {

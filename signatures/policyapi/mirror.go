@@ -62,7 +62,7 @@ func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 		defer k.awake() // the new objects have no status yet
 	}
 	for _, name := range m.stale {
-		if err := k.follow(ctx, name); err != nil {
+		if err := k.updateMirror(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -78,8 +78,8 @@ func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 	return nil
 }
 
-// follow brings one object that shows a file up to date.
-func (k *Keeper) follow(ctx context.Context, name string) error {
+// updateMirror brings one object that shows a file up to date.
+func (k *Keeper) updateMirror(ctx context.Context, name string) error {
 	var err error
 	p := k.fromFile(types.NamespacedName{Name: name})
 	if p == nil {

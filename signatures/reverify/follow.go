@@ -72,8 +72,8 @@ func (f *followers) add(index *imagev1.Image, repositories []string) {
 	}
 }
 
-// take returns one image that waits, "" if none does.
-func (f *followers) take() (digest string, repositories []string) {
+// next returns one image that waits, "" if none does.
+func (f *followers) next() (digest string, repositories []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for digest, repositories := range maps.All(f.waiting) {
@@ -83,11 +83,11 @@ func (f *followers) take() (digest string, repositories []string) {
 	return "", nil
 }
 
-// follow judges the images that wait, and those that begin to wait meanwhile, since indexes list indexes. It returns
+// judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes list indexes. It returns
 // an error only if ctx is done.
-func (s *Sweeper) follow(ctx context.Context) error {
+func (s *Sweeper) judgeFollowers(ctx context.Context) error {
 	for {
-		digest, repositories := s.followers.take()
+		digest, repositories := s.followers.next()
 		if digest == "" || ctx.Err() != nil {
 			return ctx.Err()
 		}

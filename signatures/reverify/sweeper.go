@@ -178,7 +178,7 @@ func (s *Sweeper) await(ctx context.Context, wait time.Duration) {
 	for {
 		select {
 		case <-s.followers.added:
-			if s.follow(ctx) != nil { // ctx is done
+			if s.judgeFollowers(ctx) != nil { // ctx is done
 				return
 			}
 			continue
@@ -226,7 +226,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	}
 	err := s.pages(ctx, everything, prompt)
 	if err == nil {
-		err = s.follow(ctx)
+		err = s.judgeFollowers(ctx)
 	}
 	if s.Tally != nil {
 		s.Tally.End(err)

@@ -63,7 +63,7 @@ type Options struct {
 // Handler answers AdmissionReviews about pods. It is safe for concurrent use.
 type Handler struct {
 	Options
-	places  *places
+	places  *waitSlots
 	metrics *admissionMetrics
 	told    warn.Limiter
 }
@@ -74,7 +74,7 @@ func New(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Handler{Options: o, places: newPlaces(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), told: warn.Limiter{Logger: o.Logger}}
+	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), told: warn.Limiter{Logger: o.Logger}}
 }
 
 // Serve answers requests to Path, and passes the others to next.
@@ -125,7 +125,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 	case in.isMirror(), cluster == h.Cluster && slices.Contains(h.Exempt, in.request.Namespace):
 	default:
 		var found []finding
-		found, waited, err = h.judge(r.Context(), cluster, in, start.Add(patience(r.URL.Query().Get("timeout"))))
+		found, waited, err = h.judge(r.Context(), cluster, in, start.Add(answerTime(r.URL.Query().Get("timeout"))))
 		if err != nil {
 			h.metrics.reviews.WithLabelValues("failed").Inc()
 			if r.Context().Err() != nil {
@@ -146,8 +146,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 	}) // the caller may be gone
 }
 
-// patience is how long an API server that waits for timeout can be left waiting.
-func patience(timeout string) time.Duration {
+// answerTime is how long an API server that waits for timeout can be left waiting.
+func answerTime(timeout string) time.Duration {
 	d, err := time.ParseDuration(timeout)
 	if err != nil || d <= 0 {
 		d = defaultTimeout
@@ -213,18 +213,18 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		}
 		h.Clock.AfterFunc(deadline.Sub(h.Clock.Now()), all)
 	}()
-	held := make([]*place, len(found)) // nil for an image that is not waited for
+	held := make([]*waitSlot, len(found)) // nil for an image that is not waited for
 	for i := range found {
 		if !found[i].Pending {
 			continue
 		}
-		got := h.places.take(p.Namespace)
+		got := h.places.acquire(p.Namespace)
 		if got == nil {
 			found[i].say(tooMany)
 			continue
 		}
 		held[i] = got
-		leave = append(leave, func() { h.places.leave(got) })
+		leave = append(leave, func() { h.places.release(got) })
 		if !found[i].Missing {
 			continue
 		}

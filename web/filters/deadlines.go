@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// ReaderPatience is how long a watch or a followed log waits for a client that reads nothing.
-	ReaderPatience = 30 * time.Second
+	// ReaderTimeout is how long a watch or a followed log waits for a client that reads nothing.
+	ReaderTimeout = 30 * time.Second
 	// answerGrace is how long after its deadline a request may still write that it is over.
 	answerGrace = 5 * time.Second
 )
 
 // WithWriteDeadlines makes writes to a client that does not read fail, so that the memory held for it can go. A request
 // that runs for long fails when one write has waited for patience. Any other request fails soon after its deadline.
-func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, patience time.Duration) http.Handler {
+func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), patience: patience}
+		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
 		// A kept connection outlives the deadlines of its requests. An error means that the client is gone.
 		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -41,8 +41,8 @@ func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 // tell.
 type boundWriter struct {
 	http.ResponseWriter
-	control  *http.ResponseController
-	patience time.Duration
+	control *http.ResponseController
+	timeout time.Duration
 
 	mu      sync.Mutex
 	until   time.Time
@@ -54,7 +54,7 @@ type boundWriter struct {
 func (d *boundWriter) keep() (end func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.idle = time.AfterFunc(d.patience/4, func() {
+	d.idle = time.AfterFunc(d.timeout/4, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.idle == nil {
@@ -63,7 +63,7 @@ func (d *boundWriter) keep() (end func()) {
 		if !d.writing && !d.until.IsZero() {
 			d.extend()
 		}
-		d.idle.Reset(d.patience / 4)
+		d.idle.Reset(d.timeout / 4)
 	})
 	return func() {
 		d.mu.Lock()
@@ -103,8 +103,8 @@ func (d *boundWriter) done() {
 
 // extend moves the deadline when a quarter of it is over, so not for each of many small events. The caller holds mu.
 func (d *boundWriter) extend() {
-	if now := time.Now(); d.until.Sub(now) < d.patience*3/4 {
-		d.until = now.Add(d.patience)
+	if now := time.Now(); d.until.Sub(now) < d.timeout*3/4 {
+		d.until = now.Add(d.timeout)
 		_ = d.control.SetWriteDeadline(d.until)
 	}
 }

@@ -28,7 +28,7 @@ type class struct {
 	perUser    int           // in flight for one user
 	perCaller  int           // in flight, and waiting, for one user at one address
 	maxWaiting int           // waiting for a place
-	patience   time.Duration // how long one waits
+	maxWait    time.Duration // how long one waits
 
 	mu      sync.Mutex
 	running int
@@ -47,9 +47,9 @@ type share struct {
 	waiting []chan bool // each is sent true for a place, false for none
 }
 
-func newClass(max, perUser, perCaller, maxWaiting int, patience time.Duration) *class {
+func newClass(max, perUser, perCaller, maxWaiting int, maxWait time.Duration) *class {
 	return &class{
-		max: max, perUser: perUser, perCaller: perCaller, maxWaiting: maxWaiting, patience: patience,
+		max: max, perUser: perUser, perCaller: perCaller, maxWaiting: maxWaiting, maxWait: maxWait,
 		shares: map[caller]*share{}, users: map[string]*tally{},
 	}
 }
@@ -76,7 +76,7 @@ func (c *class) enter(ctx context.Context, who caller) bound {
 	c.waiting++
 	c.mu.Unlock()
 
-	over := time.NewTimer(c.patience)
+	over := time.NewTimer(c.maxWait)
 	defer over.Stop()
 	got, told := false, false
 	select {

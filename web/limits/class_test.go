@@ -153,7 +153,7 @@ func TestWaitingEnds(t *testing.T) {
 	if <-got == "" {
 		t.Error("a client that left got a place")
 	}
-	c.patience = time.Nanosecond
+	c.maxWait = time.Nanosecond
 	if c.enter(t.Context(), honest) == "" {
 		t.Error("a place was given that is taken")
 	}

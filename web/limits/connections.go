@@ -189,7 +189,7 @@ func (cs *Connections) begin(remote string) *connection {
 	return c
 }
 
-func (cs *Connections) end(c *connection) {
+func (cs *Connections) endRequest(c *connection) {
 	if c == nil {
 		return
 	}

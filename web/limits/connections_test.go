@@ -78,7 +78,7 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 	// Now 3 holds most. Its first connection is in use, and its second has been used
 	// since.
 	busy := cs.begin("10.0.0.3:1")
-	cs.end(cs.begin("10.0.0.3:2"))
+	cs.endRequest(cs.begin("10.0.0.3:2"))
 	expect("10.0.0.4:1", "10.0.0.3:3")
 	// All addresses hold the same number except 3. Once 3 has one left, the oldest
 	// goes.
@@ -95,14 +95,14 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 	expect("10.0.0.7:2", "")
 	// A connection in use may be closed only if its address holds more than its share.
 	for _, remote := range []string{"10.0.0.4:1", "10.0.0.5:1", "10.0.0.6:1", "10.0.0.7:2"} {
-		defer cs.end(cs.begin(remote))
+		defer cs.endRequest(cs.begin(remote))
 	}
 	if conn, got := call("10.0.0.8:1"); conn != nil || got != "10.0.0.8:1" {
 		t.Errorf("a connection came to a server in use, and %q was closed", got)
 	}
-	cs.end(busy)
+	cs.endRequest(busy)
 	expect("10.0.0.9:1", "10.0.0.3:1")
-	cs.end(nil)
+	cs.endRequest(nil)
 }
 
 // An address that has every connection in use gives one to another address.
@@ -112,7 +112,7 @@ func TestBusyConnectionsAreShared(t *testing.T) {
 	var closed []string
 	for i := range 4 {
 		c := cs.add(phone{from: fmt.Sprintf("10.0.0.1:%d", i), hungUp: func(from string) { closed = append(closed, from) }})
-		defer cs.end(cs.begin(c.RemoteAddr().String()))
+		defer cs.endRequest(cs.begin(c.RemoteAddr().String()))
 	}
 	if cs.add(phone{from: "10.0.0.1:9"}) != nil {
 		t.Error("the address that has them all got one more")

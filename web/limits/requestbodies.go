@@ -45,8 +45,8 @@ type BodyOptions struct {
 const (
 	// heldBodies is how many bytes of bodies are held at a time.
 	heldBodies = 32 << 20
-	// bodyPatience is how long a sender may take to send its body.
-	bodyPatience = 30 * time.Second
+	// bodyTimeout is how long a sender may take to send its body.
+	bodyTimeout = 30 * time.Second
 	// lightBody is the weight up to which a body takes no turn.
 	lightBody = 512 << 10
 	// mostTurns bounds the heavy bodies that are decoded at a time.
@@ -90,7 +90,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := newValues(r.Header.Get("Content-Type"), r.Body, bound.Values)
 	r = r.WithContext(r.Context())
 	r.Body = found
-	body, err := l.held.Read(w, r, who.user, bound.Bytes, bodyPatience, lost)
+	body, err := l.held.Read(w, r, who.user, bound.Bytes, bodyTimeout, lost)
 	defer body.Release()
 	if err != nil {
 		l.refuse(w, r, info, bound, err)
@@ -103,11 +103,11 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
 	if bound.weight(len(body.Bytes()), n) > lightBody {
-		waiting, over := context.WithTimeout(ctx, patience)
+		waiting, over := context.WithTimeout(ctx, maxWait)
 		defer over()
 		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: waiting, waits: 1}
-		t.take()
-		defer t.give()
+		t.reacquire()
+		defer t.release()
 		if t.ctx = r.Context(); !t.mine.Load() {
 			l.refuse(w, r, info, bound, ErrBusy)
 			return
@@ -136,7 +136,7 @@ func (l *bodyLimits) refuse(w http.ResponseWriter, r *http.Request, info *reques
 		l.o.Refused.count("body", byUser)
 		status = apierrors.NewTooManyRequests("Too many requests: the bodies of this user's requests take too much. Please try again later.", 1)
 	case errors.Is(err, ErrSlow):
-		status = apierrors.NewTimeoutError(fmt.Sprintf("the body did not arrive within %s", bodyPatience), 0)
+		status = apierrors.NewTimeoutError(fmt.Sprintf("the body did not arrive within %s", bodyTimeout), 0)
 	default:
 		status = apierrors.NewBadRequest("the body did not come to its end")
 	}

@@ -42,7 +42,7 @@ const (
 	// maxWaiting bounds the requests of one kind that wait for a place. patience is how long
 	// each waits.
 	maxWaiting = 1024
-	patience   = 5 * time.Second
+	maxWait    = 5 * time.Second
 	// quickWrite is how long a list may wait for its reader and keep its turn.
 	quickWrite = 2 * time.Millisecond
 	// muchRead is how many stored bytes a read of one object may decode without a turn. Each object counts for
@@ -96,7 +96,7 @@ func newShared(max, perUser, perCaller int) *class {
 	if max <= 0 {
 		return nil
 	}
-	return newClass(max, perUser, perCaller, maxWaiting, patience)
+	return newClass(max, perUser, perCaller, maxWaiting, maxWait)
 }
 
 type requestLimits struct {
@@ -116,7 +116,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	who := caller{}
 	if c := l.o.Connections.begin(r.RemoteAddr); c != nil {
-		defer l.o.Connections.end(c)
+		defer l.o.Connections.endRequest(c)
 		who.address = c.address
 	} else {
 		who.address = Address(r.RemoteAddr)
@@ -135,14 +135,14 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if class != nil && (class == l.lists || class == l.long) {
 		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1}
 		if info.Verb == "list" { // a request that deletes many waits for the disk
-			t.take()
-			defer t.give()
+			t.reacquire()
+			defer t.release()
 		}
 		w, r = t.of(r)
 	}
 	if class != nil && class == l.reads && (l.o.Cheap == nil || !l.o.Cheap(r, info)) {
 		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1, byCost: true}
-		defer t.end()
+		defer t.finish()
 		w, r = t.of(r)
 	}
 	l.next.ServeHTTP(w, r)
@@ -188,8 +188,8 @@ func Pause(ctx context.Context) (resume func()) {
 	if !ok {
 		return func() {}
 	}
-	t.give()
-	return t.take
+	t.release()
+	return t.reacquire
 }
 
 // Begin waits for the turn of a watch that is about to read what exists. The watch has the
@@ -199,8 +199,8 @@ func Begin(ctx context.Context) (end func()) {
 	if !ok {
 		return func() {}
 	}
-	t.take()
-	return t.give
+	t.reacquire()
+	return t.release
 }
 
 // Read counts what a request reads: so many objects of so many stored bytes together. A read of one
@@ -208,7 +208,7 @@ func Begin(ctx context.Context) (end func()) {
 func Read(ctx context.Context, objects, stored int) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if ok && t.byCost && t.read.Add(int64(stored+objects*ofObject)) > muchRead && !t.begun.Swap(true) {
-		t.take()
+		t.reacquire()
 	}
 }
 
@@ -237,16 +237,16 @@ func (t *turn) of(r *http.Request) (http.ResponseWriter, *http.Request) {
 	return responsewriter.WrapForHTTP1Or2(t), r.WithContext(context.WithValue(r.Context(), turnKey{}, t))
 }
 
-// end ends a turn by cost. What is left of the request, if it took too long, does not begin one.
-func (t *turn) end() {
+// finish ends a turn by cost. What is left of the request, if it took too long, does not begin one.
+func (t *turn) finish() {
 	if t.begun.Swap(true) {
-		t.give()
+		t.release()
 	}
 }
 
-// take waits for a turn, if no other part of the request waits. If there is none, the request
+// reacquire waits for a turn, if no other part of the request waits. If there is none, the request
 // is over. Whatever is left of it sees that itself.
-func (t *turn) take() {
+func (t *turn) reacquire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.waits--; t.waits > 0 {
@@ -255,7 +255,7 @@ func (t *turn) take() {
 	t.mine.Store(t.turns.enter(t.ctx, t.who) == "")
 }
 
-func (t *turn) give() {
+func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waits++
@@ -275,22 +275,22 @@ func (t *turn) unread(write func()) {
 	}
 	if t.slow {
 		start := time.Now()
-		t.give()
+		t.release()
 		write()
 		t.slow = time.Since(start) > quickWrite
-		t.take()
+		t.reacquire()
 		return
 	}
 	given := make(chan struct{})
 	late := time.AfterFunc(quickWrite, func() {
-		t.give()
+		t.release()
 		close(given)
 	})
 	write()
 	if !late.Stop() {
 		<-given
 		t.slow = true
-		t.take()
+		t.reacquire()
 	}
 }
 

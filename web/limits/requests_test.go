@@ -54,7 +54,7 @@ func TestListsHoldUpNothingElse(t *testing.T) {
 		}
 	}), options()).(*requestLimits)
 	done := make(chan struct{})
-	l.lists.patience = time.Hour
+	l.lists.maxWait = time.Hour
 	l.turns.max = l.lists.perCaller
 	lists := 2 * l.lists.perCaller // and one more would be refused
 	for range lists {
@@ -139,7 +139,7 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 			}), options()).(*requestLimits)
 			l.turns.max = attack.requests // lists are in flight, whether they have a turn or not
 			for _, c := range []*class{l.reads, l.lists, l.writes} {
-				c.patience = time.Hour
+				c.maxWait = time.Hour
 			}
 			answers := make(chan *httptest.ResponseRecorder)
 			for range attack.requests {
@@ -290,12 +290,12 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 		write := func(takes time.Duration) (mine bool, during []bool) {
 			w := &timedWriter{takes: takes, turns: turns}
 			of := &turn{ResponseWriter: w, turns: turns, ctx: t.Context(), waits: 1}
-			of.take()
+			of.reacquire()
 			for range 2 {
 				_, _ = of.Write([]byte("items"))
 			}
 			mine = of.mine.Load()
-			of.give()
+			of.release()
 			return mine, w.kept
 		}
 		for takes, want := range map[time.Duration][]bool{0: {true, true}, quickWrite / 2: {true, true}, quickWrite * 2: {false, false}} {

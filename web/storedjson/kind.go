@@ -50,15 +50,15 @@ type kind struct {
 	events  map[runtime.Identifier]watch.EventType
 	// source is nil when the storage is not a Source.
 	source      Source
-	plain, gzip *form
+	plain, gzip *encoding
 	// lists is the memory of all lists, and initial that of all watches that send what exists.
-	lists, initial *room
-	patience       time.Duration // of a list that waits for room
-	// working has a place for each answer that now reads and forms objects. Such an answer holds memory
-	// that is not in its share yet.
-	working chan struct{}
-	// passes counts the passes under way.
-	passes atomic.Int64
+	lists, initial *memoryPool
+	maxWait        time.Duration // of a list that waits for room
+	// workers has a place for each answer that now reads and forms objects. Such an answer holds memory
+	// that is not in its reservation yet.
+	workers chan struct{}
+	// scans counts the scans under way.
+	scans atomic.Int64
 	// unreadable is the name of an object that could not be read, nil if there was none.
 	unreadable atomic.Pointer[string]
 }
@@ -77,23 +77,23 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 	for _, t := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
 		k.events[eventEncoder(k.encoder, codecs.EncoderForVersion(info.StreamSerializer.Serializer, gv).Identifier(), t)] = t
 	}
-	k.plain, k.gzip = plainForm(k, dir), gzipForm(k, dir)
-	k.lists, k.initial, k.patience = newRoom(listBytes), newRoom(initialBytes), listPatience
-	k.working = make(chan struct{}, 2*goruntime.GOMAXPROCS(0))
+	k.plain, k.gzip = plainEncoding(k, dir), gzipEncoding(k, dir)
+	k.lists, k.initial, k.maxWait = newMemoryPool(listBytes), newMemoryPool(initialBytes), listMaxWait
+	k.workers = make(chan struct{}, 2*goruntime.GOMAXPROCS(0))
 	return nil
 }
 
-// work waits for a place to work at. rest gives the place back. work returns false when ctx is done.
-func (k *kind) work(ctx context.Context) bool {
+// acquireWorker blocks until a worker slot is free; releaseWorker frees it. acquireWorker returns false when ctx is done.
+func (k *kind) acquireWorker(ctx context.Context) bool {
 	select {
-	case k.working <- struct{}{}:
+	case k.workers <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
 }
 
-func (k *kind) rest() { <-k.working }
+func (k *kind) releaseWorker() { <-k.workers }
 
 // close gives files back.
 func (k *kind) close() {

@@ -18,8 +18,8 @@ import (
 // gzipThreshold is the length from which the API server compresses lists, too.
 const gzipThreshold = 128 << 10
 
-// listPatience is how long a list waits for others to end.
-const listPatience = 2 * time.Second
+// listMaxWait is how long a list waits for others to end.
+const listMaxWait = 2 * time.Second
 
 // listEnd follows the items of a list.
 const listEnd = "]}\n"
@@ -28,9 +28,9 @@ const listEnd = "]}\n"
 // has written anything, it calls next instead. If it reads one later, it ends the
 // connection, and next answers the lists that follow.
 func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next http.Handler) {
-	share := &share{of: k.lists}
+	share := &reservation{of: k.lists}
 	defer share.release()
-	waiting, cancel := context.WithTimeout(req.Context(), k.patience)
+	waiting, cancel := context.WithTimeout(req.Context(), k.maxWait)
 	err := share.wait(waiting, weight(listRun))
 	if cancel(); err != nil {
 		k.answer(w, req, "LIST", "cluster", func(w http.ResponseWriter, req *http.Request) {
@@ -64,7 +64,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next h
 	})
 }
 
-func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *pass, head []byte, compressed bool) error {
+func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *scan, head []byte, compressed bool) error {
 	w.Header().Set("Content-Type", "application/json")
 	f := k.plain
 	if compressed {
@@ -81,7 +81,7 @@ func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *pass, he
 		if err := to.Write(first.bytes, first.sum); err != nil {
 			return err
 		}
-	} else if err := f.send(ctx, p, frame{first: first}, to, func(int) error { return nil }); err != nil {
+	} else if err := f.send(ctx, p, framing{first: first}, to, func(int) error { return nil }); err != nil {
 		return err
 	}
 	end := f.piece([]byte(listEnd))
@@ -92,7 +92,7 @@ func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *pass, he
 }
 
 // long tells whether the list has so many bytes that the API server would compress it.
-func (p *pass) long(ctx context.Context) bool {
+func (p *scan) long(ctx context.Context) bool {
 	if p.size > gzipThreshold || !p.more {
 		return p.size > gzipThreshold
 	}
@@ -101,7 +101,7 @@ func (p *pass) long(ctx context.Context) bool {
 }
 
 // listHead is the list up to its items.
-func (p *pass) listHead() ([]byte, error) {
+func (p *scan) listHead() ([]byte, error) {
 	b := []byte(`{"kind":` + strconv.Quote(p.k.Kind.Kind+"List") + `,"apiVersion":` + strconv.Quote(p.k.Resource.GroupVersion().String()) +
 		`,"metadata":{"resourceVersion":"` + strconv.FormatInt(p.rev, 10) + `"`)
 	if p.last != "" {

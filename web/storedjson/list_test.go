@@ -317,7 +317,7 @@ func TestNamedObjects(t *testing.T) {
 	if got := names(named("", long[:5]...)); len(got) != 5 {
 		t.Errorf("five of 1 MiB: %v", got)
 	}
-	l.reader.lists = newRoom(weight(listRun) + 6<<20)
+	l.reader.lists = newMemoryPool(weight(listRun) + 6<<20)
 	if !l.reader.lists.TryAcquire(3 << 20) { // by another list
 		t.Fatal("there is no room at all")
 	}

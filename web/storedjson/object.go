@@ -30,11 +30,11 @@ type Object struct {
 	err      error
 
 	mu       sync.Mutex
-	byFormat map[runtime.Identifier]*encoding
+	byFormat map[runtime.Identifier]*encodedObject
 }
 
-// encoding is what an Object looks like in one format.
-type encoding struct {
+// encodedObject is what an Object looks like in one format.
+type encodedObject struct {
 	once sync.Once
 	data []byte
 	err  error
@@ -50,7 +50,7 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 			return append(buf, '\n'), err
 		})
 	}
-	e := o.encoding(id)
+	e := o.encoded(id)
 	e.once.Do(func() {
 		if t, ok := o.kind.events[id]; ok {
 			e.data, e.err = o.append(eventHead(t))
@@ -75,16 +75,16 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// encoding returns the entry of the format id. It makes an empty one if there is none.
-func (o *Object) encoding(id runtime.Identifier) *encoding {
+// encoded returns the entry of the format id. It makes an empty one if there is none.
+func (o *Object) encoded(id runtime.Identifier) *encodedObject {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.byFormat[id]
 	if e == nil {
 		if o.byFormat == nil {
-			o.byFormat = map[runtime.Identifier]*encoding{}
+			o.byFormat = map[runtime.Identifier]*encodedObject{}
 		}
-		e = &encoding{}
+		e = &encodedObject{}
 		o.byFormat[id] = e
 	}
 	return e

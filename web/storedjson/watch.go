@@ -81,7 +81,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		defer cancel()
 	}
 	// A watch begins when there is room for what it will hold. Until then it holds nothing.
-	share := &share{of: k.initial}
+	share := &reservation{of: k.initial}
 	defer share.release()
 	end := sync.OnceFunc(limits.Begin(ctx))
 	defer end()
@@ -128,7 +128,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 }
 
 // sendInitial writes the events of what exists. It returns whether the watch goes on.
-func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *pass, opts watchOptions) bool {
+func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts watchOptions) bool {
 	s.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	f := k.plain
 	var to sink = plainSink{s.ResponseWriter}
@@ -143,7 +143,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *pass, opts wa
 	}
 	events := metrics.WatchEvents.WithContext(ctx).WithLabelValues(k.Resource.Group, k.Resource.Version, k.Resource.Resource)
 	ending := request.ServerShutdownSignalFrom(ctx)
-	err := f.send(ctx, p, frame{before: f.piece(eventHead(watch.Added)), after: f.piece([]byte(eventEnd))}, to, func(objects int) error {
+	err := f.send(ctx, p, framing{before: f.piece(eventHead(watch.Added)), after: f.piece([]byte(eventEnd))}, to, func(objects int) error {
 		events.Add(float64(objects))
 		if ending != nil {
 			select {

@@ -32,17 +32,17 @@ func TestInformersShareOnePass(t *testing.T) {
 	for i := range objects {
 		l.create(t, fmt.Sprintf("pod-%04d", i))
 	}
-	for name, f := range map[string]*form{"plain": l.reader.plain, "gzip": l.reader.gzip} {
+	for name, f := range map[string]*encoding{"plain": l.reader.plain, "gzip": l.reader.gzip} {
 		f.kept.Close()
 		f.kept = filecache.New[sums](t.TempDir(), 1<<20) // the plain list has 4 MiB
-		frame := frame{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
+		frame := framing{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
 		var runs []func() (*run, error, bool)
-		l.reader.passes.Add(informers)
+		l.reader.scans.Add(informers)
 		l.transformer.GetReadsAndReset()
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &share{of: newRoom(1 << 30)})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1 << 30)})
 			if !ok {
-				t.Fatal("a pass did not begin")
+				t.Fatal("a scan did not begin")
 			}
 			next, stop := iter.Pull2(func(yield func(*run, error) bool) {
 				if err := f.each(t.Context(), p, frame, func(r *run) error {
@@ -75,7 +75,7 @@ func TestInformersShareOnePass(t *testing.T) {
 				}
 			}
 		}
-		l.reader.passes.Add(-informers)
+		l.reader.scans.Add(-informers)
 		for i, n := range sent {
 			if n != objects {
 				t.Errorf("%s: informer %d was sent %d objects", name, i, n)
@@ -106,19 +106,19 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 		l.create(t, fmt.Sprintf("pod-%04d", i))
 	}
 	l.reader.source = yielding{l.reader.source}
-	for name, f := range map[string]*form{"plain": l.reader.plain, "gzip": l.reader.gzip} {
-		frame := frame{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
-		var passes []*pass
+	for name, f := range map[string]*encoding{"plain": l.reader.plain, "gzip": l.reader.gzip} {
+		frame := framing{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
+		var scans []*scan
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &share{of: newRoom(1 << 30)})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1 << 30)})
 			if !ok {
-				t.Fatal("a pass did not begin")
+				t.Fatal("a scan did not begin")
 			}
-			passes = append(passes, p)
+			scans = append(scans, p)
 		}
 		l.transformer.GetReadsAndReset()
 		var all sync.WaitGroup
-		for _, p := range passes {
+		for _, p := range scans {
 			all.Go(func() {
 				sent := 0
 				err := f.each(t.Context(), p, frame, func(r *run) error {
@@ -197,7 +197,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Now())
 	const round = 6 * time.Minute // history is kept for five
-	l := newLists(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.FeedBytes = clock, round, 1000 })
+	l := newLists(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.ChangelogBytes = clock, round, 1000 })
 	const pods = 500
 	for i := range pods {
 		l.create(t, fmt.Sprintf("pod-%03d", i))

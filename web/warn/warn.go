@@ -47,7 +47,7 @@ func (l *Limiter) Warn(key, message string, args ...any) {
 	defer l.mu.Unlock()
 	if l.told == nil {
 		l.told = map[string]*told{}
-		time.AfterFunc(Window, l.end)
+		time.AfterFunc(Window, l.closeWindow)
 	}
 	switch t := l.told[key]; {
 	case t != nil:
@@ -71,8 +71,8 @@ func (l *Limiter) log(message string, args ...any) {
 	logger.Warn(message, args...)
 }
 
-// end closes the window.
-func (l *Limiter) end() {
+// closeWindow closes the window.
+func (l *Limiter) closeWindow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	message := ""

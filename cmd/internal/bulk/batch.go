@@ -19,18 +19,18 @@ import (
 )
 
 // batch imports many references at a time, and lists registries and repositories for more of them. No registry holds
-// up another: see package lanes.
+// up another: see package hostlimit.
 type batch struct {
-	importer  *importer.Importer
-	images    func() importer.Images
-	ahead     *importer.Ahead // what images returns, if that keeps tags
-	lanes     *hostlimit.Lanes
-	Events    events
-	report    *report
-	progress  *progress
-	selection *Selection
-	clock     clock.Clock
-	jobs      int
+	importer   *importer.Importer
+	images     func() importer.Images
+	prefetcher *importer.Prefetcher // what images returns, if that keeps tags
+	limiter    *hostlimit.Limiter
+	Events     events
+	report     *report
+	progress   *progress
+	selection  *Selection
+	clock      clock.Clock
+	jobs       int
 
 	hosts   map[string]*host
 	turn    []*host // those with something that waits, the next to be looked at first
@@ -107,13 +107,13 @@ func (noEvents) Imported(string, *importer.Result, error) {}
 // New returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a time of each of
 // many others. The selection chooses among what is listed.
 func New(im *importer.Importer, images func() importer.Images, jobs int, s *Selection, report *report, progress *progress) *batch {
-	var ahead *importer.Ahead
+	var ahead *importer.Prefetcher
 	if tagged, ok := images().(importer.Tagged); ok {
-		ahead = importer.NewAhead(tagged, clock.RealClock{})
+		ahead = importer.NewPrefetcher(tagged, clock.RealClock{})
 		images = func() importer.Images { return ahead }
 	}
 	return &batch{
-		importer: im, images: images, ahead: ahead, lanes: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
+		importer: im, images: images, prefetcher: ahead, limiter: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
 		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
 	}
 }
@@ -137,7 +137,7 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 		case e := <-b.ended:
 			if ctx.Err() != nil {
 				b.leave(e)
-			} else if b.end(e); b.planned > MaxReferences {
+			} else if b.finishJob(e); b.planned > MaxReferences {
 				err = fmt.Errorf("these are more than %d tags: import them in parts, with --include", MaxReferences)
 			}
 		case <-probe:
@@ -151,8 +151,8 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 		cancel()
 		b.abandon()
 	}
-	if b.ahead != nil {
-		b.ahead.Flush(ctx)
+	if b.prefetcher != nil {
+		b.prefetcher.Flush(ctx)
 	}
 	return err
 }
@@ -216,18 +216,18 @@ func (b *batch) wait(j Job) {
 		return
 	}
 	h.imports = append(h.imports, j.Ref)
-	if b.ahead != nil {
-		b.ahead.Expect(j.Ref)
+	if b.prefetcher != nil {
+		b.prefetcher.Expect(j.Ref)
 	}
 }
 
 // start starts as many jobs as there is room for, one of each registry in turn. It returns when to probe the next
 // registry; zero when none is parked.
 func (b *batch) start(ctx context.Context) (again time.Time) {
-	for full := 0; full < len(b.turn) && b.lanes.Free() > 0; {
+	for full := 0; full < len(b.turn) && b.limiter.Free() > 0; {
 		h := b.turn[0]
 		b.turn = b.turn[1:]
-		n, at := b.lanes.Room(h.name)
+		n, at := b.limiter.Available(h.name)
 		if n == 0 {
 			full++
 			b.turn = append(b.turn, h)
@@ -241,11 +241,11 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		if h.waiting() > 0 {
 			b.turn = append(b.turn, h)
 		}
-		if n := len(h.imports); b.ahead != nil && j.Kind == ImportJob && n > b.jobs && n%importer.AheadImages == 0 {
+		if n := len(h.imports); b.prefetcher != nil && j.Kind == ImportJob && n > b.jobs && n%importer.PrefetchImages == 0 {
 			coming := h.imports[b.jobs:] // those before them begin at once
-			b.foreseeing.Go(func() { b.ahead.Foresee(ctx, coming) })
+			b.foreseeing.Go(func() { b.prefetcher.Prefetch(ctx, coming) })
 		}
-		b.lanes.Start(h.name)
+		b.limiter.Start(h.name)
 		b.running++
 		b.progress.Started(j)
 		round := h.round
@@ -276,13 +276,13 @@ func (b *batch) do(ctx context.Context, e *ended) {
 	}
 }
 
-// end takes the result of a job. It queues the job again if it was the registry that failed, and there is hope.
-func (b *batch) end(e ended) {
+// finishJob takes the result of a job. It queues the job again if it was the registry that failed, and there is hope.
+func (b *batch) finishJob(e ended) {
 	b.running--
 	h := b.hosts[e.Ref.Host]
-	until := b.lanes.End(h.name, e.err)
+	until := b.limiter.Done(h.name, e.err)
 	var failed *pull.Error
-	if !errors.As(e.err, &failed) || !hostlimit.Parks(failed) {
+	if !errors.As(e.err, &failed) || !hostlimit.BacksOff(failed) {
 		if pull.ReasonOf(e.err) != pull.Canceled {
 			h.answers(e)
 		}

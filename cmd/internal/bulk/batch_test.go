@@ -65,7 +65,7 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 	report = NewReport("", "", &stdout, &stderr, progress)
 	b := New(im, func() importer.Images { return r.images }, 4, &r.selection, report, progress)
 	isGood := func() bool { return strings.Count(stdout.String(), r.good.Host) >= r.goods }
-	b.clock, b.lanes = idleClock{r.clock, func() bool {
+	b.clock, b.limiter = idleClock{r.clock, func() bool {
 		if b.running == 0 && !isGood() {
 			t.Errorf("the good ones wait:\n%s%s", &stdout, &stderr)
 		}

@@ -23,8 +23,8 @@ import (
 // MaxAway is how long an import waits for an API server that has answered before and does not now.
 const MaxAway = 5 * time.Minute
 
-// Patience makes an import wait for its API server. It does not wait for a server that has never answered.
-type Patience struct {
+// APIRetry makes an import wait for its API server. It does not wait for a server that has never answered.
+type APIRetry struct {
 	Clock clock.Clock
 	Say   func(string)
 
@@ -34,17 +34,17 @@ type Patience struct {
 }
 
 // Images returns images that wait while their API server is away. They keep tags if images does.
-func (p *Patience) Images(images importer.Images) importer.Images {
-	patient := patientImages{images, p}
+func (p *APIRetry) Images(images importer.Images) importer.Images {
+	patient := retriedImages{images, p}
 	if tagged, ok := images.(importer.Tagged); ok {
-		return patientTagged{patient, tagged}
+		return retriedTagged{patient, tagged}
 	}
 	return patient
 }
 
 // do calls f again, with pauses, while the server is away. An f that failed may have had its effect: imports can
 // bear that.
-func (p *Patience) do(ctx context.Context, f func() error) error {
+func (p *APIRetry) do(ctx context.Context, f func() error) error {
 	began := p.Clock.Now()
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		err := f()
@@ -60,7 +60,7 @@ func (p *Patience) do(ctx context.Context, f func() error) error {
 }
 
 // Waits reports whether something that began then should be tried again, and prints a message now and then.
-func (p *Patience) Waits(err error, began time.Time) bool {
+func (p *APIRetry) Waits(err error, began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.Clock.Now()
@@ -97,63 +97,63 @@ func IsAway(err error) bool {
 		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err)
 }
 
-type patientImages struct {
+type retriedImages struct {
 	importer.Images
-	patience *Patience
+	retry *APIRetry
 }
 
 // Get implements importer.Images.
-func (i patientImages) Get(ctx context.Context, name string, o metav1.GetOptions) (image *imagev1.Image, err error) {
-	err = i.patience.do(ctx, func() error { image, err = i.Images.Get(ctx, name, o); return err })
+func (i retriedImages) Get(ctx context.Context, name string, o metav1.GetOptions) (image *imagev1.Image, err error) {
+	err = i.retry.do(ctx, func() error { image, err = i.Images.Get(ctx, name, o); return err })
 	return image, err
 }
 
 // Create implements importer.Images.
-func (i patientImages) Create(ctx context.Context, in *imagev1.Image, o metav1.CreateOptions) (image *imagev1.Image, err error) {
-	err = i.patience.do(ctx, func() error { image, err = i.Images.Create(ctx, in, o); return err })
+func (i retriedImages) Create(ctx context.Context, in *imagev1.Image, o metav1.CreateOptions) (image *imagev1.Image, err error) {
+	err = i.retry.do(ctx, func() error { image, err = i.Images.Create(ctx, in, o); return err })
 	return image, err
 }
 
 // Update implements importer.Images.
-func (i patientImages) Update(ctx context.Context, in *imagev1.Image, o metav1.UpdateOptions) (image *imagev1.Image, err error) {
-	err = i.patience.do(ctx, func() error { image, err = i.Images.Update(ctx, in, o); return err })
+func (i retriedImages) Update(ctx context.Context, in *imagev1.Image, o metav1.UpdateOptions) (image *imagev1.Image, err error) {
+	err = i.retry.do(ctx, func() error { image, err = i.Images.Update(ctx, in, o); return err })
 	return image, err
 }
 
-// patientTagged are patient Images with a record of where tags lead.
-type patientTagged struct {
-	patientImages
+// retriedTagged are patient Images with a record of where tags lead.
+type retriedTagged struct {
+	retriedImages
 	tagged importer.Tagged
 }
 
-var _ importer.Tagged = patientTagged{}
+var _ importer.Tagged = retriedTagged{}
 
 // List implements importer.Tagged.
-func (i patientTagged) List(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageList, err error) {
-	err = i.patience.do(ctx, func() error { list, err = i.tagged.List(ctx, o); return err })
+func (i retriedTagged) List(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageList, err error) {
+	err = i.retry.do(ctx, func() error { list, err = i.tagged.List(ctx, o); return err })
 	return list, err
 }
 
 // GetTag implements importer.Tagged.
-func (i patientTagged) GetTag(ctx context.Context, name string, o metav1.GetOptions) (tag *imagev1.ImageTag, err error) {
-	err = i.patience.do(ctx, func() error { tag, err = i.tagged.GetTag(ctx, name, o); return err })
+func (i retriedTagged) GetTag(ctx context.Context, name string, o metav1.GetOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.retry.do(ctx, func() error { tag, err = i.tagged.GetTag(ctx, name, o); return err })
 	return tag, err
 }
 
 // UpdateTag implements importer.Tagged.
-func (i patientTagged) UpdateTag(ctx context.Context, in *imagev1.ImageTag, o metav1.UpdateOptions) (tag *imagev1.ImageTag, err error) {
-	err = i.patience.do(ctx, func() error { tag, err = i.tagged.UpdateTag(ctx, in, o); return err })
+func (i retriedTagged) UpdateTag(ctx context.Context, in *imagev1.ImageTag, o metav1.UpdateOptions) (tag *imagev1.ImageTag, err error) {
+	err = i.retry.do(ctx, func() error { tag, err = i.tagged.UpdateTag(ctx, in, o); return err })
 	return tag, err
 }
 
 // ListTags implements importer.Tagged.
-func (i patientTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageTagList, err error) {
-	err = i.patience.do(ctx, func() error { list, err = i.tagged.ListTags(ctx, o); return err })
+func (i retriedTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageTagList, err error) {
+	err = i.retry.do(ctx, func() error { list, err = i.tagged.ListTags(ctx, o); return err })
 	return list, err
 }
 
 // ConfirmTags implements importer.Confirmer. It is not patient: without it what is known is only older.
-func (i patientTagged) ConfirmTags(ctx context.Context, checks []tags.Check) error {
+func (i retriedTagged) ConfirmTags(ctx context.Context, checks []tags.Check) error {
 	if c, ok := i.tagged.(importer.Confirmer); ok {
 		return c.ConfirmTags(ctx, checks)
 	}

@@ -26,7 +26,7 @@ func (s *Server) followDrift() error {
 	s.drift = drift.New(drift.Options{
 		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
-	s.Usage.OnTags(s.drift.Look)
+	s.Usage.OnTags(s.drift.Recheck)
 	s.Tasks = append(s.Tasks, s.drift.Run)
 	return nil
 }

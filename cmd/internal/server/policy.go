@@ -133,15 +133,15 @@ func (v *verification) connect(config *restclient.Config) error {
 	return nil
 }
 
-// vouches brings the verdicts of an index's images up to date with the index's.
-func (v *verification) vouches(index *imagev1.Image) {
+// indexVerdictChanged brings the verdicts of an index's images up to date with the index's.
+func (v *verification) indexVerdictChanged(index *imagev1.Image) {
 	if v.Sweeper != nil {
 		v.Sweeper.Follow(index)
 	}
 }
 
-// work keeps policies and verdicts up to date until ctx ends.
-func (v *verification) work(ctx context.Context, events *EventRecorder) error {
+// keepVerdicts keeps policies and verdicts up to date until ctx ends.
+func (v *verification) keepVerdicts(ctx context.Context, events *EventRecorder) error {
 	policyMetrics()
 	policyLoaded.Set(1)
 	var background sync.WaitGroup

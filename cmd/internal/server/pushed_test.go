@@ -34,7 +34,7 @@ func TestPushedIsAJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := queue.Claim(t.Context(), 2, time.Minute, hostlimit.New(2, 2, clock.RealClock{}).Room)
+	jobs, err := queue.Claim(t.Context(), 2, time.Minute, hostlimit.New(2, 2, clock.RealClock{}).Available)
 	if err != nil || len(jobs) != 1 || len(jobs[0].Events) != 1 {
 		t.Fatalf("the jobs are %+v, %v", jobs, err)
 	}

@@ -135,8 +135,8 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// work imports what is pushed, used by pods and followed by streams, until ctx ends.
-func (p *pushes) work(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
+// runWorker imports what is pushed, used by pods and followed by streams, until ctx ends.
+func (p *pushes) runWorker(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
 	defer p.importer.Close()
 	images, err := NewImageClient(client)
 	if err != nil {

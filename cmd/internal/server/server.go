@@ -284,12 +284,12 @@ func (s *Server) openToNetwork(context.Context) error {
 	}
 	s.addTasks()
 	s.handleAdmin()
-	return errors.Join(s.feedQueue(), s.followDrift(), s.tellWhere())
+	return errors.Join(s.feedQueue(), s.followDrift(), s.writeEndpointFiles())
 }
 
-// tellWhere writes down where the server is, for commands that look for it. The server runs even if a full
+// writeEndpointFiles writes down where the server is, for commands that look for it. The server runs even if a full
 // disk prevents that.
-func (s *Server) tellWhere() error {
+func (s *Server) writeEndpointFiles() error {
 	err := errors.Join(s.Credentials.KeepKubeconfig(cmp.Or(s.Options.TLS.AdvertiseURL, s.URL)), s.Credentials.WriteLocal(s.URL), s.DB.SetInfo(s.URL))
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.URL, "err", err)
@@ -413,25 +413,25 @@ func (s *Server) assemble(context.Context) error {
 		pushed = s.pushes.pushed()
 	}
 	images, err := imageapi.Storage(p.Registries, imageapi.Options{
-		Scheme:            legacyscheme.Scheme,
-		Importer:          imports,
-		AllowedRegistries: s.Config.Streams.allowedRegistries(),
-		Verifier:          s.Verification.live,
-		Summarize:         Summarize,
-		Attested:          signatures.Attested,
-		Held:              signatures.Held,
-		VerdictChanged:    s.verdictChanged,
-		Vouches:           s.Verification.vouches,
-		Usage:             core.Usage,
-		Checked:           s.checks.Complete,
-		Clock:             s.Options.Clock,
-		Outdated:          s.outdatedNaming,
-		OutdatedImage:     s.outdatedImage,
-		AnswerCreation:    p.AnswerCreation,
-		Authorizer:        s.authorizer,
-		Registry:          s.Config.Streams.Registry,
-		PublicRegistry:    s.Config.Streams.PublicRegistry,
-		Pushed:            pushed,
+		Scheme:              legacyscheme.Scheme,
+		Importer:            imports,
+		AllowedRegistries:   s.Config.Streams.allowedRegistries(),
+		Verifier:            s.Verification.live,
+		Summarize:           Summarize,
+		Attested:            signatures.Attested,
+		Held:                signatures.Held,
+		VerdictChanged:      s.verdictChanged,
+		IndexVerdictChanged: s.Verification.indexVerdictChanged,
+		Usage:               core.Usage,
+		Checked:             s.checks.Complete,
+		Clock:               s.Options.Clock,
+		Outdated:            s.outdatedNaming,
+		OutdatedImage:       s.outdatedImage,
+		AnswerCreation:      p.AnswerCreation,
+		Authorizer:          s.authorizer,
+		Registry:            s.Config.Streams.Registry,
+		PublicRegistry:      s.Config.Streams.PublicRegistry,
+		Pushed:              pushed,
 	})
 	if err != nil {
 		return err
@@ -461,7 +461,7 @@ func (s *Server) assemble(context.Context) error {
 	}
 	if s.cluster == nil {
 		groups[corev1.SchemeGroupVersion] = maps.Clone(groups[corev1.SchemeGroupVersion])
-		groups[corev1.SchemeGroupVersion]["replicationcontrollers"] = coreapi.ReplicationControllers(imagestream.NeededOf(images))
+		groups[corev1.SchemeGroupVersion]["replicationcontrollers"] = coreapi.ReplicationControllers(imagestream.NewInUseControllers(images))
 	}
 	s.Web, err = web.New(s.webConfig(p, core, groups))
 	return err
@@ -547,9 +547,9 @@ func (s *Server) addTasks() {
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
 	s.Tasks = append(s.Tasks,
-		func(ctx context.Context) error { return s.Verification.work(ctx, s.Events) },
+		func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) },
 		func(ctx context.Context) error {
-			return s.pushes.work(ctx, s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
+			return s.pushes.runWorker(ctx, s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
 		},
 		s.renewImages,
 		s.keepStreams,
@@ -627,7 +627,7 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 
 	err := s.awaitReady(ctx, served)
 	if err == nil {
-		err = s.work(ctx, served, ready)
+		err = s.runTasks(ctx, served, ready)
 	}
 	stopWeb()
 	err = errors.Join(err, <-served)
@@ -635,8 +635,8 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 	return errors.Join(err, s.DB.Close())
 }
 
-// work runs the tasks until ctx is done, the server has ended, or ready or a task fails.
-func (s *Server) work(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
+// runTasks runs the tasks until ctx is done, the server has ended, or ready or a task fails.
+func (s *Server) runTasks(ctx context.Context, served chan error, ready func(ctx context.Context) error) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	recording, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

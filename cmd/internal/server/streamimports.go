@@ -40,7 +40,7 @@ func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dry
 		return nil, err
 	}
 	if user, ok := genericapirequest.UserFrom(ctx); ok {
-		ctx = importer.Because(ctx, "import by "+user.GetName())
+		ctx = importer.WithCause(ctx, "import by "+user.GetName())
 	}
 	defer limits.Pause(ctx)()
 	var images importer.Images = client

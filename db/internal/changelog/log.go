@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxFeedEvents bounds the feed by count, besides Options.FeedBytes.
-const maxFeedEvents = 16384
+// maxEvents bounds the log by count, besides Options.ChangelogBytes.
+const maxEvents = 16384
 
 // eventOverhead is what an event costs beside its value, roughly.
 const eventOverhead = 256
@@ -30,7 +30,7 @@ type Event struct {
 	memo      memo
 }
 
-// cost is how many bytes an event counts in the bounds of feed and replay.
+// cost is how many bytes an event counts in the bounds of log and replay.
 func (e *Event) cost() int64 { return int64(len(e.Value)) + eventOverhead }
 
 // memo keeps what a consumer derived from an event, see Event.Memo.
@@ -57,10 +57,10 @@ func (e *Event) dropMemo() {
 	e.memo.value = nil
 }
 
-// Feed holds the newest events, in order of revision, for all watchers. A
+// Log holds the newest events, in order of revision, for all watchers. A
 // watcher has a place in it, not a queue: one that does not read costs nothing,
-// and reads from the file what the feed has dropped meanwhile.
-type Feed struct {
+// and reads from the file what the log has dropped meanwhile.
+type Log struct {
 	maxBytes int64
 	fetched  func(*Event) // told of the first of the events that a watcher fetches
 
@@ -82,14 +82,14 @@ type Feed struct {
 	count    int
 }
 
-// New makes a feed that begins after revision rev and keeps events of at most maxBytes. fetched is
+// New makes a log that begins after revision rev and keeps events of at most maxBytes. fetched is
 // told of the first of the events that a watcher fetches from it.
-func New(rev, maxBytes int64, fetched func(*Event)) *Feed {
-	return &Feed{maxBytes: maxBytes, fetched: fetched, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
+func New(rev, maxBytes int64, fetched func(*Event)) *Log {
+	return &Log{maxBytes: maxBytes, fetched: fetched, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
 }
 
 // Publish appends the events of a commit and wakes the watchers they concern.
-func (f *Feed) Publish(events []*Event, rev int64) {
+func (f *Log) Publish(events []*Event, rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = rev
@@ -108,7 +108,7 @@ func (f *Feed) Publish(events []*Event, rev int64) {
 }
 
 // cool drops the memos of events that are no longer among the newest.
-func (f *Feed) cool() {
+func (f *Log) cool() {
 	for ; f.hotBytes > f.maxBytes/4 && f.hot < len(f.events); f.hot++ {
 		f.hotBytes -= f.events[f.hot].cost()
 		f.events[f.hot].dropMemo()
@@ -116,7 +116,7 @@ func (f *Feed) cool() {
 }
 
 // wake finds the watchers of the key and of each of its directories.
-func (f *Feed) wake(e *Event) {
+func (f *Log) wake(e *Event) {
 	for w := range f.watchers[e.Key] {
 		w.wake(e.Rev)
 	}
@@ -133,9 +133,9 @@ func (f *Feed) wake(e *Event) {
 	}
 }
 
-func (f *Feed) trim() {
+func (f *Log) trim() {
 	drop := 0
-	for f.bytes > f.maxBytes || len(f.events)-drop > maxFeedEvents {
+	for f.bytes > f.maxBytes || len(f.events)-drop > maxEvents {
 		e := f.events[drop]
 		f.bytes -= e.cost()
 		f.floor = e.Rev
@@ -150,7 +150,7 @@ func (f *Feed) trim() {
 	f.hot = max(0, f.hot-drop)
 }
 
-func (f *Feed) add(w *Watcher) {
+func (f *Log) add(w *Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set := f.watchers[w.prefix]
@@ -165,7 +165,7 @@ func (f *Feed) add(w *Watcher) {
 	}
 }
 
-func (f *Feed) remove(w *Watcher) {
+func (f *Log) remove(w *Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	set := f.watchers[w.prefix]
@@ -180,14 +180,14 @@ func (f *Feed) remove(w *Watcher) {
 }
 
 // Watching is how many watchers there are.
-func (f *Feed) Watching() int {
+func (f *Log) Watching() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.count
 }
 
 // Close wakes every watcher, to be told err.
-func (f *Feed) Close(err error) {
+func (f *Log) Close(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = err

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFeedBounds publishes events of many sizes and checks the feed's bounds
+// TestLogBounds publishes events of many sizes and checks the log's bounds
 // and that it holds exactly the events after its floor.
-func TestFeedBounds(t *testing.T) {
+func TestLogBounds(t *testing.T) {
 	const maxBytes = 100_000
 	f := New(0, maxBytes, nil)
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -20,7 +20,7 @@ func TestFeedBounds(t *testing.T) {
 			rev++
 			size := rnd.IntN(5000)
 			if rnd.IntN(100) == 0 {
-				size = 2 * maxBytes // larger than the feed
+				size = 2 * maxBytes // larger than the log
 			}
 			batch = append(batch, &Event{Key: fmt.Sprintf("/a/%d", rev), Rev: rev, Value: make([]byte, size)})
 			batch[len(batch)-1].Memo(func() any { return "derived" })
@@ -35,7 +35,7 @@ func TestFeedBounds(t *testing.T) {
 				memoBytes += e.cost()
 			}
 		}
-		if bytes != f.bytes || bytes > maxBytes || len(f.events) > maxFeedEvents {
+		if bytes != f.bytes || bytes > maxBytes || len(f.events) > maxEvents {
 			t.Fatalf("%d events of %d bytes, counted %d, at most %d", len(f.events), bytes, f.bytes, maxBytes)
 		}
 		if memoBytes > maxBytes/4 {

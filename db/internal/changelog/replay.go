@@ -4,7 +4,7 @@ import "sync"
 
 // Replay keeps the events last read from the file, so that watchers that are
 // behind by about as much, or that all come back after a restart, share them and
-// what consumers have derived from them (Event.Memo), as they share the feed.
+// what consumers have derived from them (Event.Memo), as they share the log.
 type Replay struct {
 	MaxBytes int64
 

@@ -12,7 +12,7 @@ const (
 	MaxPollBytes  = 4 << 20
 )
 
-// Reader reads the matching events of (from, to], as many as a Poll may return, where the feed has
+// Reader reads the matching events of (from, to], as many as a Poll may return, where the log has
 // dropped them. cursor is how far it looked.
 type Reader interface {
 	EventsBetween(ctx context.Context, w *Watcher, from, to int64) (events []*Event, cursor int64, err error)
@@ -21,13 +21,13 @@ type Reader interface {
 // Watcher follows the changes of a key or a prefix from a revision on. Poll
 // until it returns nothing, wait for Ready, and so on. One goroutine uses it.
 type Watcher struct {
-	feed   *Feed
+	log    *Log
 	reads  Reader
 	prefix string
 	exact  bool
 	ready  chan struct{}
 
-	// Under feed.mu:
+	// Under log.mu:
 	cursor int64 // every matching event up to this revision was returned
 	// idle: the watcher had seen everything at its last look. next is the first matching
 	// event since, 0 if none. So a watcher of something quiet never falls out of the
@@ -38,16 +38,16 @@ type Watcher struct {
 	gone error // why there is nothing to watch: the start was before the history, or after all of it
 }
 
-// Watch follows the changes after revision rev, which reads gets where the feed has dropped them: of the
+// Watch follows the changes after revision rev, which reads gets where the log has dropped them: of the
 // one key when exact is set, else of all keys below key. gone, if not nil, is why it cannot begin there.
-func (f *Feed) Watch(key string, exact bool, rev int64, gone error, reads Reader) *Watcher {
-	w := &Watcher{feed: f, reads: reads, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), gone: gone}
+func (f *Log) Watch(key string, exact bool, rev int64, gone error, reads Reader) *Watcher {
+	w := &Watcher{log: f, reads: reads, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), gone: gone}
 	f.add(w)
 	return w
 }
 
 // Stop ends the watch.
-func (w *Watcher) Stop() { w.feed.remove(w) }
+func (w *Watcher) Stop() { w.log.remove(w) }
 
 // Ready is signalled when Poll may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
@@ -59,7 +59,7 @@ func (w *Watcher) signal() {
 	}
 }
 
-// wake is called with feed.mu held.
+// wake is called with log.mu held.
 func (w *Watcher) wake(rev int64) {
 	if w.idle && w.next == 0 {
 		w.next = rev
@@ -82,7 +82,7 @@ func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 	if w.gone != nil {
 		return nil, w.gone
 	}
-	f := w.feed
+	f := w.log
 	for {
 		f.mu.Lock()
 		if err := f.closed; err != nil {
@@ -96,7 +96,7 @@ func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 			return nil, nil
 		}
 		if w.cursor >= f.floor {
-			events := w.fromFeed()
+			events := w.fromLog()
 			f.mu.Unlock()
 			if len(events) > 0 {
 				f.fetched(events[0])
@@ -125,7 +125,7 @@ func (w *Watcher) skipIdle() {
 	if !w.idle {
 		return
 	}
-	to := w.feed.last
+	to := w.log.last
 	if w.next != 0 {
 		to = w.next - 1
 	}
@@ -133,9 +133,9 @@ func (w *Watcher) skipIdle() {
 	w.idle, w.next = false, 0
 }
 
-// fromFeed collects matching events and moves the cursor past what it looked at.
-func (w *Watcher) fromFeed() []*Event {
-	f := w.feed
+// fromLog collects matching events and moves the cursor past what it looked at.
+func (w *Watcher) fromLog() []*Event {
+	f := w.log
 	var out []*Event
 	i := sort.Search(len(f.events), func(i int) bool { return f.events[i].Rev > w.cursor })
 	for ; i < len(f.events); i++ {
@@ -155,7 +155,7 @@ func (w *Watcher) fromFeed() []*Event {
 // Progress returns a revision up to which Poll has returned every matching event, and
 // whether there are no later ones now.
 func (w *Watcher) Progress() (rev int64, current bool) {
-	f := w.feed
+	f := w.log
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w.idle && w.next == 0 {

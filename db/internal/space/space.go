@@ -66,12 +66,12 @@ func New(dir string, reserve, quota int64, log *slog.Logger) *Guard {
 		return s
 	}
 	s.size = min(reserve, total/reservePart)
-	s.look()
+	s.measure()
 	return s
 }
 
-// look measures the reserve. An administrator may have removed it.
-func (s *Guard) look() {
+// measure measures the reserve. An administrator may have removed it.
+func (s *Guard) measure() {
 	s.held = 0
 	if fi, err := os.Lstat(s.path()); err == nil && fi.Mode().IsRegular() {
 		s.held = min(fi.Size(), s.size)
@@ -128,7 +128,7 @@ func (s *Guard) RanOut(err error) (released bool) {
 // Release gives a quarter of the reserve back to the disk, and reports whether it
 // held anything.
 func (s *Guard) Release() bool {
-	if s.look(); s.held == 0 {
+	if s.measure(); s.held == 0 {
 		return false
 	}
 	left := max(s.held-s.size/4, 0)
@@ -189,7 +189,7 @@ func (s *Guard) regain() {
 	if err != nil {
 		return // as it is
 	}
-	s.look()
+	s.measure()
 	s.low.Store(free+s.held < s.size/4)
 	if free+s.held < s.size+s.size/4 {
 		s.refuse(errNoReserve)

@@ -167,7 +167,7 @@ func (c *Conn) Each(fn func(row []driver.Value) error, sql string, args ...any) 
 		if err = rows.Next(s.row); err != nil {
 			break
 		}
-		if err = take(fn, s.row); err != nil {
+		if err = scanRow(fn, s.row); err != nil {
 			break
 		}
 	}
@@ -179,9 +179,9 @@ func (c *Conn) Each(fn func(row []driver.Value) error, sql string, args ...any) 
 	return err
 }
 
-// take calls fn with a row. fn asserts that a column has the type which its table
+// scanRow calls fn with a row. fn asserts that a column has the type which its table
 // declares. SQLite does not, so a damaged or crafted file may have another.
-func take(fn func(row []driver.Value) error, row []driver.Value) (err error) {
+func scanRow(fn func(row []driver.Value) error, row []driver.Value) (err error) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:

@@ -205,7 +205,7 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if f.usage == nil {
 		return nil
 	}
-	doubts, needDoubts := f.doubts(ctx), f.usage.NeedDoubts()
+	doubts, needDoubts := f.staleReasons(ctx), f.usage.WorkloadStaleReasons()
 	if n := f.pods(image.Name, image); n > 0 {
 		users := f.users(image.Name, image, MaxNamed)
 		all = append(all, reason{annotation.UsedReason, printable.Line(nameSome("pod", users, n)+verb(n, " uses", " use")+" it", MaxWhy)})
@@ -222,11 +222,11 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	return all
 }
 
-// doubts says why it is not known which images pods use; nothing if it is.
-func (f *facts) doubts(ctx context.Context) []string {
+// staleReasons says why it is not known which images pods use; nothing if it is.
+func (f *facts) staleReasons(ctx context.Context) []string {
 	f.indexes.readAgain(ctx)
 	complete := f.complete()
-	doubts := slices.Concat(f.usage.Doubts(), f.indexes.doubts())
+	doubts := slices.Concat(f.usage.StaleReasons(), f.indexes.staleReasons())
 	if len(doubts) == 0 && !complete {
 		doubts = []string{"pods are still being read, try again in a moment"}
 	}

@@ -34,10 +34,10 @@ type Usage interface {
 	Synced() bool
 	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
 	Complete() bool
-	// Doubts names the clusters whose pods are not known as of now, with what is known of them and why not more.
-	Doubts() []string
-	// NeedDoubts says which workloads of clusters whose pods are known are not known as of now, and why.
-	NeedDoubts() []string
+	// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+	StaleReasons() []string
+	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+	WorkloadStaleReasons() []string
 }
 
 // facts answers questions about images that their own fields do not answer.
@@ -128,8 +128,8 @@ func (f *facts) outdatedCell(image *imagev1.Image) string {
 	return table.Count(n, known && f.complete())
 }
 
-// warnOfDoubts warns a client that asks about pods of clusters whose pods are not known as of now.
-func (f *facts) warnOfDoubts(ctx context.Context) {
+// warnOfStale warns a client that asks about pods of clusters whose pods are not known as of now.
+func (f *facts) warnOfStale(ctx context.Context) {
 	if f.usage == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (f *facts) warnOfDoubts(ctx context.Context) {
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // its headers have been sent
 		return
 	}
-	for _, doubt := range append(f.usage.Doubts(), f.indexes.doubts()...) {
+	for _, doubt := range append(f.usage.StaleReasons(), f.indexes.staleReasons()...) {
 		warning.AddWarning(ctx, "", doubt)
 	}
 }

@@ -23,23 +23,23 @@ import (
 
 // The fields that images are selected by.
 const (
-	nameField         = "metadata.name"
-	digestField       = selectors.Digest // the beginning of the name; see listByDigest
-	referenceField    = "dockerImageReference"
-	mediaTypeField    = "dockerImageManifestMediaType"
-	architectureField = "dockerImageMetadata.Architecture"
-	verifiedField     = "signatures.verified"
-	signerField       = selectors.Signer             // one value for each signer
-	attestedField     = "attestations.verified"      // "" of most
-	knownField        = selectors.References         // one value for each reference and repository that the image is known by
-	recordedField     = selectors.RecordedReferences // the same, but never asks where a tag leads now
-	verdictsField     = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
-	vouchesField      = selectors.Vouches            // of an index: the images that are verified through it
-	listsField        = selectors.Lists              // of an index: the images that it lists
-	warningsField     = selectors.Warnings           // one value for each kind of warning about the image
-	unprintableField  = selectors.Unprintable
-	usedField         = "used"           // computed when asked, and not stored
-	usedByField       = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
+	nameField          = "metadata.name"
+	digestField        = selectors.Digest // the beginning of the name; see listByDigest
+	referenceField     = "dockerImageReference"
+	mediaTypeField     = "dockerImageManifestMediaType"
+	architectureField  = "dockerImageMetadata.Architecture"
+	verifiedField      = "signatures.verified"
+	signerField        = selectors.Signer             // one value for each signer
+	attestedField      = "attestations.verified"      // "" of most
+	knownField         = selectors.References         // one value for each reference and repository that the image is known by
+	recordedField      = selectors.RecordedReferences // the same, but never asks where a tag leads now
+	verdictsField      = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
+	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
+	listsField         = selectors.Lists              // of an index: the images that it lists
+	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
+	unprintableField   = selectors.Unprintable
+	usedField          = "used"           // computed when asked, and not stored
+	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
 )
 
 // Values of warningsField: in what the image is less complete than others.
@@ -53,28 +53,28 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
 // so the most selective come first.
-var indexedFields = []string{vouchesField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{indexVerdictsField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
-	nameField:         nil,
-	artifactField:     {"true", "false", withArtifacts},
-	digestField:       nil,
-	referenceField:    nil,
-	mediaTypeField:    nil,
-	architectureField: nil,
-	signerField:       nil,
-	knownField:        nil,
-	recordedField:     nil,
-	verifiedField:     {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.ByIndex},
-	attestedField:     {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
-	verdictsField:     nil,
-	vouchesField:      nil,
-	listsField:        nil,
-	warningsField:     {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
-	unprintableField:  {"", "true"},
-	usedField:         {"true", "false", "unknown"},
-	usedByField:       nil,
+	nameField:          nil,
+	artifactField:      {"true", "false", withArtifacts},
+	digestField:        nil,
+	referenceField:     nil,
+	mediaTypeField:     nil,
+	architectureField:  nil,
+	signerField:        nil,
+	knownField:         nil,
+	recordedField:      nil,
+	verifiedField:      {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.ByIndex},
+	attestedField:      {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
+	verdictsField:      nil,
+	indexVerdictsField: nil,
+	listsField:         nil,
+	warningsField:      {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
+	unprintableField:   {"", "true"},
+	usedField:          {"true", "false", "unknown"},
+	usedByField:        nil,
 }
 
 // ConvertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any other field, and to a
@@ -134,8 +134,8 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := f.verdicts(image); len(all) > 0 {
 			return all
 		}
-	case vouchesField:
-		if all := vouchesFor(image); len(all) > 0 {
+	case indexVerdictsField:
+		if all := indexVerdicts(image); len(all) > 0 {
 			return all
 		}
 	case listsField:

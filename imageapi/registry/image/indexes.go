@@ -41,12 +41,12 @@ type usedIndexes struct {
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
 	over  func(ctx context.Context, digest string) ([]string, error)       // the indexes that list an image
 
-	mu     sync.RWMutex
-	calls  uint64              // of refresh so far
-	looks  map[string]*look    // by the digest of an index: the looks that have begun
-	listed map[string][]string // by the digest of an index: the images that it lists
-	in     map[string][]string // by the digest of an image: the indexes that list it, each with its platform there
-	above  map[string][]string // by the digest of an image that pods use: the indexes that list it
+	mu         sync.RWMutex
+	calls      uint64                   // of refresh so far
+	refreshing map[string]*refreshCalls // by the digest of an index: the looks that have begun
+	listed     map[string][]string      // by the digest of an index: the images that it lists
+	in         map[string][]string      // by the digest of an image: the indexes that list it, each with its platform there
+	above      map[string][]string      // by the digest of an image that pods use: the indexes that list it
 	// again has the indexes that the next reader must read again, and why they could not be read. The reason is nil for
 	// an index that was deleted: it may have been created again since.
 	again map[string]error
@@ -54,7 +54,7 @@ type usedIndexes struct {
 
 // followIndexes returns a usedIndexes that follows usage. created and deleted tell it of Images.
 func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
-	x := &usedIndexes{usage: usage, get: get, over: over, looks: map[string]*look{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
+	x := &usedIndexes{usage: usage, get: get, over: over, refreshing: map[string]*refreshCalls{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
 			x.refresh(context.Background(), digest) // nobody waits for it
@@ -107,20 +107,20 @@ func (x *usedIndexes) readAgain(ctx context.Context) {
 	}
 }
 
-// doubts names the indexes that could not be read: images that they list may be used without a sign of it.
-func (x *usedIndexes) doubts() (all []string) {
+// staleReasons names the indexes that could not be read: images that they list may be used without a sign of it.
+func (x *usedIndexes) staleReasons() (all []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, index := range slices.Sorted(maps.Keys(x.again)) {
 		if err := x.again[index]; err != nil {
-			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be used: %v", index, err), maxDoubt))
+			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be used: %v", index, err), maxStaleReason))
 		}
 	}
 	return all
 }
 
-// maxDoubt bounds the text about an index that cannot be read, in bytes.
-const maxDoubt = 300
+// maxStaleReason bounds the text about an index that cannot be read, in bytes.
+const maxStaleReason = 300
 
 // complete reports whether all indexes that pods use could be read.
 func (x *usedIndexes) complete() bool {
@@ -134,8 +134,8 @@ func (x *usedIndexes) complete() bool {
 	return true
 }
 
-// look is one index's calls of refresh.
-type look struct {
+// refreshCalls is one index's calls of refresh.
+type refreshCalls struct {
 	running int
 	newest  uint64 // the last call whose answer is known
 }
@@ -146,10 +146,10 @@ type look struct {
 func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
 	x.calls++
-	call, l := x.calls, x.looks[index]
+	call, l := x.calls, x.refreshing[index]
 	if l == nil {
-		l = &look{}
-		x.looks[index] = l
+		l = &refreshCalls{}
+		x.refreshing[index] = l
 	}
 	l.running++
 	x.mu.Unlock()
@@ -159,7 +159,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l.running--; l.running == 0 {
-		delete(x.looks, index)
+		delete(x.refreshing, index)
 	}
 	if call < l.newest {
 		return

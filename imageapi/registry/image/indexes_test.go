@@ -18,14 +18,14 @@ type used struct{}
 
 func (used) NeededBy([]string, []reference.Reference, int) []string { return nil }
 
-func (used) NeedDoubts() []string { return nil }
+func (used) WorkloadStaleReasons() []string { return nil }
 
 func (used) PodsUsing([]string, []reference.Reference) int { return 1 }
 func (used) InUse() (digests, references []string)         { return nil, nil }
 func (used) Subscribe(func([]string)) (cancel func())      { return func() {} }
 func (used) Synced() bool                                  { return true }
 func (used) Complete() bool                                { return true }
-func (used) Doubts() []string                              { return nil }
+func (used) StaleReasons() []string                        { return nil }
 
 func (used) UsedBy([]string, []reference.Reference) []string { return nil }
 
@@ -60,8 +60,8 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 		}
 		close(slow)
 		<-ended
-		if got := x.images(); !slices.Equal(got, []string{"now"}) || len(x.looks) != 0 {
-			t.Errorf("the index lists %v, and %d are being read", got, len(x.looks))
+		if got := x.images(); !slices.Equal(got, []string{"now"}) || len(x.refreshing) != 0 {
+			t.Errorf("the index lists %v, and %d are being read", got, len(x.refreshing))
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 		if got := f.indexes.of("listed"); !slices.Equal(got, []string{"index"}) {
 			t.Errorf("%s: its image is listed by %v", when, got)
 		}
-		if doubts := f.indexes.doubts(); f.complete() != complete || len(doubts) == 0 != complete {
+		if doubts := f.indexes.staleReasons(); f.complete() != complete || len(doubts) == 0 != complete {
 			t.Errorf("%s: use is known: %v, in doubt: %q", when, f.complete(), doubts)
 		}
 	}
@@ -95,19 +95,19 @@ func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 	failure = errors.New("damaged")
 	f.indexes.refresh(t.Context(), "index")
 	want("not readable", false)
-	f.warnOfDoubts(t.Context())
+	f.warnOfStale(t.Context())
 	want("asked for", false)
 	failure = nil
 	ended, end := context.WithCancel(t.Context())
 	end()
-	f.warnOfDoubts(ended)
+	f.warnOfStale(ended)
 	want("asked for by who has gone", false)
-	f.warnOfDoubts(t.Context())
+	f.warnOfStale(t.Context())
 	want("readable", true)
 	f.indexes.deleted(index)
 	if got := f.indexes.images(); len(got) != 0 || !f.complete() {
 		t.Errorf("of a deleted index remain %v; use is known: %v", got, f.complete())
 	}
-	f.warnOfDoubts(t.Context())
+	f.warnOfStale(t.Context())
 	want("created anew before its deletion was told", true)
 }

@@ -28,14 +28,14 @@ import (
 // leaves.
 type REST struct {
 	*genericregistry.Store
-	artifacts      *genericregistry.Store
-	Tags           *genericregistry.Store
-	Facts          *facts
-	Streams        Streams // set once both exist
-	Answers        Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
-	verdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	vouches        func(index *imagev1.Image)
-	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	artifacts           *genericregistry.Store
+	Tags                *genericregistry.Store
+	Facts               *facts
+	Streams             Streams // set once both exist
+	Answers             Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
+	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
+	indexVerdictChanged func(index *imagev1.Image)
+	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
 // Streams is what the storage of images asks the storage of streams.
@@ -70,7 +70,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 		return nil, err
 	}
 	if selectsByUse(options) {
-		r.Facts.warnOfDoubts(ctx)
+		r.Facts.warnOfStale(ctx)
 	}
 	asked, options, err := r.about(ctx, options)
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 		return nil, err
 	}
 	if selectsByUse(listOptions) {
-		r.Facts.warnOfDoubts(ctx)
+		r.Facts.warnOfStale(ctx)
 	}
 	asked, listOptions, err := r.about(ctx, listOptions)
 	if err != nil {

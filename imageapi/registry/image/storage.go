@@ -37,9 +37,9 @@ type Options struct {
 	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
 	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	// Vouches is called after each write of an index that is verified in other repositories than before, or no longer
+	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
 	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
-	Vouches func(index *imagev1.Image)
+	IndexVerdictChanged func(index *imagev1.Image)
 	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
 	// after it and returns the object to answer with: the created one, or one that knows its encoding
 	// (runtime.CacheableObject).
@@ -54,7 +54,7 @@ type Options struct {
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
-	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, vouches: opts.Vouches, answerCreation: opts.AnswerCreation}
+	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, indexVerdictChanged: opts.IndexVerdictChanged, answerCreation: opts.AnswerCreation}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
@@ -97,8 +97,8 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		return obj.(*imagev1.Image), nil
 	}
 	s.index = func(ctx context.Context, repository, digest string) (all []*imagev1.Image, err error) {
-		field := fields.OneTermEqualSelector(vouchesField, repository+"@"+digest)
-		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxVouching})
+		field := fields.OneTermEqualSelector(indexVerdictsField, repository+"@"+digest)
+		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxVerifiedIndexes})
 		if err != nil {
 			return nil, err
 		}
@@ -135,8 +135,8 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		if f.usage != nil {
 			f.indexes.deleted(index)
 		}
-		if opts.Vouches != nil && len(vouchesIn(index)) > 0 {
-			opts.Vouches(index)
+		if opts.IndexVerdictChanged != nil && len(verifiedRepositories(index)) > 0 {
+			opts.IndexVerdictChanged(index)
 		}
 	}
 	served.Store, served.artifacts = images, artifacts

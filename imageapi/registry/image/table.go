@@ -168,7 +168,7 @@ type tableConvertor struct{ images *REST }
 
 // ConvertToTable prints an Image or an ImageList. Rows that were selected by a reference are about that reference.
 func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
-	c.images.Facts.warnOfDoubts(ctx)
+	c.images.Facts.warnOfStale(ctx)
 	about, err := c.about(ctx)
 	if err != nil {
 		return nil, err

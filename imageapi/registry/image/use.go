@@ -88,18 +88,18 @@ func (u *Use) NeededBy(digest string, image *imagev1.Image, most int) []string {
 	return u.facts.neededBy(digest, image, most)
 }
 
-// Doubts say which clusters' pods, and which indexes, are not known as of now.
-func (u *Use) Doubts() []string {
+// StaleReasons say which clusters' pods, and which indexes, are not known as of now.
+func (u *Use) StaleReasons() []string {
 	if u.facts.usage == nil {
 		return nil
 	}
-	return append(u.facts.usage.Doubts(), u.facts.indexes.doubts()...)
+	return append(u.facts.usage.StaleReasons(), u.facts.indexes.staleReasons()...)
 }
 
-// NeedDoubts say which workloads are not known as of now.
-func (u *Use) NeedDoubts() []string {
+// WorkloadStaleReasons say which workloads are not known as of now.
+func (u *Use) WorkloadStaleReasons() []string {
 	if u.facts.usage == nil {
 		return nil
 	}
-	return u.facts.usage.NeedDoubts()
+	return u.facts.usage.WorkloadStaleReasons()
 }

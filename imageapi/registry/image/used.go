@@ -124,7 +124,7 @@ func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string
 	if r.Facts.usage == nil {
 		return used, nil, nil
 	}
-	if doubts = append(r.Facts.doubts(ctx), r.Facts.usage.NeedDoubts()...); len(doubts) > 0 {
+	if doubts = append(r.Facts.staleReasons(ctx), r.Facts.usage.WorkloadStaleReasons()...); len(doubts) > 0 {
 		return nil, doubts, nil
 	}
 	names, err := r.namesInUse(ctx)

@@ -19,7 +19,7 @@ type verdict struct {
 func (f *facts) verdict(obj runtime.Object) (v verdict) {
 	if image, ok := obj.(*imagev1.Image); ok {
 		v.verified, v.signers = f.summarize(image)
-		v.vouches = vouchesIn(image)
+		v.vouches = verifiedRepositories(image)
 	}
 	return v
 }
@@ -31,7 +31,7 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	if dryrun.IsDryRun(dryRun) {
 		return
 	}
-	r.reportVouching(obj, before.vouches)
+	r.reportIndexVerdict(obj, before.vouches)
 	if r.verdictChanged == nil {
 		return
 	}

@@ -190,10 +190,10 @@ func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Referenc
 	return repository, err == nil && followed == repository
 }
 
-// place returns where a stream is in the registry whose image API this server is, whatever the stream follows: from there that
+// registryRepository returns where a stream is in the registry whose image API this server is, whatever the stream follows: from there that
 // registry gives out its images. It is "" if there is no registry. Clients send the credentials of this server to the host that the
 // status of a stream names (oc registry login), so no other host is ever named there.
-func (r *Reader) place(stream *imagev1.ImageStream) string {
+func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	repository, _ := r.Own(stream)
 	if _, err := reference.ParseRepository(repository.Name()); err != nil { // some names are not the path of a repository
 		return ""
@@ -204,7 +204,7 @@ func (r *Reader) place(stream *imagev1.ImageStream) string {
 // PulledBy returns the reference by which the image that a tag of a stream leads to is pulled: that in the registry of the streams,
 // if the tag's spec wants it (referencePolicy: Local) and there is one.
 func (r *Reader) PulledBy(stream *imagev1.ImageStream, tag string, event *imagev1.TagEvent) string {
-	spec, place := SpecTag(stream, tag), r.place(stream)
+	spec, place := SpecTag(stream, tag), r.registryRepository(stream)
 	if spec == nil || spec.ReferencePolicy.Type != imagev1.LocalTagReferencePolicy || place == "" || event.Image == "" {
 		return event.DockerImageReference
 	}

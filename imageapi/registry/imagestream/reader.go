@@ -176,7 +176,7 @@ func (r *Reader) compose(ctx context.Context, stored *imagev1.ImageStream, known
 	followTags(stored, histories)
 
 	stream := *stored
-	stream.Status = imagev1.ImageStreamStatus{DockerImageRepository: r.place(stored)}
+	stream.Status = imagev1.ImageStreamStatus{DockerImageRepository: r.registryRepository(stored)}
 	if r.PublicRegistry != "" && stream.Status.DockerImageRepository != "" {
 		stream.Status.PublicDockerImageRepository = r.PublicRegistry + "/" + stored.Namespace + "/" + stored.Name
 	}

@@ -244,7 +244,7 @@ func (r *Reader) attributes(obj runtime.Object) (labels.Set, fields.Set, error) 
 	if !ok {
 		return nil, nil, fmt.Errorf("%T is no ImageStream", obj)
 	}
-	set := fields.Set{streamSpecField: stream.Spec.DockerImageRepository, streamStatusField: r.place(stream)}
+	set := fields.Set{streamSpecField: stream.Spec.DockerImageRepository, streamStatusField: r.registryRepository(stream)}
 	repositories := repositoriesOf(stream)
 	if len(repositories) == 0 {
 		repositories = []string{""}

@@ -86,7 +86,7 @@ func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 // followOwn has a stream follow its own repository if its spec names none and there is a registry of streams.
 func (s Strategy) followOwn(stream *imagev1.ImageStream) {
 	if stream.Spec.DockerImageRepository == "" {
-		stream.Spec.DockerImageRepository = s.shown.place(stream)
+		stream.Spec.DockerImageRepository = s.shown.registryRepository(stream)
 	}
 }
 
@@ -141,7 +141,7 @@ func (s Strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorL
 	if errs = append(errs, validateStreamSpec(stream)...); len(errs) > 0 {
 		return errs
 	}
-	return s.follow(ctx, stream, nil)
+	return s.recordFollowed(ctx, stream, nil)
 }
 
 // ValidateUpdate reports what is wrong with a changed stream, and does the rest of what Validate does.
@@ -154,7 +154,7 @@ func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 	if errs = append(errs, validateStreamSpec(stream)...); len(errs) > 0 {
 		return errs
 	}
-	return s.follow(ctx, stream, before)
+	return s.recordFollowed(ctx, stream, before)
 }
 
 // maxRepository bounds the path of a repository, in characters; <namespace>/<name> is one.
@@ -237,9 +237,9 @@ func separator(kind string) string {
 	return ":"
 }
 
-// follow checks that the writer of a stream may see what it newly follows. For tags that now follow something else, it
+// recordFollowed checks that the writer of a stream may see what it newly follows. For tags that now follow something else, it
 // records what they have led to and what they lead to now.
-func (s Strategy) follow(ctx context.Context, stream, before *imagev1.ImageStream) (errs field.ErrorList) {
+func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.ImageStream) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	if repository := stream.Spec.DockerImageRepository; repository != "" && (before == nil || before.Spec.DockerImageRepository != repository) {
 		ref, _ := reference.ParseRepository(repository)

@@ -389,7 +389,7 @@ func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []s
 		}
 		for i := range all {
 			if all[i].tag != "" {
-				all[i].follow(stream)
+				all[i].setFrom(stream)
 			}
 		}
 		return stream, nil
@@ -429,8 +429,8 @@ func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []s
 	return r.shown.Show(ctx, stream)
 }
 
-// follow has a tag of a stream follow the reference that was imported for it.
-func (w *wanted) follow(stream *imagev1.ImageStream) {
+// setFrom has a tag of a stream follow the reference that was imported for it.
+func (w *wanted) setFrom(stream *imagev1.ImageStream) {
 	at := slices.IndexFunc(stream.Spec.Tags, func(t imagev1.TagReference) bool { return t.Name == w.tag })
 	switch {
 	case at < 0:

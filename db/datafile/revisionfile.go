@@ -19,18 +19,18 @@ const markName = "revision"
 // maxRevision is more than any server gives out, and leaves room to jump.
 const maxRevision = 1 << 62
 
-// Mark is the open file. It is written in place after each commit and not synced: a
+// RevisionFile is the open file. It is written in place after each commit and not synced: a
 // process that dies loses nothing of it, and a machine that loses power may leave it
 // a little behind, which hides a loss but never invents one.
-type Mark struct {
+type RevisionFile struct {
 	f       *os.File
 	log     *slog.Logger
 	failing bool
 }
 
-// OpenMark opens the mark of a data directory and returns the revision in it, 0
+// OpenRevisionFile opens the revision file of a data directory and returns the revision in it, 0
 // when there is none, or nothing that this package writes.
-func OpenMark(dir string, log *slog.Logger) (_ *Mark, rev int64, err error) {
+func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, 0, err
@@ -47,12 +47,12 @@ func OpenMark(dir string, log *slog.Logger) (_ *Mark, rev int64, err error) {
 			log.Warn("the file with the last revision cannot be read: it is not known whether commits are missing", "file", f.Name())
 		}
 	}
-	return &Mark{f: f, log: log}, rev, nil
+	return &RevisionFile{f: f, log: log}, rev, nil
 }
 
 // Set writes a revision that is durable. A failure endangers nothing now, so the writer
 // does not fail.
-func (m *Mark) Set(rev int64) {
+func (m *RevisionFile) Set(rev int64) {
 	_, err := m.f.WriteAt(fmt.Appendf(nil, "%019d\n", rev), 0)
 	if err != nil && !m.failing {
 		m.log.Error("writing the last revision beside the database fails: a start could not tell that commits are missing", "file", m.f.Name(), "err", err)
@@ -60,7 +60,7 @@ func (m *Mark) Set(rev int64) {
 	m.failing = err != nil
 }
 
-func (m *Mark) Close() error { return m.f.Close() }
+func (m *RevisionFile) Close() error { return m.f.Close() }
 
 // Sync makes what was set durable.
-func (m *Mark) Sync() error { return m.f.Sync() }
+func (m *RevisionFile) Sync() error { return m.f.Sync() }

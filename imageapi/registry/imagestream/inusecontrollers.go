@@ -33,26 +33,26 @@ const (
 	noRegistry = "tidewaiter.invalid"
 )
 
-const neededDescription = "Controls nothing. It names the images of the image stream of this name that a tag leads to now or begins with, that pods use or workloads need, here or in the clusters that are followed, or that an index of the stream lists, " +
+const inUseDescription = "Controls nothing. It names the images of the image stream of this name that a tag leads to now or begins with, that pods use or workloads need, here or in the clusters that are followed, or that an index of the stream lists, " +
 	"so that oc adm prune images keeps them."
 
-// Needed tells which images of streams are needed: those that a tag leads to now, and those that pods use or workloads need. DELETE of
-// an image goes by the same rules. Needed is for clients that delete from a registry before they delete the Image, when a refusal comes too late.
+// InUseControllers tells which images of streams are needed: those that a tag leads to now, and those that pods use or workloads need. DELETE of
+// an image goes by the same rules. InUseControllers is for clients that delete from a registry before they delete the Image, when a refusal comes too late.
 //
 // It tells by ReplicationControllers, since such clients look for images in pod templates: one for each stream, with the name and the
 // UID of that. Each image is named by its digest in the stream, as namespace/name@digest of a registry.
-type Needed struct{ streams *REST }
+type InUseControllers struct{ streams *REST }
 
-// NeededOf returns what tells it of the storage that [Storage] has returned.
-func NeededOf(images map[string]rest.Storage) *Needed {
-	return &Needed{images["imagestreams"].(*REST)}
+// NewInUseControllers returns what tells it of the storage that [Storage] has returned.
+func NewInUseControllers(images map[string]rest.Storage) *InUseControllers {
+	return &InUseControllers{images["imagestreams"].(*REST)}
 }
 
 // List reads a list of streams, and names what is needed of each. A stream of which nothing is needed has no controller.
 //
 // It fails while it is unknown what pods use or workloads need. A list of all namespaces also fails while the registry whose image API this server is
 // has images that are needed and that no stream has: clients that go by streams would take them for unused.
-func (n *Needed) List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error) {
+func (n *InUseControllers) List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error) {
 	if options != nil && options.FieldSelector != nil {
 		for _, term := range options.FieldSelector.Requirements() {
 			if !strings.HasPrefix(term.Field, "metadata.") {
@@ -89,7 +89,7 @@ func (n *Needed) List(ctx context.Context, options *internalversion.ListOptions)
 }
 
 // Get names what is needed of one stream.
-func (n *Needed) Get(ctx context.Context, name string) (*corev1.ReplicationController, error) {
+func (n *InUseControllers) Get(ctx context.Context, name string) (*corev1.ReplicationController, error) {
 	used, err := n.used(ctx)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func newLooks() *looks { return &looks{begins: map[string]bool{}, above: map[str
 // of names what is needed of a stream; nil if that is nothing. That is what stays in its histories, whoever shortens them: a
 // client that takes an item for gone deletes in the registry what the stream still has. It is also what indexes in its
 // histories list, since the registry refuses to delete that (405): an index goes before what it lists.
-func (n *Needed) of(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {
+func (n *InUseControllers) of(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {
 	covered, err := n.streams.shown.covered(ctx, stream)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (n *Needed) of(ctx context.Context, stream *imagev1.ImageStream, used map[s
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: stream.Namespace, Name: stream.Name, UID: stream.UID, ResourceVersion: stream.ResourceVersion,
 			CreationTimestamp: stream.CreationTimestamp, Labels: stream.Labels,
-			Annotations: map[string]string{"kubernetes.io/description": neededDescription},
+			Annotations: map[string]string{"kubernetes.io/description": inUseDescription},
 		},
 		Spec: corev1.ReplicationControllerSpec{Replicas: new(int32), Template: &corev1.PodTemplateSpec{}},
 	}
@@ -192,7 +192,7 @@ func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, k
 
 // used are the names of the images that pods use or workloads need. It fails while that is unknown. Why it is, is told to who reads all namespaces: it
 // names clusters.
-func (n *Needed) used(ctx context.Context) (map[string]bool, error) {
+func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 	used, doubts, err := n.streams.shown.Images.InUse(ctx)
 	if err != nil || len(doubts) == 0 {
 		return used, err

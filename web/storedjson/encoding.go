@@ -24,19 +24,19 @@ const longestKept = 4 * listRun
 // verbose is the level of messages that are logged from verbosity 2 on.
 const verbose = slog.Level(-2)
 
-// form is a form in which objects are sent, plain or compressed. Each object is kept in that
+// encoding is how objects are sent: plain JSON or compressed. Each object is kept in that
 // form by its revision, with a comma before it as in a list. The next answer mostly has the same
 // objects, and then need neither read nor form them.
-type form struct {
+type encoding struct {
 	k *kind
-	// form appends to run the first of objects, one or more, for a pass.
-	form func(ctx context.Context, p *pass, run *run, objects []stored) error
+	// encode appends to run the first of objects, one or more, for a scan.
+	encode func(ctx context.Context, p *scan, run *run, objects []stored) error
 	// piece is other text in this form, and comma that of a comma.
 	piece func(text []byte) piece
 	comma piece
 	kept  *filecache.Cache[sums]
-	// making are the objects that are being formed and will be kept.
-	making makings
+	// inFlight are the objects that are being formed and will be kept.
+	inFlight singleflight
 	// ratio is how many stored bytes make one byte in this form.
 	ratio int64
 	// costly is true if forming an object costs more than reading the kept form.
@@ -70,14 +70,14 @@ func (r *run) bytes() []byte {
 	return r.Bytes
 }
 
-// plainForm is JSON as it is.
-func plainForm(k *kind, dir string) *form {
-	f := &form{
+// plainEncoding is JSON as it is.
+func plainEncoding(k *kind, dir string) *encoding {
+	f := &encoding{
 		k:     k,
 		kept:  filecache.New[sums](dir, keptBytes),
 		ratio: 1,
 		piece: func(text []byte) piece { return piece{bytes: text} },
-		form: func(_ context.Context, p *pass, run *run, objects []stored) (err error) {
+		encode: func(_ context.Context, p *scan, run *run, objects []stored) (err error) {
 			for i := range objects {
 				start := len(run.Bytes)
 				if start >= p.run {
@@ -95,9 +95,9 @@ func plainForm(k *kind, dir string) *form {
 	return f
 }
 
-// gzipForm compresses each object on its own.
-func gzipForm(k *kind, dir string) *form {
-	f := &form{
+// gzipEncoding compresses each object on its own.
+func gzipEncoding(k *kind, dir string) *encoding {
+	f := &encoding{
 		k:      k,
 		kept:   filecache.New[sums](dir, keptBytes),
 		ratio:  3,
@@ -108,7 +108,7 @@ func gzipForm(k *kind, dir string) *form {
 		},
 	}
 	f.comma = f.piece([]byte(","))
-	f.form = func(ctx context.Context, _ *pass, run *run, objects []stored) error {
+	f.encode = func(ctx context.Context, _ *scan, run *run, objects []stored) error {
 		parts, items := make([][]byte, len(objects)), make([]sums, len(objects))
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(runtime.GOMAXPROCS(0))
@@ -142,14 +142,14 @@ func gzipForm(k *kind, dir string) *form {
 	return f
 }
 
-// frame is the text around the objects of an answer.
-type frame struct {
+// framing is the text around the objects of an answer.
+type framing struct {
 	first         piece // before the first of a list, where others have a comma
 	before, after piece // around each event; both or neither
 }
 
 // put sends a run in its frame. first is true for the run with the answer's first object.
-func (f *form) put(run *run, fr frame, first bool) {
+func (f *encoding) put(run *run, fr framing, first bool) {
 	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
 	events := len(fr.before.bytes) > 0
 	rest := run.Bytes
@@ -190,10 +190,10 @@ func (plainSink) Close() error { return nil }
 
 // send writes the objects of p in a frame. It writes each run of them while it makes the next.
 // It calls sent after each. An error of writing is a writeError.
-func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(objects int) error) error {
-	f.k.passes.Add(1)
-	defer f.k.passes.Add(-1)
-	return ahead(ctx, func(ctx context.Context, use func(*run) error) error {
+func (f *encoding) send(ctx context.Context, p *scan, fr framing, to sink, sent func(objects int) error) error {
+	f.k.scans.Add(1)
+	defer f.k.scans.Add(-1)
+	return pipeline(ctx, func(ctx context.Context, use func(*run) error) error {
 		return f.each(ctx, p, fr, use)
 	}, func(run *run) error {
 		if err := to.Write(run.bytes(), run.sum); err != nil {
@@ -208,13 +208,13 @@ func (f *form) send(ctx context.Context, p *pass, fr frame, to sink, sent func(o
 }
 
 // each calls use with each run. The run belongs to use from then on.
-func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error) error {
+func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run) error) error {
 	keep := false
 	if f.costly || p.more || len(p.rest) > 0 { // otherwise everything has been read, and is quick to form
 		objects, size, err := f.k.source.Totals(ctx)
 		// If not all objects find room, keeping them helps only answers that go through them at
 		// the same time.
-		keep = err == nil && (f.kept.Worth(objects, size/f.ratio) || f.k.passes.Load() > 1)
+		keep = err == nil && (f.kept.Worth(objects, size/f.ratio) || f.k.scans.Load() > 1)
 	}
 	first := true
 	return p.each(ctx, keep, func(objects []stored) error {
@@ -241,14 +241,14 @@ func (f *form) each(ctx context.Context, p *pass, fr frame, use func(*run) error
 }
 
 // fill returns the next run. There is room for it.
-func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64, keep bool, fr frame, first bool) (*run, error) {
+func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []int64, keep bool, fr framing, first bool) (*run, error) {
 	for {
 		r, ok := f.runs.Get().(*run)
 		if !ok {
 			r = &run{}
 		}
 		r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
-		if !f.k.work(ctx) {
+		if !f.k.acquireWorker(ctx) {
 			return nil, context.Cause(ctx)
 		}
 		err := f.next(ctx, p, r, objects, ids, keep)
@@ -258,14 +258,14 @@ func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64,
 		// This is the memory for this run, the one that is being written, and the objects of the
 		// next.
 		need := headBytes + 3*int64(len(r.Bytes)) + 2*int64(len(r.framed))
-		ok = err == nil && p.share.grow(need)
-		f.k.rest()
+		ok = err == nil && p.memory.grow(need)
+		f.k.releaseWorker()
 		if ok || err != nil {
 			return r, err
 		}
 		// They are read again when there is room.
 		forget(objects)
-		if err := p.share.wait(ctx, need); err != nil {
+		if err := p.memory.wait(ctx, need); err != nil {
 			return nil, err
 		}
 	}
@@ -273,12 +273,12 @@ func (f *form) fill(ctx context.Context, p *pass, objects []stored, ids []int64,
 
 // next appends to run the first of objects, one or more. It forms them now or, with keep, takes
 // what is kept under their ids.
-func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, ids []int64, keep bool) error {
+func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
 		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
 			return nil
 		}
-		defer f.making.begin(ctx, ids[0])()
+		defer f.inFlight.begin(ctx, ids[0])()
 		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
 			return nil
 		}
@@ -296,7 +296,7 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	if n := slices.IndexFunc(objects, func(s stored) bool { return s.unread() }); n >= 0 {
 		objects = objects[:n]
 	}
-	if err := f.form(ctx, p, run, objects); err != nil || !keep {
+	if err := f.encode(ctx, p, run, objects); err != nil || !keep {
 		return err
 	}
 	if err := f.kept.Put(ids[:len(run.Items)], run.Run); err != nil {
@@ -305,9 +305,9 @@ func (f *form) next(ctx context.Context, p *pass, run *run, objects []stored, id
 	return nil
 }
 
-// ahead calls use with each value that produce makes. While use works, produce makes the next
+// pipeline calls use with each value that produce makes. While use works, produce makes the next
 // value.
-func ahead[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
+func pipeline[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	made := make(chan T)

@@ -25,39 +25,39 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Ahead is Tagged for the import of many references. If enough references of a repository are expected, it reads where
+// Prefetcher is Tagged for the import of many references. If enough references of a repository are expected, it reads where
 // the repository's tags led with a list, which costs a tenth of reading each. Images are read with lists, too, see
-// [Ahead.Foresee]. What it has listed changes no outcome: see follow for tags. An Image that somebody has written since is
+// [Prefetcher.Prefetch]. What it has listed changes no outcome: see recordTag for tags. An Image that somebody has written since is
 // not overwritten, because its version has changed.
-type Ahead struct {
+type Prefetcher struct {
 	Tagged
 	clock clock.PassiveClock
 
 	mu           sync.Mutex
-	repositories map[string]*listedTags   // by name
-	images       map[string]foreseenImage // by digest
+	repositories map[string]*listedTags     // by name
+	images       map[string]prefetchedImage // by digest
 
 	checks      []tags.Check // that are to be told
 	unconfirmed bool         // the server takes none: it is an older one, or its roles do not allow it
 
-	foreseeing sync.Mutex // held by Foresee
-	blind      bool       // Images cannot be read so: an older server refuses it, or its roles do
+	prefetching sync.Mutex // held by Prefetch
+	refused     bool       // Images cannot be read so: an older server refuses it, or its roles do
 }
 
 const (
-	minAhead    = 50              // references that are expected of a repository whose tags are listed
-	aheadPage   = 500             // ImageTags read at a time
-	aheadAge    = time.Minute     // how long a list is used
-	checkAge    = 5 * time.Second // how long a check waits for others
-	imageAge    = 2 * time.Second // how long an Image is used; one that is deleted meanwhile is taken for stored
-	maxForeseen = 4 * AheadImages // Images that are held
+	minExpected   = 50                 // references that are expected of a repository whose tags are listed
+	prefetchPage  = 500                // ImageTags read at a time
+	tagsAge       = time.Minute        // how long a list is used
+	checkAge      = 5 * time.Second    // how long a check waits for others
+	imageAge      = 2 * time.Second    // how long an Image is used; one that is deleted meanwhile is taken for stored
+	maxPrefetched = 4 * PrefetchImages // Images that are held
 )
 
-// AheadImages is how many Images one list reads.
-const AheadImages = 50
+// PrefetchImages is how many Images one list reads.
+const PrefetchImages = 50
 
-// foreseenImage is an Image that was read before it was asked for.
-type foreseenImage struct {
+// prefetchedImage is an Image that was read before it was asked for.
+type prefetchedImage struct {
 	image *imagev1.Image
 	at    time.Time
 }
@@ -66,67 +66,67 @@ type foreseenImage struct {
 type listedTags struct {
 	expected int
 
-	listing sync.Mutex     // held by the reader of the list; the others wait for it
-	at      time.Time      // when it was read; zero if it never was
-	useless bool           // it may not be read, or had too many tags that were not expected
-	leads   map[string]led // by tag
-	listed  int            // tags on it
-	taken   int            // of these
+	listing sync.Mutex           // held by the reader of the list; the others wait for it
+	at      time.Time            // when it was read; zero if it never was
+	useless bool                 // it may not be read, or had too many tags that were not expected
+	targets map[string]tagTarget // by tag
+	listed  int                  // tags on it
+	taken   int                  // of these
 	whole   bool
-	// vacant says that the repository had neither a tag nor an Image. This does not grow old: who imports a tag meanwhile
+	// empty says that the repository had neither a tag nor an Image. This does not grow old: who imports a tag meanwhile
 	// makes its ImageTag, so that a write of it is refused, and the list would have but the tags that this run has made.
-	vacant bool
-	// digests are those that isNew was asked about, as hashes, while the images of a vacant repository prove to be new. A hash
+	empty bool
+	// digests are those that isNew was asked about, as hashes, while the images of an empty repository prove to be new. A hash
 	// that two share costs a read.
 	digests map[uint64]struct{}
 }
 
-// foreseen is what is known of a tag before it is read.
-type foreseen struct {
+// prefetchedTag is what is known of a tag before it is read.
+type prefetchedTag struct {
 	// known says that the other fields are known.
 	known bool
 	// digest is what the tag led to, and version the resourceVersion of its ImageTag. Both are empty if it has none.
 	digest, version string
-	// vacant says that no Image was recorded under the tag's repository.
-	vacant bool
+	// emptyRepository says that no Image was recorded under the tag's repository.
+	emptyRepository bool
 }
 
-// led is where a tag led, in a fifth of the memory that its texts would take: a run holds one for each tag of its repositories.
+// tagTarget is where a tag led, in a fifth of the memory that its texts would take: a run holds one for each tag of its repositories.
 // The zero value is not known.
-type led struct {
+type tagTarget struct {
 	digest  [sha256.Size]byte
 	version uint64
 }
 
-// newLed returns the led of a tag that led to a digest of sha256; the zero value for others.
-func newLed(digest, version string) (l led) {
+// newTagTarget returns the target of a tag that led to a digest of sha256; the zero value for others.
+func newTagTarget(digest, version string) (l tagTarget) {
 	digits, ok := strings.CutPrefix(digest, "sha256:")
 	n, err := strconv.ParseUint(version, 10, 64)
 	if !ok || err != nil || strconv.FormatUint(n, 10) != version || len(digits) != 2*len(l.digest) {
-		return led{}
+		return tagTarget{}
 	}
 	if _, err := hex.Decode(l.digest[:], []byte(digits)); err != nil {
-		return led{}
+		return tagTarget{}
 	}
 	l.version = n
 	return l
 }
 
-// foreseen returns what is known of the tag.
-func (l led) foreseen() foreseen {
+// prefetched returns what is known of the tag.
+func (l tagTarget) prefetched() prefetchedTag {
 	if l.version == 0 {
-		return foreseen{}
+		return prefetchedTag{}
 	}
-	return foreseen{known: true, digest: "sha256:" + hex.EncodeToString(l.digest[:]), version: strconv.FormatUint(l.version, 10)}
+	return prefetchedTag{known: true, digest: "sha256:" + hex.EncodeToString(l.digest[:]), version: strconv.FormatUint(l.version, 10)}
 }
 
-// NewAhead returns images whose tags are read ahead.
-func NewAhead(images Tagged, clock clock.PassiveClock) *Ahead {
-	return &Ahead{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]foreseenImage{}}
+// NewPrefetcher returns images whose tags are read ahead.
+func NewPrefetcher(images Tagged, clock clock.PassiveClock) *Prefetcher {
+	return &Prefetcher{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]prefetchedImage{}}
 }
 
 // Expect announces that a reference will be imported. It makes an entry for each repository.
-func (a *Ahead) Expect(ref reference.Reference) {
+func (a *Prefetcher) Expect(ref reference.Reference) {
 	if ref.Tag == "" || ref.Digest != "" {
 		return
 	}
@@ -140,36 +140,36 @@ func (a *Ahead) Expect(ref reference.Reference) {
 	r.expected++
 }
 
-// Foresee reads the Images that tags led to, those of the first AheadImages references, which are expected and will be
-// imported soon. An Image that it does not read is read when its turn comes. Foresee does nothing while another call runs.
-func (a *Ahead) Foresee(ctx context.Context, references []reference.Reference) {
-	if !a.foreseeing.TryLock() {
+// Prefetch reads the Images that tags led to, those of the first PrefetchImages references, which are expected and will be
+// imported soon. An Image that it does not read is read when its turn comes. Prefetch does nothing while another call runs.
+func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Reference) {
+	if !a.prefetching.TryLock() {
 		return
 	}
-	defer a.foreseeing.Unlock()
+	defer a.prefetching.Unlock()
 	digests := map[string]bool{}
-	for _, ref := range references[:min(len(references), AheadImages)] {
-		if digest := a.lead(ctx, ref); digest != "" {
+	for _, ref := range references[:min(len(references), PrefetchImages)] {
+		if digest := a.target(ctx, ref); digest != "" {
 			digests[digest] = true
 		}
 	}
-	if len(digests) < 2 || a.blind {
+	if len(digests) < 2 || a.refused {
 		return
 	}
 	now := a.clock.Now()
 	list, err := a.List(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(slices.Sorted(maps.Keys(digests)))})
 	if err != nil {
-		a.blind = unlistable(err)
+		a.refused = unlistable(err)
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.images, func(_ string, f foreseenImage) bool { return now.Sub(f.at) > imageAge })
-	if len(a.images)+len(list.Items) > maxForeseen {
+	maps.DeleteFunc(a.images, func(_ string, f prefetchedImage) bool { return now.Sub(f.at) > imageAge })
+	if len(a.images)+len(list.Items) > maxPrefetched {
 		clear(a.images)
 	}
 	for i := range list.Items {
-		a.images[list.Items[i].Name] = foreseenImage{&list.Items[i], now}
+		a.images[list.Items[i].Name] = prefetchedImage{&list.Items[i], now}
 	}
 }
 
@@ -182,8 +182,8 @@ func unlistable(err error) bool {
 	return false
 }
 
-// lead returns where an expected tag led; "" if that is not known.
-func (a *Ahead) lead(ctx context.Context, ref reference.Reference) (digest string) {
+// target returns where an expected tag led; "" if that is not known.
+func (a *Prefetcher) target(ctx context.Context, ref reference.Reference) (digest string) {
 	r, expected := a.repository(ref, 0)
 	if r == nil {
 		return ""
@@ -193,13 +193,13 @@ func (a *Ahead) lead(ctx context.Context, ref reference.Reference) (digest strin
 	if !a.listed(ctx, ref, r, expected) {
 		return ""
 	}
-	return r.leads[ref.Tag].foreseen().digest
+	return r.targets[ref.Tag].prefetched().digest
 }
 
 // isNew reports whether an Image is not stored as far as can be told without asking: nothing was known of the repository when
 // its tags were listed, no Image of it was stored already since, and this is the first question about the digest. Who then
 // finds that the Image is stored calls isKnown.
-func (a *Ahead) isNew(repository reference.Reference, digest string) bool {
+func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	r, _ := a.repository(repository, 0)
 	if r == nil {
 		return false
@@ -216,7 +216,7 @@ func (a *Ahead) isNew(repository reference.Reference, digest string) bool {
 }
 
 // isKnown notes that images of a repository are stored already, as those of a repository are that are promoted to another.
-func (a *Ahead) isKnown(repository reference.Reference) {
+func (a *Prefetcher) isKnown(repository reference.Reference) {
 	if r, _ := a.repository(repository, 0); r != nil {
 		r.listing.Lock()
 		defer r.listing.Unlock()
@@ -226,7 +226,7 @@ func (a *Ahead) isKnown(repository reference.Reference) {
 
 // repository returns the entry of a repository of which references are expected, and how many; nil if none is. Then it
 // expects so many less as are taken.
-func (a *Ahead) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
+func (a *Prefetcher) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r = a.repositories[ref.Name()]; r == nil {
@@ -240,7 +240,7 @@ func (a *Ahead) repository(ref reference.Reference, taken int) (r *listedTags, e
 }
 
 // confirm tells of a check, together with others.
-func (a *Ahead) confirm(ctx context.Context, check tags.Check) {
+func (a *Prefetcher) confirm(ctx context.Context, check tags.Check) {
 	a.mu.Lock()
 	a.checks = append(a.checks, check)
 	full := len(a.checks) == tags.MaxChecks || check.At.Sub(a.checks[0].At) > checkAge
@@ -251,7 +251,7 @@ func (a *Ahead) confirm(ctx context.Context, check tags.Check) {
 }
 
 // Flush tells of the checks that have not been told. Call it when no import is left.
-func (a *Ahead) Flush(ctx context.Context) {
+func (a *Prefetcher) Flush(ctx context.Context) {
 	a.mu.Lock()
 	checks := a.checks
 	a.checks = nil
@@ -270,9 +270,9 @@ func (a *Ahead) Flush(ctx context.Context) {
 
 var digestSeed = maphash.MakeSeed()
 
-// Get implements Images. What was foreseen is given once, and while it is young: a second import of the Image comes after a
+// Get implements Images. A prefetched Image is returned once, and while it is young: a second import of the Image comes after a
 // write.
-func (a *Ahead) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
+func (a *Prefetcher) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
 	a.mu.Lock()
 	f, ok := a.images[name]
 	delete(a.images, name)
@@ -285,35 +285,35 @@ func (a *Ahead) Get(ctx context.Context, name string, options metav1.GetOptions)
 
 // listed reads where the tags of ref's repository led, unless that was read lately, and reports whether it is known. The
 // caller holds r.listing.
-func (a *Ahead) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
-	if !r.useless && (r.at.IsZero() || !r.vacant && a.clock.Since(r.at) > aheadAge) {
-		r.useless = expected < minAhead || !r.at.IsZero() && 4*r.taken < r.listed || unlistable(a.list(ctx, ref.Bare(), r, 4*expected))
+func (a *Prefetcher) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
+	if !r.useless && (r.at.IsZero() || !r.empty && a.clock.Since(r.at) > tagsAge) {
+		r.useless = expected < minExpected || !r.at.IsZero() && 4*r.taken < r.listed || unlistable(a.list(ctx, ref.Bare(), r, 4*expected))
 		if r.useless {
-			r.leads = nil
+			r.targets = nil
 		}
 	}
 	return !r.useless
 }
 
-// take returns what is known of an expected tag, once.
-func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
+// takeTag returns what is known of an expected tag, once.
+func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) prefetchedTag {
 	r, expected := a.repository(ref, 1)
 	if r == nil {
-		return foreseen{}
+		return prefetchedTag{}
 	}
 	r.listing.Lock()
 	defer r.listing.Unlock()
 	if !a.listed(ctx, ref, r, expected) {
-		return foreseen{}
+		return prefetchedTag{}
 	}
-	l, ok := r.leads[ref.Tag]
-	f := l.foreseen()
+	l, ok := r.targets[ref.Tag]
+	f := l.prefetched()
 	if ok {
 		r.taken++
 	} else if r.whole {
-		f = foreseen{known: true, vacant: r.vacant}
+		f = prefetchedTag{known: true, emptyRepository: r.empty}
 	}
-	r.leads[ref.Tag] = led{} // a second import of the tag may come after a write
+	r.targets[ref.Tag] = tagTarget{} // a second import of the tag may come after a write
 	return f
 }
 
@@ -321,19 +321,19 @@ func (a *Ahead) take(ctx context.Context, ref reference.Reference) foreseen {
 var errEnough = errors.New("no more is needed")
 
 // list reads the tags of a repository, at most most of them.
-func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {
-	r.at, r.leads, r.listed, r.taken, r.whole, r.vacant = a.clock.Now(), map[string]led{}, 0, 0, false, false
-	options := metav1.ListOptions{Limit: aheadPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
+func (a *Prefetcher) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {
+	r.at, r.targets, r.listed, r.taken, r.whole, r.empty = a.clock.Now(), map[string]tagTarget{}, 0, 0, false, false
+	options := metav1.ListOptions{Limit: prefetchPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
 	err := pages.Each(ctx, options, a.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			tag := &list.Items[i]
 			// A tag that could not be imported, or led nowhere, is read when its turn comes.
-			l := led{}
+			l := tagTarget{}
 			if digest, known := tags.Now(tag); known && len(tag.Status.Conditions) == 0 {
-				l = newLed(digest, tag.ResourceVersion)
+				l = newTagTarget(digest, tag.ResourceVersion)
 			}
 			_, name, _ := strings.Cut(tag.Name, ":")
-			r.leads[strings.Clone(name)] = l // keeps the name and not the page that it is part of
+			r.targets[strings.Clone(name)] = l // keeps the name and not the page that it is part of
 		}
 		r.listed += len(list.Items)
 		if r.whole = list.Continue == ""; !r.whole && r.listed >= most {
@@ -348,7 +348,7 @@ func (a *Ahead) list(ctx context.Context, repository reference.Reference, r *lis
 		return err
 	}
 	images, err := a.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
-	if r.vacant = err == nil && len(images.Items) == 0 && images.Continue == ""; r.vacant {
+	if r.empty = err == nil && len(images.Items) == 0 && images.Continue == ""; r.empty {
 		r.digests = map[uint64]struct{}{}
 	}
 	return err

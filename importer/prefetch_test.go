@@ -119,14 +119,14 @@ func pushMany(t *testing.T, registry *registrytest.Registry, n int) (references 
 	return references
 }
 
-// newAhead expects references.
-func newAhead(t *testing.T, images importer.Tagged, clock *clocktesting.FakeClock, references []string) *importer.Ahead {
+// newPrefetcher expects references.
+func newPrefetcher(t *testing.T, images importer.Tagged, clock *clocktesting.FakeClock, references []string) *importer.Prefetcher {
 	t.Helper()
-	ahead := importer.NewAhead(images, clock)
+	prefetcher := importer.NewPrefetcher(images, clock)
 	for _, ref := range references {
-		ahead.Expect(parse(t, ref))
+		prefetcher.Expect(parse(t, ref))
 	}
-	return ahead
+	return prefetcher
 }
 
 // A new image cost six requests to the API, and a known one two.
@@ -136,9 +136,9 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 	references := pushMany(t, registry, 60)
 	im := newImporter(t, importer.Options{})
 	all := func(references []string) {
-		ahead := newAhead(t, images, clock, references)
+		prefetcher := newPrefetcher(t, images, clock, references)
 		for _, ref := range references {
-			mustImport(t, im, ref, ahead)
+			mustImport(t, im, ref, prefetcher)
 		}
 	}
 	for _, want := range []string{
@@ -179,9 +179,9 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 	all := func(im *importer.Importer, references []string) (asked string) {
 		t.Helper()
 		images.asked()
-		ahead := newAhead(t, images, clock, references)
+		prefetcher := newPrefetcher(t, images, clock, references)
 		for _, ref := range references {
-			mustImport(t, im, ref, ahead)
+			mustImport(t, im, ref, prefetcher)
 		}
 		return images.asked()
 	}
@@ -228,23 +228,23 @@ func TestImagesAreForeseen(t *testing.T) {
 	for i, ref := range references {
 		parsed[i] = parse(t, ref)
 	}
-	all := func(ahead *importer.Ahead, references []string) (actions []importer.Action) {
+	all := func(prefetcher *importer.Prefetcher, references []string) (actions []importer.Action) {
 		t.Helper()
 		for _, ref := range references {
-			actions = append(actions, mustImport(t, im, ref, ahead).Images[0].Action)
+			actions = append(actions, mustImport(t, im, ref, prefetcher).Images[0].Action)
 		}
 		return slices.Compact(actions)
 	}
-	ahead := newAhead(t, images, clock, references)
-	ahead.Foresee(t.Context(), parsed)
-	all(ahead, references)
+	prefetcher := newPrefetcher(t, images, clock, references)
+	prefetcher.Prefetch(t.Context(), parsed)
+	all(prefetcher, references)
 	if got, want := images.asked(), "[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]"; got != want {
 		t.Errorf("of what is not there: %s, want %s", got, want)
 	}
 
-	ahead = newAhead(t, images, clock, references)
-	ahead.Foresee(t.Context(), parsed[5:])
-	if got := all(ahead, references); !slices.Equal(got, []importer.Action{importer.Unchanged}) {
+	prefetcher = newPrefetcher(t, images, clock, references)
+	prefetcher.Prefetch(t.Context(), parsed[5:])
+	if got := all(prefetcher, references); !slices.Equal(got, []importer.Action{importer.Unchanged}) {
 		t.Errorf("known images are %v", got)
 	}
 	if got, want := images.asked(), "[Get:10 List:1 ListTags:1]"; got != want { // five before, and five behind the fifty
@@ -252,39 +252,39 @@ func TestImagesAreForeseen(t *testing.T) {
 	}
 
 	// Not for long, and not twice.
-	ahead = newAhead(t, images, clock, append(slices.Clone(references), references[1]))
-	ahead.Foresee(t.Context(), parsed)
-	all(ahead, []string{references[0], references[1], references[1]})
+	prefetcher = newPrefetcher(t, images, clock, append(slices.Clone(references), references[1]))
+	prefetcher.Prefetch(t.Context(), parsed)
+	all(prefetcher, []string{references[0], references[1], references[1]})
 	clock.Step(3 * time.Second)
-	all(ahead, references[2:5])
+	all(prefetcher, references[2:5])
 	if got, want := images.asked(), "[Get:4 GetTag:1 List:1 ListTags:1]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 
-	// What is held is bounded, however much is foreseen and not asked for.
+	// What is held is bounded, however much is prefetched and not asked for.
 	more := pushMany(t, registry, 250)
-	all(newAhead(t, images, clock, more), more)
-	ahead = newAhead(t, images, clock, more)
+	all(newPrefetcher(t, images, clock, more), more)
+	prefetcher = newPrefetcher(t, images, clock, more)
 	parsed = parsed[:0]
 	for _, ref := range more {
 		parsed = append(parsed, parse(t, ref))
 	}
-	for i := 0; i < len(parsed); i += importer.AheadImages {
-		ahead.Foresee(t.Context(), parsed[i:])
+	for i := 0; i < len(parsed); i += importer.PrefetchImages {
+		prefetcher.Prefetch(t.Context(), parsed[i:])
 	}
 	images.asked()
-	all(ahead, more)
+	all(prefetcher, more)
 	if got, want := images.asked(), "[Get:200]"; got != want {
 		t.Errorf("%s, want %s: the last 50 are held", got, want)
 	}
 
 	// An older server has no such list: it is asked once.
 	images.listImagesErr = apierrors.NewBadRequest("select otherwise")
-	ahead = newAhead(t, images, clock, references)
+	prefetcher = newPrefetcher(t, images, clock, references)
 	for range 3 {
-		ahead.Foresee(t.Context(), parsed)
+		prefetcher.Prefetch(t.Context(), parsed)
 	}
-	all(ahead, references)
+	all(prefetcher, references)
 	if got, want := images.asked(), "[Get:60 List:1 ListTags:1]"; got != want {
 		t.Errorf("an older server: %s, want %s", got, want)
 	}
@@ -292,18 +292,18 @@ func TestImagesAreForeseen(t *testing.T) {
 	// One that is busy, or whose list breaks off, is asked again.
 	for _, err := range []error{apierrors.NewTooManyRequests("later", 1), io.ErrUnexpectedEOF} {
 		images.listImagesErr = err
-		ahead = newAhead(t, images, clock, references)
-		ahead.Foresee(t.Context(), parsed)
+		prefetcher = newPrefetcher(t, images, clock, references)
+		prefetcher.Prefetch(t.Context(), parsed)
 		images.listImagesErr = nil
-		ahead.Foresee(t.Context(), parsed)
-		all(ahead, references)
+		prefetcher.Prefetch(t.Context(), parsed)
+		all(prefetcher, references)
 		if got, want := images.asked(), "[Get:10 List:2 ListTags:1]"; got != want {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 	}
 }
 
-// An Image that others write after it was foreseen keeps what they wrote.
+// An Image that others write after it was prefetched keeps what they wrote.
 func TestImagesThatChangedSinceTheyWereForeseen(t *testing.T) {
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &registrytest.Images{}, clocktesting.NewFakeClock(time.Now())
@@ -314,15 +314,15 @@ func TestImagesThatChangedSinceTheyWereForeseen(t *testing.T) {
 		mustImport(t, im, ref, images)
 		parsed[i] = parse(t, ref)
 	}
-	ahead := newAhead(t, images, clock, append(slices.Clone(references), registry.Host+"/team/app:new"))
-	ahead.Foresee(t.Context(), parsed)
+	prefetcher := newPrefetcher(t, images, clock, append(slices.Clone(references), registry.Host+"/team/app:new"))
+	prefetcher.Prefetch(t.Context(), parsed)
 
 	// Two tags more lead to an image: one is imported by others, and one here.
 	image := newImage(t, sample.Spec{Name: "team/app:0"})
 	digest := registry.Push("team/app:theirs", image)
 	registry.Push("team/app:new", image)
 	mustImport(t, other, registry.Host+"/team/app:theirs", images)
-	if got := mustImport(t, im, registry.Host+"/team/app:new", ahead); got.Images[0].Action != importer.Updated {
+	if got := mustImport(t, im, registry.Host+"/team/app:new", prefetcher); got.Images[0].Action != importer.Updated {
 		t.Errorf("the image is %s", got.Images[0].Action)
 	}
 	for _, want := range []string{references[0], registry.Host + "/team/app:theirs", registry.Host + "/team/app:new"} {
@@ -339,8 +339,8 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 	references := pushMany(t, registry, 60)
 	im, other := newImporter(t, importer.Options{}), newImporter(t, importer.Options{})
 	first := mustImport(t, other, references[1], images).Digest
-	ahead := newAhead(t, images, clock, references)
-	mustImport(t, im, references[0], ahead) // lists
+	prefetcher := newPrefetcher(t, images, clock, references)
+	mustImport(t, im, references[0], prefetcher) // lists
 
 	// One that was listed, and one that was not there. Each is found elsewhere, and moves once more.
 	for _, i := range []int{1, 2} {
@@ -351,7 +351,7 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 				mustImport(t, other, references[i], images)
 			}
 		}
-		mustImport(t, im, references[i], ahead)
+		mustImport(t, im, references[i], prefetcher)
 		slices.Reverse(want)
 		if i == 1 {
 			want = append(want, first)
@@ -366,11 +366,11 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 		}
 	}
 	// One that is gone is marked, one that fails is recorded as that.
-	mustImport(t, im, references[3], ahead)
-	ahead = newAhead(t, images, clock, references)
-	mustImport(t, im, references[0], ahead)
+	mustImport(t, im, references[3], prefetcher)
+	prefetcher = newPrefetcher(t, images, clock, references)
+	mustImport(t, im, references[0], prefetcher)
 	deleteTag(t, registry, "team/app", "3")
-	_, err := im.Import(t.Context(), parse(t, references[3]), ahead)
+	_, err := im.Import(t.Context(), parse(t, references[3]), prefetcher)
 	wantReason(t, err, pull.NotFound)
 	if got, _ := history(t, images, references[3]); len(got) != 2 || got[0] != "" {
 		t.Errorf("what is gone led to %q", got)
@@ -378,7 +378,7 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 		t.Error("what is gone is not marked")
 	}
 	registry.Inject("/manifests/2", 1000, registrytest.Status(http.StatusForbidden, "DENIED"))
-	if _, err := im.Import(t.Context(), parse(t, references[2]), ahead); err == nil {
+	if _, err := im.Import(t.Context(), parse(t, references[2]), prefetcher); err == nil {
 		t.Fatal("the registry does not fail")
 	}
 	if _, tag := history(t, images, references[2]); len(tag.Status.Conditions) != 1 {
@@ -386,7 +386,7 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 	}
 	// It is imported again, after what was listed was used.
 	registry.Heal()
-	mustImport(t, im, references[2], ahead)
+	mustImport(t, im, references[2], prefetcher)
 	if _, tag := history(t, images, references[2]); len(tag.Status.Conditions) != 0 {
 		t.Errorf("the failure is still recorded: %+v", tag.Status)
 	}
@@ -398,14 +398,14 @@ func TestTagsAreListedAgain(t *testing.T) {
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	references := pushMany(t, registry, 120)
 	im := newImporter(t, importer.Options{})
-	all := func(ahead *importer.Ahead, references []string) {
+	all := func(prefetcher *importer.Prefetcher, references []string) {
 		for _, ref := range references {
-			mustImport(t, im, ref, ahead)
+			mustImport(t, im, ref, prefetcher)
 		}
 	}
-	all(newAhead(t, images, clock, references), references)
+	all(newPrefetcher(t, images, clock, references), references)
 	images.asked()
-	ahead := newAhead(t, images, clock, references)
+	prefetcher := newPrefetcher(t, images, clock, references)
 	for _, tt := range []struct {
 		from, to int
 		want     string
@@ -414,7 +414,7 @@ func TestTagsAreListedAgain(t *testing.T) {
 		{30, 35, "[Get:5 ListTags:1]"},  // a quarter of the list was of use
 		{35, 120, "[Get:85 GetTag:85]"}, // and too little of this one
 	} {
-		all(ahead, references[tt.from:tt.to])
+		all(prefetcher, references[tt.from:tt.to])
 		if got := images.asked(); got != tt.want {
 			t.Errorf("%d to %d: %s, want %s", tt.from, tt.to, got, tt.want)
 		}
@@ -422,7 +422,7 @@ func TestTagsAreListedAgain(t *testing.T) {
 	}
 	// Who may not list reads each.
 	images.listErr = errors.New("forbidden")
-	all(newAhead(t, images, clock, references[:50]), references[:50])
+	all(newPrefetcher(t, images, clock, references[:50]), references[:50])
 	if got, want := images.asked(), "[Get:50 GetTag:50 ListTags:1]"; got != want {
 		t.Errorf("without lists: %s, want %s", got, want)
 	}
@@ -435,12 +435,12 @@ func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	references := pushMany(t, registry, 120)
 	im := newImporter(t, importer.Options{})
-	ahead := newAhead(t, images, clock, references)
+	prefetcher := newPrefetcher(t, images, clock, references)
 	for i, ref := range references {
 		if i%40 == 39 {
 			clock.Step(2 * time.Minute)
 		}
-		mustImport(t, im, ref, ahead)
+		mustImport(t, im, ref, prefetcher)
 	}
 	if got, want := images.asked(), "[Create:120 Get:1 List:1 ListTags:1 UpdateTag:120]"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -448,13 +448,13 @@ func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 
 	// Others import tags of such a repository meanwhile, and long after the list. The tags have moved since.
 	images = &countedImages{Images: &registrytest.Images{}}
-	ahead = newAhead(t, images, clock, references)
-	mustImport(t, im, references[0], ahead)
+	prefetcher = newPrefetcher(t, images, clock, references)
+	mustImport(t, im, references[0], prefetcher)
 	clock.Step(2 * time.Minute)
 	other := newImporter(t, importer.Options{})
 	first := mustImport(t, other, references[1], images.Images).Digest
 	second := registry.Push("team/app:1", newImage(t, sample.Spec{Name: "moved"}))
-	mustImport(t, im, references[1], ahead)
+	mustImport(t, im, references[1], prefetcher)
 	if got, _ := history(t, images.Images, references[1]); !slices.Equal(got, []string{second, first}) {
 		t.Errorf("the tag led to %v, want %v", got, []string{second, first})
 	}
@@ -481,9 +481,9 @@ func TestFewOfVeryManyTags(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ahead := newAhead(t, images, clock, chosen)
+	prefetcher := newPrefetcher(t, images, clock, chosen)
 	for _, ref := range chosen {
-		mustImport(t, im, ref, ahead)
+		mustImport(t, im, ref, prefetcher)
 	}
 	got := images.asked()
 	var lists int
@@ -539,11 +539,11 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 	im := newImporter(t, importer.Options{Limits: pull.Limits{HostConcurrency: 64}})
 	// A job that knows in time that the repository is new does not read the Image that it creates.
 	for _, want := range []string{`\[Create:64 Get:(6[0-4]|[1-5]?\d) List:1 ListTags:1 UpdateTag:64\]`, `\[Get:64 ListTags:1\]`} {
-		ahead := newAhead(t, images, clock, references)
+		prefetcher := newPrefetcher(t, images, clock, references)
 		var jobs sync.WaitGroup
 		for _, ref := range references {
 			jobs.Go(func() {
-				if _, err := im.Import(t.Context(), parse(t, ref), ahead); err != nil {
+				if _, err := im.Import(t.Context(), parse(t, ref), prefetcher); err != nil {
 					t.Errorf("%s: %v", ref, err)
 				}
 			})
@@ -559,11 +559,11 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 func TestDigestsAreNotReadAhead(t *testing.T) {
 	t.Parallel()
 	images := &countedImages{Images: &registrytest.Images{}}
-	ahead := importer.NewAhead(images, clocktesting.NewFakeClock(time.Now()))
+	prefetcher := importer.NewPrefetcher(images, clocktesting.NewFakeClock(time.Now()))
 	for range 100 {
-		ahead.Expect(reference.Reference{Host: "registry.example.com", Repository: "team/app", Digest: "sha256:" + hex64})
+		prefetcher.Expect(reference.Reference{Host: "registry.example.com", Repository: "team/app", Digest: "sha256:" + hex64})
 	}
-	if n := ahead.Expected(); n != 0 {
+	if n := prefetcher.Expected(); n != 0 {
 		t.Errorf("%d repositories are remembered", n)
 	}
 }

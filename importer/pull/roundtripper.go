@@ -21,10 +21,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// wire is the http.RoundTripper under the authentication of one repository: all requests to its
+// registryTransport is the http.RoundTripper under the authentication of one repository: all requests to its
 // registry, to the token server and to where either redirects pass through it. It decides whether a
 // request may go out at all, when, how often, and how much of the answer is read.
-type wire struct {
+type registryTransport struct {
 	client *Client
 	// host is the registry's, as in a URL.
 	host string
@@ -56,7 +56,7 @@ func WithBudget(ctx context.Context, bytes int64, time time.Duration, job *jobBu
 
 // budgetOf returns the caller's budget, or one that suits the request's path: package remote makes
 // requests, too, for a SignatureFinder.
-func (w *wire) budgetOf(req *http.Request) budget {
+func (w *registryTransport) budgetOf(req *http.Request) budget {
 	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
 		return b
 	}
@@ -68,7 +68,7 @@ func (w *wire) budgetOf(req *http.Request) budget {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
+func (w *registryTransport) RoundTrip(in *http.Request) (*http.Response, error) {
 	resp, err := w.send(in)
 	if err != nil && in.URL.Host != w.host {
 		err = &elsewhereError{Clean(in.URL.Host), err}
@@ -76,7 +76,7 @@ func (w *wire) RoundTrip(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func (w *wire) send(in *http.Request) (*http.Response, error) {
+func (w *registryTransport) send(in *http.Request) (*http.Response, error) {
 	req := in.Clone(in.Context())
 	if w.scheme != "" && req.URL.Host == w.host {
 		req.URL.Scheme = w.scheme
@@ -108,7 +108,7 @@ func (w *wire) send(in *http.Request) (*http.Response, error) {
 
 // isNamed reports whether people named a URL's host, in the reference or in the configuration, so that
 // it may be anywhere. The registry named all others.
-func (w *wire) isNamed(u *url.URL) bool {
+func (w *registryTransport) isNamed(u *url.URL) bool {
 	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.client.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
 
@@ -131,7 +131,7 @@ func checkRedirect(req *http.Request) error {
 }
 
 // attempt makes the request until it succeeds, fails for good, or has failed often enough.
-func (w *wire) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
+func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	h, job := w.client.hosts.get(req.URL.Host), JobOf(req.Context())
 	for n := 1; ; n++ {
 		if err := job.request(); err != nil {
@@ -248,7 +248,7 @@ const maxErrorBody = 64 << 10
 
 // once makes one request. Its slot of the host is given back when the answer's body has been read or
 // closed, or has failed.
-func (w *wire) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
+func (w *registryTransport) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
 	deadline := w.client.Clock.AfterFunc(allowed.time, func() {

@@ -5,25 +5,25 @@ import "sync"
 // maxOfNamespace bounds the places of one namespace.
 const maxOfNamespace = 8
 
-// places are the places where requests wait for images of which nothing is known.
-type places struct {
+// waitSlots are the places where requests wait for images of which nothing is known.
+type waitSlots struct {
 	max int
 
 	mu    sync.Mutex
 	taken int
-	of    map[string][]*place // by namespace; the one that has waited longest comes first
+	of    map[string][]*waitSlot // by namespace; the one that has waited longest comes first
 }
 
-// place is one of the places. Lost is closed when another namespace gets it.
-type place struct {
+// waitSlot is one of the places. Lost is closed when another namespace gets it.
+type waitSlot struct {
 	of   string
 	lost chan struct{}
 }
 
-func newPlaces(max int) *places { return &places{max: max, of: map[string][]*place{}} }
+func newWaitSlots(max int) *waitSlots { return &waitSlots{max: max, of: map[string][]*waitSlot{}} }
 
-// take returns a place for a namespace, nil if it gets none.
-func (p *places) take(namespace string) *place {
+// acquire returns a place for a namespace, nil if it gets none.
+func (p *waitSlots) acquire(namespace string) *waitSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.of[namespace]) >= maxOfNamespace {
@@ -43,20 +43,20 @@ func (p *places) take(namespace string) *place {
 		p.remove(last)
 		close(last.lost)
 	}
-	got := &place{of: namespace, lost: make(chan struct{})}
+	got := &waitSlot{of: namespace, lost: make(chan struct{})}
 	p.of[namespace] = append(p.of[namespace], got)
 	p.taken++
 	return got
 }
 
-// leave gives a place back, unless it was lost.
-func (p *places) leave(got *place) {
+// release gives a place back, unless it was lost.
+func (p *waitSlots) release(got *waitSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(got)
 }
 
-func (p *places) remove(gone *place) {
+func (p *waitSlots) remove(gone *waitSlot) {
 	list := p.of[gone.of]
 	for i, other := range list {
 		if other == gone {

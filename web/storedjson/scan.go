@@ -23,24 +23,24 @@ const (
 	chunkKeys = 1000
 )
 
-// pass goes through the objects of a kind, in the order of their names, as they were
+// scan goes through the objects of a kind, in the order of their names, as they were
 // at one revision.
-type pass struct {
+type scan struct {
 	k   *kind
 	rev int64
 
 	head []stored // read before anything is written
 	size int      // bytes of them
 	rest []stored // the objects after head in a page; only their revisions have been read
-	// more is for a pass to the end: the objects after the name from follow.
+	// more is for a scan to the end: the objects after the name from follow.
 	more bool
 	from string
-	// named is for a pass through objects that were asked for by name. Others may lie between them in the storage.
+	// named is for a scan through objects that were asked for by name. Others may lie between them in the storage.
 	named bool
 
-	// run is the length of runs. share is the memory that the answer may hold.
-	run   int
-	share *share
+	// run is the length of runs. memory is what the answer may hold.
+	run    int
+	memory *reservation
 
 	// These are for a page after which more objects follow: its last name, and how many follow.
 	last      string
@@ -51,18 +51,18 @@ type pass struct {
 func weight(run int) int64 { return headBytes + 3*int64(run) }
 
 // begin reads what must be known before the first byte is written. The answer keeps as much of
-// it as its share has room for. ok is false where the API server's own handler should say what
+// it as its reservation has room for. ok is false where the API server's own handler should say what
 // is wrong.
-func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *share) (p *pass, ok bool) {
+func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *reservation) (p *scan, ok bool) {
 	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
 	if err != nil {
 		return nil, false
 	}
-	p = &pass{k: k, rev: rev, from: strings.TrimPrefix(from, "/"), run: run, share: share}
-	if !k.work(ctx) {
+	p = &scan{k: k, rev: rev, from: strings.TrimPrefix(from, "/"), run: run, memory: share}
+	if !k.acquireWorker(ctx) {
 		return nil, false
 	}
-	defer k.rest()
+	defer k.releaseWorker()
 	limit := int(opts.Predicate.Limit)
 	rows := headObjects
 	if limit > 0 {
@@ -96,11 +96,11 @@ func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, sha
 
 // begin reads what must be known of a list before its first byte is written. ok is false where the API server's own handler
 // should answer.
-type begin func(ctx context.Context, share *share) (p *pass, ok bool)
+type begin func(ctx context.Context, share *reservation) (p *scan, ok bool)
 
 // paged begins a list of all objects, or of a page of them.
 func (k *kind) paged(opts storage.ListOptions) begin {
-	return func(ctx context.Context, share *share) (*pass, bool) { return k.begin(ctx, opts, listRun, share) }
+	return func(ctx context.Context, share *reservation) (*scan, bool) { return k.begin(ctx, opts, listRun, share) }
 }
 
 // maxNamed bounds the bytes of objects that are asked for by name, which are all in memory at once.
@@ -109,16 +109,16 @@ const maxNamed = 8 << 20
 // named begins a list of the objects of these names that exist. Each is read as it is now, which costs a fifth of a scan at one
 // revision. The list has the revision from before all of that: what is newer in it comes again in a watch from there.
 func (k *kind) named(names []string) begin {
-	return func(ctx context.Context, share *share) (*pass, bool) {
-		if !k.work(ctx) {
+	return func(ctx context.Context, share *reservation) (*scan, bool) {
+		if !k.acquireWorker(ctx) {
 			return nil, false
 		}
-		defer k.rest()
+		defer k.releaseWorker()
 		at, _, _, err := k.source.ScanStored(ctx, names[0], 0, 1, 0, false, func(string, int64, []byte, error) {})
 		if err != nil {
 			return nil, false
 		}
-		p := &pass{k: k, rev: at, named: true, run: listRun, share: share}
+		p := &scan{k: k, rev: at, named: true, run: listRun, memory: share}
 		for _, name := range names {
 			s := stored{name: name}
 			if s.data, s.rev, s.err = k.source.ReadStored(ctx, name); isNotFound(s.err) {
@@ -134,7 +134,7 @@ func (k *kind) named(names []string) begin {
 }
 
 // page reads the next objects and moves on. With size 0 it reads revisions only.
-func (p *pass) page(ctx context.Context, limit, size int, count bool) (page []stored, err error) {
+func (p *scan) page(ctx context.Context, limit, size int, count bool) (page []stored, err error) {
 	at, more, remaining, err := p.k.source.ScanStored(ctx, p.from, p.rev, limit, size, count, func(name string, rev int64, data []byte, err error) {
 		page = append(page, stored{name, rev, data, err})
 	})
@@ -157,7 +157,7 @@ func forget(objects []stored) {
 
 // each calls use with all objects. They belong to use from then on. With keys, it reads only the
 // revisions of objects that begin has not read.
-func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) error {
+func (p *scan) each(ctx context.Context, keys bool, use func([]stored) error) error {
 	for _, page := range []*[]stored{&p.head, &p.rest} {
 		objects := *page
 		*page = nil // use lets go of their values
@@ -185,7 +185,7 @@ func (p *pass) each(ctx context.Context, keys bool, use func([]stored) error) er
 }
 
 // read reads the values of the first of objects, or of all, as they were listed. It is an error to read none.
-func (p *pass) read(ctx context.Context, objects []stored) error {
+func (p *scan) read(ctx context.Context, objects []stored) error {
 	if !p.named {
 		return p.readRun(ctx, p.rev, objects)
 	}
@@ -200,7 +200,7 @@ func (p *pass) read(ctx context.Context, objects []stored) error {
 }
 
 // readRun is read for objects that follow each other in the storage at revision rev.
-func (p *pass) readRun(ctx context.Context, rev int64, objects []stored) error {
+func (p *scan) readRun(ctx context.Context, rev int64, objects []stored) error {
 	n := 0
 	_, _, _, err := p.k.source.ScanStored(ctx, objects[0].name, rev, len(objects), p.run, false, func(name string, rev int64, data []byte, err error) {
 		if n >= 0 && objects[n].name == name && objects[n].rev == rev {

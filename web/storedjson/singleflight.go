@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// makings lets answers that need the same objects at the same moment share the work: one
+// singleflight lets answers that need the same objects at the same moment share the work: one
 // forms and keeps them, the others wait and take what was kept. It has at most one entry for
 // each answer under way.
-type makings struct {
+type singleflight struct {
 	mu sync.Mutex
 	by map[int64]chan struct{} // by the first object's revision, closed when it is formed
 }
@@ -16,7 +16,7 @@ type makings struct {
 // begin announces that the caller forms what begins with the object id. It returns at once to
 // the first caller, and to the others when the first is done or has failed, or ctx ends. Each
 // caller calls done.
-func (m *makings) begin(ctx context.Context, id int64) (done func()) {
+func (m *singleflight) begin(ctx context.Context, id int64) (done func()) {
 	m.mu.Lock()
 	made, others := m.by[id]
 	if !others {

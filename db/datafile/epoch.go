@@ -7,19 +7,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// A database that was restored, or that lost its newest commits, begins a new life.
-// Clients know revisions of the life before, and what they saw there did not happen in
-// this one. So a life begins above every revision of earlier lives, and everything before
+// A database that was restored, or that lost its newest commits, begins a new epoch.
+// Clients know revisions of the epoch before, and what they saw there did not happen in
+// this one. So a epoch begins above every revision of earlier epochs, and everything before
 // it counts as compacted: a client that comes back is told to start again (410).
 
 const (
-	// revisionsPerMilli is a rate of writing that no server reaches. A life begins at the
+	// revisionsPerMilli is a rate of writing that no server reaches. A epoch begins at the
 	// time in milliseconds, multiplied by this rate. So it begins above every revision
-	// given out until then, also by a life that nobody here knows: on another machine, or
+	// given out until then, also by a epoch that nobody here knows: on another machine, or
 	// in a directory that is gone. It stays below 2^53 until the year 2248, for clients
 	// that read numbers as floats.
 	revisionsPerMilli = 1 << 10
-	// revisionJump is how far a life begins above the last known revision, if that is
+	// revisionJump is how far a epoch begins above the last known revision, if that is
 	// above the time's: the clock was ahead then, or is behind now.
 	revisionJump = 1 << 30
 )

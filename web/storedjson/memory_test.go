@@ -39,7 +39,7 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			l.create(t, fmt.Sprintf("pod-%02d", i))
 		}
 		const room = 3
-		l.reader.lists = newRoom(room * weight(listRun))
+		l.reader.lists = newMemoryPool(room * weight(listRun))
 		release, done := make(chan struct{}), make(chan struct{})
 		ask := func(w http.ResponseWriter) {
 			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
@@ -56,7 +56,7 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			}()
 			<-s.writing
 		}
-		l.reader.patience = time.Nanosecond
+		l.reader.maxWait = time.Nanosecond
 		for range 20 {
 			w := httptest.NewRecorder()
 			if ask(w); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
@@ -68,7 +68,7 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			<-done
 		}
 		want := unread[0].Body.String()
-		l.reader.patience = time.Minute
+		l.reader.maxWait = time.Minute
 		w := httptest.NewRecorder()
 		if ask(w); w.Code != http.StatusOK || w.Body.String() != want || want == "" {
 			t.Errorf("%s: afterwards: %d, %d bytes, want %d", encoding, w.Code, w.Body.Len(), len(want))
@@ -90,12 +90,12 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	room := newRoom(2*weight(listRun) + objects*size)
-	mine := &share{of: room}
+	room := newMemoryPool(2*weight(listRun) + objects*size)
+	mine := &reservation{of: room}
 	if err := mine.wait(t.Context(), weight(listRun)); err != nil {
 		t.Fatal(err)
 	}
-	others := &share{of: room, holds: room.size - mine.holds}
+	others := &reservation{of: room, holds: room.size - mine.holds}
 	if !room.TryAcquire(others.holds) {
 		t.Fatal("there is no room to begin with")
 	}
@@ -113,7 +113,7 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 	sent := make(chan error, 1)
 	var w strings.Builder
 	go func() {
-		sent <- l.reader.plain.send(ctx, p, frame{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
+		sent <- l.reader.plain.send(ctx, p, framing{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
 	}()
 	// Until the others end, the list waits because it needs more than it may hold.
 	waits(t, room)
@@ -157,8 +157,8 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 		update(fmt.Sprintf("ns/pod-%03d", i)) // so that their revisions are not those of neighbours
 	}
 	names := []string{"ns/pod-003", "ns/pod-007", "ns/pod-010", "ns/pod-029"}
-	room := newRoom(2 * weight(listRun))
-	mine := &share{of: room}
+	room := newMemoryPool(2 * weight(listRun))
+	mine := &reservation{of: room}
 	if err := mine.wait(t.Context(), weight(listRun)); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 	// What the list holds is too little for its objects, and others have the rest.
 	mine.release()
 	mine.holds = 1
-	others := &share{of: room, holds: room.size - mine.holds}
+	others := &reservation{of: room, holds: room.size - mine.holds}
 	if !room.TryAcquire(room.size) {
 		t.Fatal("there is no room to begin with")
 	}
@@ -190,7 +190,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 	sent := make(chan error, 1)
 	var w strings.Builder
 	go func() {
-		sent <- l.reader.plain.send(ctx, p, frame{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
+		sent <- l.reader.plain.send(ctx, p, framing{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
 	}()
 	waits(t, room)
 	update(names[1])
@@ -204,7 +204,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 }
 
 // waits returns when somebody waits for room.
-func waits(t *testing.T, room *room) {
+func waits(t *testing.T, room *memoryPool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); room.TryAcquire(0); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -40,15 +40,15 @@ type Confirmer interface {
 // older.
 func (im *Importer) confirm(ctx context.Context, images Images, ref reference.Reference, digest string, asked time.Time) {
 	check := tags.Check{Reference: ref.String(), Digest: digest, At: asked}
-	if ahead, ok := images.(*Ahead); ok {
-		ahead.confirm(ctx, check)
+	if prefetcher, ok := images.(*Prefetcher); ok {
+		prefetcher.confirm(ctx, check)
 	} else if c, ok := images.(Confirmer); ok {
 		_ = c.ConfirmTags(ctx, []tags.Check{check})
 	}
 }
 
-// sight is what the registry last said of a tag.
-type sight struct {
+// tagAnswer is what the registry last said of a tag.
+type tagAnswer struct {
 	digest string // the digest that it leads to, whose manifest was read there; "" if that is not known
 	absent bool   // the registry does not have it
 	err    error  // why the registry could not be asked, or the image not be imported
@@ -56,19 +56,19 @@ type sight struct {
 
 type causeKey struct{}
 
-// Because returns a context whose writes to tags record a cause for people, such as "sweep". The default is "import".
-func Because(ctx context.Context, cause string) context.Context {
+// WithCause returns a context whose writes to tags record a cause for people, such as "sweep". The default is "import".
+func WithCause(ctx context.Context, cause string) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause)
 }
 
-// follow calls look to ask the registry about a tag, and records the result.
+// recordTag calls look to ask the registry about a tag, and records the result.
 //
 // It writes only if nobody has written of the tag since before the registry was asked; else it asks again. So a history
 // is in the order in which the registry was asked, by whomever and however slowly, and its newest item is what the
-// registry said last. A tag that [Ahead] has listed is older than one that is read now, and that is safe: if somebody
+// registry said last. A tag that [Prefetcher] has listed is older than one that is read now, and that is safe: if somebody
 // has written of it since, its version has changed, and the write is refused. left are the Images that the tag has
 // left, or that are marked because the registry no longer has it.
-func (im *Importer) follow(ctx context.Context, ref reference.Reference, images Tagged, look func() sight) (left []string, err error) {
+func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, images Tagged, look func() tagAnswer) (left []string, err error) {
 	backoff := conflictBackoff
 	for n := 0; backoff.Steps > 0; n++ {
 		if n > 0 {
@@ -78,9 +78,9 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 				return left, context.Cause(ctx)
 			}
 		}
-		var before foreseen
-		if ahead, ok := images.(*Ahead); ok && n == 0 {
-			before = ahead.take(ctx, ref)
+		var before prefetchedTag
+		if prefetcher, ok := images.(*Prefetcher); ok && n == 0 {
+			before = prefetcher.takeTag(ctx, ref)
 		}
 		var tag *imagev1.ImageTag
 		if !before.known {
@@ -103,7 +103,7 @@ func (im *Importer) follow(ctx context.Context, ref reference.Reference, images 
 			}
 		}
 		led, _ := tags.Now(tag)
-		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0, before.vacant)
+		also, again, err := im.remember(ctx, ref, images, tag, seen, n > 0, before.emptyRepository)
 		left = append(left, also...)
 		if !again {
 			if err == nil && seen.err == nil && led != "" && led == seen.digest {
@@ -128,9 +128,9 @@ func getTag(ctx context.Context, ref reference.Reference, images Tagged) (*image
 }
 
 // remember records what was seen of a tag since its ImageTag, if any, was read. again is true if others have written of
-// the tag meanwhile. contested says that the tag may have led elsewhere in an earlier round, and vacant that before the
+// the tag meanwhile. contested says that the tag may have led elsewhere in an earlier round, and empty that before the
 // first round no Image was recorded under the repository.
-func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen sight, contested, vacant bool) (left []string, again bool, err error) {
+func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen tagAnswer, contested, empty bool) (left []string, again bool, err error) {
 	if ctx.Err() != nil || seen.digest == "" && !seen.absent && (tag == nil || seen.err == nil) {
 		return left, false, nil // nothing was learnt
 	}
@@ -141,7 +141,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	led, known := tags.Now(tag)
 	if seen.absent || seen.digest != "" {
 		if moved := !known || led != seen.digest; moved || contested {
-			if !vacant || contested {
+			if !empty || contested {
 				if left, err = im.leaveOthers(ctx, ref, images, led, seen, now); err != nil {
 					return left, false, err
 				}
@@ -195,7 +195,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 // leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
 // longer has the reference, it marks them, and the Image that it led to: that need not be known by it, since an Image shows
 // but so many references. left are their names.
-func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen sight, now metav1.Time) (left []string, err error) {
+func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen tagAnswer, now metav1.Time) (left []string, err error) {
 	var names []string
 	if seen.absent && led != "" {
 		names = append(names, led)
@@ -272,16 +272,16 @@ func eachImage(ctx context.Context, images ListedImages, selector string, visit 
 	return nil
 }
 
-// Look asks the registry where a tag leads now, without importing anything, and records if the registry does not have
+// RefreshTag asks the registry where a tag leads now, without importing anything, and records if the registry does not have
 // the tag. Where else the tag leads is for an import to record, which reads what is there. Look returns the digest, ""
 // when the registry does not have the tag, and the Images that are marked because it is gone. Errors are those of Import.
-func (im *Importer) Look(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
+func (im *Importer) RefreshTag(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var failed error
 	asked := im.Now()
-	left, err = im.follow(ctx, ref, images, func() sight {
+	left, err = im.recordTag(ctx, ref, images, func() tagAnswer {
 		asked = im.Now()
 		digest, failed = im.Resolve(ctx, ref)
-		return sight{absent: failed == nil && digest == "", err: failed}
+		return tagAnswer{absent: failed == nil && digest == "", err: failed}
 	})
 	if failed == nil && digest != "" {
 		im.confirm(ctx, images, ref, digest, asked)

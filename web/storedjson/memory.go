@@ -8,22 +8,22 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// room is the memory, in bytes, that all answers of one sort share.
-type room struct {
+// memoryPool is the memory, in bytes, that all answers of one sort share.
+type memoryPool struct {
 	*semaphore.Weighted
 	size int64
 }
 
-func newRoom(size int64) *room { return &room{semaphore.NewWeighted(size), size} }
+func newMemoryPool(size int64) *memoryPool { return &memoryPool{semaphore.NewWeighted(size), size} }
 
-// share is the part of a room that one answer holds.
-type share struct {
-	of    *room
+// reservation is the part of a memoryPool that one answer holds.
+type reservation struct {
+	of    *memoryPool
 	holds int64
 }
 
 // wait waits until n bytes may be held. The caller must hold nothing meanwhile.
-func (s *share) wait(ctx context.Context, n int64) error {
+func (s *reservation) wait(ctx context.Context, n int64) error {
 	s.release()
 	n = min(n, s.of.size)
 	if !s.of.TryAcquire(n) {
@@ -37,7 +37,7 @@ func (s *share) wait(ctx context.Context, n int64) error {
 }
 
 // grow tells whether n more bytes may be held now.
-func (s *share) grow(n int64) bool {
+func (s *reservation) grow(n int64) bool {
 	n = min(n, s.of.size)
 	if n > s.holds {
 		if !s.of.TryAcquire(n - s.holds) {
@@ -49,7 +49,7 @@ func (s *share) grow(n int64) bool {
 }
 
 // release gives everything back.
-func (s *share) release() {
+func (s *reservation) release() {
 	s.of.Release(s.holds)
 	s.holds = 0
 }

@@ -42,7 +42,7 @@ func TestReadIsWhatWasListed(t *testing.T) {
 		"nothing":             {nil, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pass{k: &kind{source: changedSource{objects: test.there}}, rev: 2, run: watchRun}
+			p := &scan{k: &kind{source: changedSource{objects: test.there}}, rev: 2, run: watchRun}
 			listed := []stored{{name: "a", rev: 1}, {name: "b", rev: 2}}
 			err := p.read(t.Context(), listed)
 			if (err != nil) != test.fails {

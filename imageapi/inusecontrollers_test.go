@@ -21,7 +21,7 @@ import (
 func (s *tagStorages) needed(namespace string, limit int64) (all []string, err error) {
 	options := &internalversion.ListOptions{Limit: limit}
 	for {
-		list, err := imagestream.NeededOf(s.all).List(inNamespace(namespace, s.asUser), options)
+		list, err := imagestream.NewInUseControllers(s.all).List(inNamespace(namespace, s.asUser), options)
 		if err != nil {
 			return nil, err
 		}
@@ -73,18 +73,18 @@ func TestNeededImages(t *testing.T) {
 	p.need(digestOf(3), digestOf(21)) // a Deployment without pods
 	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
 
-	one, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
+	one, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app")
 	if err != nil || one.UID != s.stream("app").UID || *one.Spec.Replicas != 0 || one.Spec.Selector != nil {
 		t.Fatalf("%+v, %v", one, err)
 	}
 	if got := one.Spec.Template.Spec.Containers[2]; got.Name != "image-2" || got.Image != "tidewaiter.invalid/team/app@"+digestOf(5) {
 		t.Errorf("%+v", got)
 	}
-	if _, err := imagestream.NeededOf(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
+	if _, err := imagestream.NewInUseControllers(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
 		t.Errorf("%v", err)
 	}
 	for _, name := range []string{"empty", "never"} {
-		if _, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
+		if _, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestNeededIsWhatStays(t *testing.T) {
 	}
 	s.wantNeeded("", "prod/pinned=2 team/app=2,4")
 	s.wantNeeded("team", "team/app=2,4")
-	one, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app")
+	one, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app")
 	if err != nil || len(one.Spec.Template.Spec.Containers) != 2 {
 		t.Errorf("%+v, %v", one, err)
 	}
@@ -155,7 +155,7 @@ func TestNeededIsUnknown(t *testing.T) {
 				t.Errorf("in %q: %v", namespace, err)
 			}
 		}
-		if _, err := imagestream.NeededOf(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
+		if _, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("%v", err)
 		}
 	}

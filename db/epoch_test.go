@@ -27,18 +27,18 @@ func expectNewLife(t *testing.T, d *db.DB, seen ...int64) {
 			t.Fatal(err)
 		}
 		if events, err := w.Poll(t.Context()); !errors.Is(err, db.ErrCompacted) {
-			t.Errorf("a watch from revision %d of an earlier life, now at %d: %v, %v; want ErrCompacted", rev, d.Revision(), events, err)
+			t.Errorf("a watch from revision %d of an earlier epoch, now at %d: %v, %v; want ErrCompacted", rev, d.Revision(), events, err)
 		}
 		w.Stop()
 		if _, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/", Rev: rev}); !errors.Is(err, db.ErrCompacted) {
-			t.Errorf("a list at revision %d of an earlier life, now at %d: %v, want ErrCompacted", rev, d.Revision(), err)
+			t.Errorf("a list at revision %d of an earlier epoch, now at %d: %v, want ErrCompacted", rev, d.Revision(), err)
 		}
 	}
 }
 
 // TestRestoreTwice restores one backup again and again: over a database that was
 // moved away, into other directories as on other machines, and after much was
-// written. A watcher of an earlier life never goes on in a later one.
+// written. A watcher of an earlier epoch never goes on in a later one.
 func TestRestoreTwice(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)
@@ -49,9 +49,9 @@ func TestRestoreTwice(t *testing.T) {
 	}
 	same := t.TempDir()
 	var seen []int64
-	for life := range 4 {
+	for epoch := range 4 {
 		dir := same
-		if life%2 == 1 {
+		if epoch%2 == 1 {
 			dir = t.TempDir()
 		}
 		if err := backup.Restore(t.Context(), saved, dir); err != nil {
@@ -63,7 +63,7 @@ func TestRestoreTwice(t *testing.T) {
 		}
 		expectNewLife(t, r, seen...)
 		for i := range 20 {
-			seen = append(seen, put(t, r, fmt.Sprintf("/life/%d", i), 0, fmt.Sprint(life)))
+			seen = append(seen, put(t, r, fmt.Sprintf("/life/%d", i), 0, fmt.Sprint(epoch)))
 		}
 		if last := seen[len(seen)-1]; last >= 1<<53 {
 			t.Errorf("revision %d: a client that reads numbers as floats would confuse it with others", last)
@@ -78,7 +78,7 @@ func TestRestoreTwice(t *testing.T) {
 }
 
 // TestRestoreWithClockBack: the clock has gone back a year since the first restore.
-// In the same directory the mark knows better.
+// In the same directory the revision file knows better.
 func TestRestoreWithClockBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), datafile.FileName)
@@ -91,10 +91,10 @@ func TestRestoreWithClockBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if behind, err := db.BeginLife(path, first+1000, now.Add(-365*24*time.Hour)); err != nil || behind <= first+1000 {
-		t.Errorf("a life after revision %d begins at %d, %v", first+1000, behind, err)
+		t.Errorf("an epoch after revision %d begins at %d, %v", first+1000, behind, err)
 	}
 	if rev, err := db.BeginLife(path, math.MaxInt64>>1, now); err == nil {
-		t.Errorf("a life beyond all revisions begins at %d", rev)
+		t.Errorf("an epoch beyond all revisions begins at %d", rev)
 	}
 }
 
@@ -185,9 +185,9 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestMarkOfStrangers: whatever is in the mark's file, the database opens, and its
+// TestRevisionFileOfStrangers: whatever is in the revision file, the database opens, and its
 // revisions go up.
-func TestMarkOfStrangers(t *testing.T) {
+func TestRevisionFileOfStrangers(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "text", "-5", "99999999999999999999999", "9223372036854775807", strings.Repeat("7", 1<<20), "12 13", "3\n4"} {
 		dir := t.TempDir()
