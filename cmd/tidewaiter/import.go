@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -167,13 +169,13 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	if len(jobs) == 0 && len(sources) == 0 && !o.pods.enabled {
 		return cli.Misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
-	cfg, err := server.LoadConfig(o.registries.configFile)
+	cfg, err := config.Load(o.registries.configFile)
 	if err != nil {
 		return err
 	}
 	progress := bulk.NewProgress(cmd.ErrOrStderr())
 	var demanded bulk.DemandedBy
-	finder, err := server.NewFinder(cfg, demanded.Of)
+	finder, err := config.NewFinder(cfg, demanded.Of)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -46,7 +45,7 @@ func (o *clientOptions) looker(cmd *cobra.Command) (*looker, error) {
 	}
 	config := restclient.CopyConfig(server.Config)
 	config.WarningHandler = restclient.NewWarningWriter(cmd.ErrOrStderr(), restclient.WarningWriterOptions{Deduplicate: true})
-	client, err := tidewaiterserver.NewImageClient(config)
+	client, err := imageclient.New(config)
 	return &looker{Server: server, Config: config, client: client, command: cmd.CommandPath(), args: cmd.Flags().Args()}, err
 }
 

@@ -10,9 +10,10 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -55,11 +56,11 @@ func TestLookasideRedirectDoesNotReadServicesInside(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "default.yaml"), []byte("default-docker:\n  lookaside: "+store.URL+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cfg, err := server.LoadConfig(file)
+		cfg, err := config.Load(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		finder, err := server.NewFinder(cfg, nil)
+		finder, err := config.NewFinder(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +24,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -145,7 +146,7 @@ func TestASilentServerIsAway(t *testing.T) {
 	config = restclient.CopyConfig(config)
 	config.ServerName, _, _ = net.SplitHostPort(strings.TrimPrefix(config.Host, "https://"))
 	config.Host = "https://" + proxy.address
-	images, err := tidewaiterserver.NewImageClient(config)
+	images, err := imageclient.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}

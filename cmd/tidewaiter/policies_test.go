@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -427,7 +429,7 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 
 	// The watcher's part, without its ticker.
 	write(strings.ReplaceAll(byPath, "name: team", "name: crew"))
-	set, err := server.LoadPolicies(dir)
+	set, err := config.LoadPolicies(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 )
@@ -26,7 +27,7 @@ func (o *registryOptions) addFlags(cmd *cobra.Command) {
 }
 
 // importerOptions are the options for an importer, from the flags and the configuration.
-func (o *registryOptions) importerOptions(cfg *server.Config) (importer.Options, error) {
+func (o *registryOptions) importerOptions(cfg *config.Config) (importer.Options, error) {
 	files := cfg.Files()
 	if o.authFile != "" {
 		files.AuthFile = o.authFile

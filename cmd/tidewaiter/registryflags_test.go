@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -99,7 +101,7 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 // What the user's environment says of registries is not a concern of the demonstration.
 func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(t.TempDir(), "none.json"))
-	cfg := &server.Config{}
+	cfg := &config.Config{}
 	if _, err := server.NewPushImporter(cfg, nil, server.Options{Isolated: true}); err != nil {
 		t.Error(err)
 	}

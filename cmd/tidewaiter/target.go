@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +99,7 @@ func newAPITarget(config *restclient.Config) apiTarget {
 }
 
 func (t apiTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	client, err := tidewaiterserver.NewImageClient(t.Config)
+	client, err := imageclient.New(t.Config)
 	if err != nil {
 		return err
 	}

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -132,15 +133,15 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return bulk.ExplainReference(err)
 	}
-	set, err := server.LoadPolicies(o.policy)
+	set, err := config.LoadPolicies(o.policy)
 	if err != nil {
 		return err
 	}
-	cfg, err := server.LoadConfig(o.registries.configFile)
+	cfg, err := config.Load(o.registries.configFile)
 	if err != nil {
 		return err
 	}
-	finder, err := server.NewFinder(cfg, set.Demands)
+	finder, err := config.NewFinder(cfg, set.Demands)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,11 +65,11 @@ const triedPage = 10
 
 // tryPolicies judges the signatures that a server has by the policies of --policy, which it does not learn of.
 func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error {
-	set, err := tidewaiterserver.LoadPolicies(o.policy)
+	set, err := config.LoadPolicies(o.policy)
 	if err != nil {
 		return err
 	}
-	client, err := tidewaiterserver.NewImageClient(server.Config)
+	client, err := imageclient.New(server.Config)
 	if err != nil {
 		return err
 	}

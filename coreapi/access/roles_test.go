@@ -23,19 +23,19 @@ func TestRolesOfARegistry(t *testing.T) {
 		verb, group, resource, subresource string
 		first                              int // in names
 	}{
-		{"list", imageGroup, "imagestreams", "", 0},
-		{"get", imageGroup, "imagestreamtags", "", 0},
-		{"get", imageGroup, "imagestreamimages", "", 0},
-		{"get", imageGroup, "imagestreams", "layers", 0},
+		{"list", "image.openshift.io", "imagestreams", "", 0},
+		{"get", "image.openshift.io", "imagestreamtags", "", 0},
+		{"get", "image.openshift.io", "imagestreamimages", "", 0},
+		{"get", "image.openshift.io", "imagestreams", "layers", 0},
 		{"get", "", "namespaces", "", 0},
-		{"update", imageGroup, "imagestreams", "layers", 1},
-		{"create", imageGroup, "imagestreams", "", 1},
-		{"delete", imageGroup, "imagestreamtags", "", 1},
-		{"create", imageGroup, "imagestreamimports", "", 1},
+		{"update", "image.openshift.io", "imagestreams", "layers", 1},
+		{"create", "image.openshift.io", "imagestreams", "", 1},
+		{"delete", "image.openshift.io", "imagestreamtags", "", 1},
+		{"create", "image.openshift.io", "imagestreamimports", "", 1},
 		{"create", "rbac.authorization.k8s.io", "rolebindings", "", 2},
 		{"create", "authorization.k8s.io", "localsubjectaccessreviews", "", 2},
-		{"create", imageGroup, "imagestreammappings", "", 3},
-		{"delete", imageGroup, "images", "", 3},
+		{"create", "image.openshift.io", "imagestreammappings", "", 3},
+		{"delete", "image.openshift.io", "images", "", 3},
 		{"escalate", "rbac.authorization.k8s.io", "roles", "", 3},
 	} {
 		for i, name := range names {

@@ -78,7 +78,7 @@ func TestWhoCan(t *testing.T) {
 		bound("", "metrics", "tidewaiter:metrics", subject("User", "prometheus")),
 		bound("", "ann", "cluster-admin", subject("User", "ann")),
 	)
-	streams := authorizationv1.Action{Verb: "get", Group: imageGroup, Resource: "imagestreams"}
+	streams := authorizationv1.Action{Verb: "get", Group: "image.openshift.io", Resource: "imagestreams"}
 	for _, c := range []struct {
 		namespace string
 		action    authorizationv1.Action
@@ -87,8 +87,8 @@ func TestWhoCan(t *testing.T) {
 	}{
 		{"shop", streams, "ann bob carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters team"},
 		{"", streams, "ann bob", "system:masters team"},
-		{"", authorizationv1.Action{Namespace: "other", Verb: "get", Group: imageGroup, Resource: "imagestreams"}, "ann bob dave", "system:masters team"},
-		{"shop", authorizationv1.Action{Verb: "update", Group: imageGroup, Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
+		{"", authorizationv1.Action{Namespace: "other", Verb: "get", Group: "image.openshift.io", Resource: "imagestreams"}, "ann bob dave", "system:masters team"},
+		{"shop", authorizationv1.Action{Verb: "update", Group: "image.openshift.io", Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
 		{"", authorizationv1.Action{Verb: "get", IsNonResourceURL: true, Path: "/metrics"}, "ann prometheus", "system:masters"},
 	} {
 		var review runtime.Object = &authorizationv1.ResourceAccessReview{Action: c.action}
@@ -144,7 +144,7 @@ func TestWhoCanOfOthers(t *testing.T) {
 	t.Parallel()
 	a := grants(t, bound("shop", "ann", "registry-admin", subject("User", "ann")), bound("other", "dave", "registry-admin", subject("User", "dave")))
 	about := func(namespace string) error {
-		_, err := ask(a, "", &authorizationv1.ResourceAccessReview{Action: authorizationv1.Action{Namespace: namespace, Verb: "get", Group: imageGroup, Resource: "imagestreams"}})
+		_, err := ask(a, "", &authorizationv1.ResourceAccessReview{Action: authorizationv1.Action{Namespace: namespace, Verb: "get", Group: "image.openshift.io", Resource: "imagestreams"}})
 		return err
 	}
 	if err := about("shop"); err != nil {
@@ -170,7 +170,7 @@ func TestWhoCanOfManyBindings(t *testing.T) {
 		bindings = append(bindings, many, bound("shop", fmt.Sprint("gone-", i), fmt.Sprint("gone-", i)))
 	}
 	a := grants(t, bindings...)
-	review := &authorizationv1.LocalResourceAccessReview{Action: authorizationv1.Action{Verb: "get", Group: imageGroup, Resource: "imagestreams"}}
+	review := &authorizationv1.LocalResourceAccessReview{Action: authorizationv1.Action{Verb: "get", Group: "image.openshift.io", Resource: "imagestreams"}}
 	got, err := ask(a, "shop", review)
 	if err != nil {
 		t.Fatal(err)

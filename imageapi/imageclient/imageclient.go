@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -42,15 +43,12 @@ type Client struct {
 	rest       rest.Interface
 }
 
-// New returns a client for the server of config, which is not changed. The config's NegotiatedSerializer, if there is
-// one, reads the answers; it must not convert.
+// New returns a client for the server of config, which is not changed.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion = &imagev1.GroupVersion
 	c.APIPath = "/apis"
-	if c.NegotiatedSerializer == nil {
-		c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, codecs).WithoutConversion()
-	}
+	c.NegotiatedSerializer = imagejson.NewClientSerializer(codecs)
 	if c.UserAgent == "" {
 		c.UserAgent = rest.DefaultKubernetesUserAgent()
 	}

@@ -21,7 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/access/roles"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
@@ -157,8 +157,8 @@ func rightsFor(verb, message string) string {
 		return ""
 	}
 	best, least := "view", 0 // of Kubernetes' own, view reads pods and the like
-	for _, role := range access.Roles() {
-		if !strings.HasPrefix(role.Name, "tidewaiter:") || !slices.ContainsFunc(role.Rules, has) {
+	for _, role := range roles.Tidewaiter() {
+		if !slices.ContainsFunc(role.Rules, has) {
 			continue
 		}
 		if rules := len(role.Rules); role.Name == Roles[verb] {

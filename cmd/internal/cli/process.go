@@ -8,23 +8,11 @@ import (
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
-
-	"github.com/tidewaiter/tidewaiter/coreapi/access"
-	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
-	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
 // SetUpProcess sets what Kubernetes' packages keep in global variables. main calls
 // it once, before anything else runs.
 func SetUpProcess(ctx context.Context) {
-	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
-	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
-	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
-	utilruntime.Must(answers.Install(legacyscheme.Scheme))
-	utilruntime.Must(access.Install(legacyscheme.Scheme))
 	// A request that panics is answered 500 and logged; other requests go on.
 	utilruntime.ReallyCrash = false
 	quietOnceDone(ctx)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
 
@@ -58,7 +60,7 @@ func (s *Server) newAdmission() *admission.Handler {
 	o := admission.Options{
 		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics,
 		Known: func(cluster string) bool {
-			return slices.ContainsFunc(s.Config.Clusters, func(c clusterConfig) bool { return c.Name == cluster })
+			return slices.ContainsFunc(s.Config.Clusters, func(c config.Cluster) bool { return c.Name == cluster })
 		},
 		// A quarter of the changes that can be in flight: one caller may have half of them.
 		MaxWaiting: max(1, cmp.Or(s.Options.MaxWrites, 200)/4),

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	restclient "k8s.io/client-go/rest"
@@ -41,7 +43,7 @@ func (a *ClusterOptions) AddFlags(f *pflag.FlagSet) {
 
 // connect returns the configuration for the cluster's API.
 func (a *ClusterOptions) connect() (*restclient.Config, error) {
-	return (&clusterConfig{Kubeconfig: a.kubeconfig}).connect()
+	return connect(&config.Cluster{Kubeconfig: a.kubeconfig})
 }
 
 // open prepares what the server needs from the cluster; nil for a server on its own.
@@ -88,16 +90,16 @@ func (a *ClusterOptions) parseService() (namespace, name string, port int32, err
 
 // source returns the source of the cluster's own pods, unless the configuration follows them by
 // another name.
-func (a *ClusterOptions) source(c *Config) []clusters.Source {
+func (a *ClusterOptions) source(c *config.Config) []clusters.Source {
 	if !a.on || a.configured(c) != nil {
 		return nil
 	}
-	return []clusters.Source{{Name: a.name, Connect: a.connect, Workloads: c.workloads()}}
+	return []clusters.Source{{Name: a.name, Connect: a.connect, Workloads: workloads(c)}}
 }
 
 // configured returns the configuration's entry for the cluster itself; nil if it has none.
-func (a *ClusterOptions) configured(c *Config) *clusterConfig {
-	i := slices.IndexFunc(c.Clusters, func(c clusterConfig) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" })
+func (a *ClusterOptions) configured(c *config.Config) *config.Cluster {
+	i := slices.IndexFunc(c.Clusters, func(c config.Cluster) bool { return c.Kubeconfig == a.kubeconfig && c.Context == "" })
 	if i < 0 {
 		return nil
 	}
@@ -105,7 +107,7 @@ func (a *ClusterOptions) configured(c *Config) *clusterConfig {
 }
 
 // called is the name under which the cluster's pods are followed.
-func (a *ClusterOptions) called(c *Config) string {
+func (a *ClusterOptions) called(c *config.Config) string {
 	if configured := a.configured(c); configured != nil {
 		return configured.Name
 	}

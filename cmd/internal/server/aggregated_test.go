@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
@@ -40,12 +42,12 @@ func TestClusterSource(t *testing.T) {
 		return strings.Join(all, " ")
 	}
 	a := &ClusterOptions{on: true, name: "in-cluster"}
-	for want, configured := range map[string][]clusterConfig{"in-cluster": {{Name: "prod", Kubeconfig: "prod.kubeconfig"}}, "": {{Name: "own"}}} {
-		if got := names(a.source(&Config{Clusters: configured})); got != want {
+	for want, configured := range map[string][]config.Cluster{"in-cluster": {{Name: "prod", Kubeconfig: "prod.kubeconfig"}}, "": {{Name: "own"}}} {
+		if got := names(a.source(&config.Config{Clusters: configured})); got != want {
 			t.Errorf("beside %v, %q is followed, want %q", configured, got, want)
 		}
 	}
-	if got := (&ClusterOptions{}).source(&Config{}); got != nil {
+	if got := (&ClusterOptions{}).source(&config.Config{}); got != nil {
 		t.Errorf("a server on its own follows %v", got)
 	}
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -14,17 +13,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
-	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
-	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // newAnswerer returns what answers questions about references over the storage of images, and has that storage ask it, too.
 func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.Clusters) (*answers.Answerer, error) {
-	mirrored, err := s.Config.mirrorOf(s.Options.Isolated)
+	mirrored, err := s.Config.MirrorOf(s.Options.Isolated)
 	if err != nil {
 		return nil, err
 	}
@@ -49,27 +45,6 @@ func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest 
 		at = found[0]
 	}
 	return at
-}
-
-// mirrorOf returns what finds the references that a mirror's name stands for, by the configuration and, unless the server is
-// isolated, the machine's registries.conf.
-func (c *Config) mirrorOf(isolated bool) (func(reference.Reference) []reference.Reference, error) {
-	var o importer.Options
-	files := containers.Options{}
-	if isolated {
-		files.Root = filepath.Join(filepath.Dir(c.file), "isolated") // no folder: the machine's files are not read
-	}
-	if err := c.AddFiles(&o, files); err != nil {
-		return nil, err
-	}
-	known, failures := o.Files.(*containers.Files), &warn.Limiter{}
-	return func(ref reference.Reference) []reference.Reference {
-		all, err := known.MirrorOf(ref)
-		if err != nil {
-			failures.Warn("", "The mirrors of registries.conf are not known, so a mirror's name means nothing else", "err", err)
-		}
-		return all
-	}, nil
 }
 
 // judge judges by the policies in force.

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
@@ -25,34 +26,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// clusterConfig is a cluster whose pods are followed.
-type clusterConfig struct {
-	// Name is the cluster's name here, a DNS label.
-	Name string `yaml:"name"`
-	// Kubeconfig says where the cluster is and has a credential that may list and watch pods and workloads. It is read again when it
-	// changes. Without it the server is in the cluster, and uses its service account.
-	Kubeconfig string `yaml:"kubeconfig"`
-	// Context is a context of the kubeconfig; empty is its current one.
-	Context string `yaml:"context"`
-	// ExcludedNamespaces are those whose pods are left out.
-	ExcludedNamespaces []string `yaml:"excludedNamespaces"`
-	// ImportRunning has the images of the cluster's pods imported, with the pods' pull secrets; true if it is left out.
-	ImportRunning *bool `yaml:"importRunning"`
-	// WithoutWorkloads has only pods followed: images that workloads need without running them may be deleted.
-	WithoutWorkloads bool `yaml:"withoutWorkloads"`
-}
-
-// workloadConfig is a kind whose objects need images, whether they run pods or not.
-type workloadConfig struct {
-	// Group and Resource are those of the API: argoproj.io and rollouts.
-	Group    string `yaml:"group"`
-	Resource string `yaml:"resource"`
-	// Path leads to the pod template: spec.template. An asterisk stands for each key or item.
-	Path string `yaml:"path"`
-}
-
 // workloads are the kinds that are followed in clusters.
-func (c *Config) workloads() []clusters.Workload {
+func workloads(c *config.Config) []clusters.Workload {
 	all := clusters.Workloads()
 	for _, w := range c.Workloads {
 		all = append(all, clusters.Workload(w))
@@ -60,18 +35,8 @@ func (c *Config) workloads() []clusters.Workload {
 	return all
 }
 
-// importsRunning reports whether the images of a cluster's pods are imported; the cluster may be usage.Local.
-func (c *Config) importsRunning(cluster string) bool {
-	for i := range c.Clusters {
-		if c.Clusters[i].Name == cluster {
-			return ptr.Deref(c.Clusters[i].ImportRunning, true)
-		}
-	}
-	return ptr.Deref(c.ImportRunning, true)
-}
-
-// connect returns the configuration for the cluster's API.
-func (c *clusterConfig) connect() (*restclient.Config, error) {
+// connect returns the configuration for the API of a cluster.
+func connect(c *config.Cluster) (*restclient.Config, error) {
 	if c.Kubeconfig == "" {
 		return restclient.InClusterConfig()
 	}
@@ -84,19 +49,19 @@ func (c *clusterConfig) connect() (*restclient.Config, error) {
 
 // clusterSources returns the clusters to follow. The server keeps trying to reach a cluster that is away. A kubeconfig
 // that cannot be read at the start is a mistake.
-func (c *Config) clusterSources() ([]clusters.Source, error) {
+func clusterSources(c *config.Config) ([]clusters.Source, error) {
 	var all []clusters.Source
 	for i := range c.Clusters {
 		cluster := &c.Clusters[i]
-		if _, err := cluster.connect(); err != nil {
+		if _, err := connect(cluster); err != nil {
 			if cluster.Kubeconfig == "" && errors.Is(err, restclient.ErrNotInCluster) {
 				err = cli.WithHint(errors.New("no kubeconfig is given, and this is not a pod of a cluster"), "kubeconfig: %s.kubeconfig", cluster.Name)
 			}
-			return nil, fmt.Errorf("%s: clusters[%d]: %w", c.file, i, err)
+			return nil, fmt.Errorf("%s: clusters[%d]: %w", c.Path(), i, err)
 		}
-		source := clusters.Source{Name: cluster.Name, Connect: cluster.connect, ExcludedNamespaces: cluster.ExcludedNamespaces}
+		source := clusters.Source{Name: cluster.Name, Connect: func() (*restclient.Config, error) { return connect(cluster) }, ExcludedNamespaces: cluster.ExcludedNamespaces}
 		if !cluster.WithoutWorkloads {
-			source.Workloads = c.workloads()
+			source.Workloads = workloads(c)
 		}
 		all = append(all, source)
 	}
@@ -105,7 +70,7 @@ func (c *Config) clusterSources() ([]clusters.Source, error) {
 
 // clusterOptions are the options for following clusters.
 func (s *Server) clusterOptions() (clusters.Options, error) {
-	sources, err := s.Config.clusterSources()
+	sources, err := clusterSources(s.Config)
 	sources = append(sources, s.Options.Cluster.source(s.Config)...)
 	return clusters.Options{Sources: sources, About: s.about}, err
 }
@@ -140,7 +105,7 @@ func (s *Server) feedQueue() error {
 	f := feeder.NewPods(feeder.PodsOptions{
 		Queue:  s.pushes.spool,
 		Known:  func(ctx context.Context, ref reference.Reference) (bool, error) { return isKnown(ctx, images, ref) },
-		Wanted: s.Config.importsRunning,
+		Wanted: s.Config.ImportsRunning,
 		Each: func(ctx context.Context, use func(string, []reference.Reference)) error {
 			return s.Usage.Each(ctx, func(p usage.Pod) { use(p.Cluster, p.Images) })
 		},

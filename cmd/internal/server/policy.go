@@ -2,14 +2,12 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +15,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -43,7 +38,7 @@ type verification struct {
 // openVerification loads the policies of path, none if it is empty. Policies
 // that cannot work are refused.
 func openVerification(path string) (*verification, error) {
-	set, err := LoadPolicies(path)
+	set, err := config.LoadPolicies(path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,58 +57,6 @@ func (v *verification) resync() {
 	if v.Sweeper != nil {
 		v.Sweeper.Resync()
 	}
-}
-
-// LoadPolicies reads the policies of a file or folder.
-func LoadPolicies(path string) (*policy.Set, error) {
-	if path == "" {
-		return nil, nil
-	}
-	set, err := policy.Load(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.WithHint(err, "--policy names a file or a folder of ClusterImagePolicy documents")
-	}
-	if err != nil {
-		return nil, cli.WithHint(err, "docs/reference/signatures.md has policies by example")
-	}
-	return set, nil
-}
-
-// demands returns what policies demand of an image, see [find.Options].
-type demands = func(image reference.Reference) (signatures, attestations bool)
-
-// NewFinder returns a finder of signatures in registries, and in the lookaside storage
-// that registries.d files name: those of the configuration, else the user's and the
-// system's.
-func NewFinder(cfg *Config, demands demands) (*find.Finder, error) {
-	networks, err := cfg.allowedNetworks()
-	if err != nil {
-		return nil, err
-	}
-	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks}), Demands: demands}
-	if dir := cfg.RegistriesDir; dir != "" {
-		if _, err := os.ReadDir(dir); err != nil {
-			return nil, cli.WithHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
-		}
-		o.RegistriesDirs = []string{dir}
-	}
-	return find.New(o)
-}
-
-// newIsolatedFinder returns a finder of signatures in registries, and in lookaside
-// storage only if files beside the configuration name it.
-func newIsolatedFinder(cfg *Config, demands demands) (*find.Finder, error) {
-	dir := filepath.Dir(cfg.file)
-	networks, err := cfg.allowedNetworks()
-	if err != nil {
-		return nil, err
-	}
-	return find.New(find.Options{
-		RegistriesDirs: []string{filepath.Join(dir, "registries.d")},
-		Storage:        filepath.Join(dir, "sigstore"),
-		Lookaside:      guard.New(guard.Options{Networks: networks}),
-		Demands:        demands,
-	})
 }
 
 // Summarize sums up the verdicts for the image API's column and indexes.

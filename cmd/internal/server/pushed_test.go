@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -21,7 +23,7 @@ func TestPushedIsAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pushes{spool: queue, cfg: &Config{Streams: streamsConfig{Registry: "registry.example.com:5000"}, Receivers: []hooks.Receiver{
+	p := &pushes{spool: queue, cfg: &config.Config{Streams: config.Streams{Registry: "registry.example.com:5000"}, Receivers: []hooks.Receiver{
 		{Name: "part", Hosts: []string{"registry.example.com:5000"}, Repositories: []string{"team/**"}},
 		{Name: "other", Hosts: []string{"other.example.com"}},
 	}}}

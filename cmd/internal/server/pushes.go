@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"github.com/google/go-containerregistry/pkg/authn"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
@@ -29,7 +32,7 @@ import (
 // pushes is the way of a push: receivers put notifications of registries into the spool, and a worker turns these into
 // Images.
 type pushes struct {
-	cfg      *Config
+	cfg      *config.Config
 	spool    *spool.Spool
 	handler  http.Handler // nil when no receiver is configured
 	importer *importer.Importer
@@ -37,9 +40,9 @@ type pushes struct {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *limits.Connections, demands demands, server Options) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands config.Demands, server Options) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
-		return nil, fmt.Errorf("%s: sweep: %w", cfg.file, err)
+		return nil, fmt.Errorf("%s: sweep: %w", cfg.Path(), err)
 	}
 	p := &pushes{cfg: cfg}
 	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
@@ -50,24 +53,24 @@ func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *lim
 	}
 	if len(cfg.Receivers) == 0 {
 		if cfg.Hooks.Listen != "" {
-			return nil, cli.WithHint(errors.New("hooks.listen is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.file)
+			return nil, cli.WithHint(errors.New("hooks.listen is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.Path())
 		}
 		return p, nil
 	}
 	handler, err := hooks.New(hooks.Options{
 		Receivers:       cfg.Receivers,
-		Dir:             filepath.Dir(cfg.file),
+		Dir:             filepath.Dir(cfg.Path()),
 		Spool:           p.spool,
 		RegisterMetrics: registerMetrics,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cfg.file, err)
+		return nil, fmt.Errorf("%s: %w", cfg.Path(), err)
 	}
 	p.handler = handler
 	if cfg.Hooks.Listen != "" {
 		plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.file, err)
+			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.Path(), err)
 		}
 		p.plain = connections.Listen(plain)
 	}
@@ -75,16 +78,16 @@ func openPushes(ctx context.Context, store *db.DB, cfg *Config, connections *lim
 }
 
 // NewPushImporter returns the importer of pushes of a server with options.
-func NewPushImporter(cfg *Config, demands demands, server Options) (*importer.Importer, error) {
+func NewPushImporter(cfg *config.Config, demands config.Demands, server Options) (*importer.Importer, error) {
 	o, err := cfg.ImporterOptions()
 	if err != nil {
 		return nil, err
 	}
-	signatures := NewFinder
+	signatures := config.NewFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
 	if o.Clock = server.Clock; server.Isolated {
 		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
-		signatures = newIsolatedFinder
+		signatures = config.NewIsolatedFinder
 	} else if err := cfg.AddFiles(&o, cfg.Files()); err != nil {
 		return nil, err
 	}
@@ -138,7 +141,7 @@ func registerMetrics(all ...metrics.Registerable) {
 // runWorker imports what is pushed, used by pods and followed by streams, until ctx ends.
 func (p *pushes) runWorker(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
 	defer p.importer.Close()
-	images, err := NewImageClient(client)
+	images, err := imageclient.New(client)
 	if err != nil {
 		return err
 	}

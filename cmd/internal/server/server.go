@@ -11,8 +11,11 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 
 	authorizationv1 "github.com/openshift/api/authorization/v1"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -46,6 +49,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/drift"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
@@ -115,12 +119,12 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 }
 
 // coreOptions are the options of the core kinds.
-func (o *Options) coreOptions(cfg *Config) coreapi.Options {
+func (o *Options) coreOptions(cfg *config.Config) coreapi.Options {
 	return coreapi.Options{
 		EventTTL:     o.EventTTL,
 		ServiceCIDRs: o.serviceCIDRs,
 		NodePorts:    o.nodePorts,
-		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: cfg.Kubelet.options()},
+		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: kubeletOptions(cfg.Kubelet)},
 		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags")},
 	}
 }
@@ -128,7 +132,7 @@ func (o *Options) coreOptions(cfg *Config) coreapi.Options {
 // Server is an API server over a data directory.
 type Server struct {
 	Options      Options
-	Config       *Config
+	Config       *config.Config
 	listener     net.Listener // nil when only the process itself reaches the server
 	connections  *limits.Connections
 	URL          string // empty without a listener
@@ -205,7 +209,7 @@ func newServer(o Options, listener net.Listener) *Server {
 }
 
 func (s *Server) loadConfig(context.Context) (err error) {
-	s.Config, err = LoadConfig(s.Options.ConfigFile)
+	s.Config, err = config.Load(s.Options.ConfigFile)
 	return err
 }
 
@@ -352,12 +356,12 @@ type Parts struct {
 func (s *Server) newParts() *Parts {
 	p := &Parts{
 		Serializers: map[string]runtime.NegotiatedSerializer{
-			imagev1.GroupName:            imageapi.NewSerializer(legacyscheme.Codecs),
+			imagev1.GroupName:            imagejson.NewSerializer(legacyscheme.Codecs),
 			policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs),
 		},
 		Audit: s.Options.Audit,
 	}
-	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imageapi.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
+	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imagejson.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
 	p.BeforeAPI = func(api http.Handler) http.Handler {
 		api = admin.Batch(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), tags.ChecksPath, tags.MaxChecks, s.checks.Confirm)
 		api = policyapi.NameFields(api, p.Serializers[policyapi.GroupVersion.Group])
@@ -415,7 +419,7 @@ func (s *Server) assemble(context.Context) error {
 	images, err := imageapi.Storage(p.Registries, imageapi.Options{
 		Scheme:              legacyscheme.Scheme,
 		Importer:            imports,
-		AllowedRegistries:   s.Config.Streams.allowedRegistries(),
+		AllowedRegistries:   s.Config.Streams.AllowedRegistries(),
 		Verifier:            s.Verification.live,
 		Summarize:           Summarize,
 		Attested:            signatures.Attested,
@@ -594,7 +598,7 @@ func (s *Server) keepStreams(ctx context.Context) error {
 		return err
 	}
 	auto := s.Config.Streams.Auto
-	return (&streams.Keeper{Client: client, Streams: s.streams, Auto: auto == nil || *auto, Rules: s.Config.Streams.rules}).Run(ctx)
+	return (&streams.Keeper{Client: client, Streams: s.streams, Auto: auto == nil || *auto, Rules: s.Config.Streams.Rules()}).Run(ctx)
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.
@@ -731,4 +735,15 @@ func OwnerConfig(dir string) (*restclient.Config, error) {
 		return nil, fmt.Errorf("a server holds %s, but its credential cannot be used: %w", dir, err)
 	}
 	return config, nil
+}
+
+// KubeconfigPath is where the server of a data directory keeps the administrator's credential.
+func KubeconfigPath(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }
+
+// kubeletOptions are the options for reading logs from kubelets; nil if the configuration names none.
+func kubeletOptions(k *config.Kubelet) *podlogs.KubeletOptions {
+	if k == nil {
+		return nil
+	}
+	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
 }

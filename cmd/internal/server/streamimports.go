@@ -30,7 +30,7 @@ type streamImports struct {
 }
 
 func (s *Server) streamImports() *streamImports {
-	return &streamImports{s.pushes.importer, sync.OnceValues(func() (*imageclient.Client, error) { return NewImageClient(s.Web.ClientConfig()) })}
+	return &streamImports{s.pushes.importer, sync.OnceValues(func() (*imageclient.Client, error) { return imageclient.New(s.Web.ClientConfig()) })}
 }
 
 // Import is part of imageapi.Importer.

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -14,24 +16,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
 )
 
-// trustedRootConfig is a file with a trusted root that is kept up to date from a TUF
-// repository. Policies name the file.
-type trustedRootConfig struct {
-	File string `yaml:"file"`
-	// Mirror is the repository's URL, and RootFile its root.json, with which trust
-	// begins. Without both it is sigstore's public repository.
-	Mirror   string `yaml:"mirror"`
-	RootFile string `yaml:"rootFile"`
-	// Target is the name in the repository; trusted_root.json if it is empty.
-	Target string `yaml:"target"`
-}
-
 // maxRootFile bounds a root.json, in bytes: as much as TUF clients download.
 const maxRootFile = 512 << 10
 
 // trustedRoots returns the keeper of the files that the configuration names; nil if it
 // names none.
-func (c *Config) trustedRoots() (*trustedroot.Keeper, error) {
+func trustedRoots(c *config.Config) (*trustedroot.Keeper, error) {
 	if len(c.TrustedRoots) == 0 {
 		return nil, nil
 	}
@@ -39,7 +29,7 @@ func (c *Config) trustedRoots() (*trustedroot.Keeper, error) {
 	files := map[string]bool{}
 	for i, r := range c.TrustedRoots {
 		fail := func(format string, args ...any) error {
-			return fmt.Errorf("%s: trustedRoots[%d]: %w", c.file, i, fmt.Errorf(format, args...))
+			return fmt.Errorf("%s: trustedRoots[%d]: %w", c.Path(), i, fmt.Errorf(format, args...))
 		}
 		mirror, err := url.Parse(r.Mirror)
 		switch {
@@ -67,7 +57,7 @@ func (c *Config) trustedRoots() (*trustedroot.Keeper, error) {
 // openTrustedRoots gets the trusted roots that do not exist yet: without one, policies
 // that name it could not be read.
 func (s *Server) openTrustedRoots(context.Context) error {
-	keeper, err := s.Config.trustedRoots()
+	keeper, err := trustedRoots(s.Config)
 	if err != nil || keeper == nil {
 		return err
 	}

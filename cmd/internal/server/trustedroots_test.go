@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
@@ -33,10 +35,10 @@ func TestTrustedRootsOfTheConfiguration(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := LoadConfig(file)
+		c, err := config.Load(file)
 		var keeper *trustedroot.Keeper
 		if err == nil {
-			keeper, err = c.trustedRoots()
+			keeper, err = trustedRoots(c)
 		}
 		switch {
 		case want == "" && (err != nil || len(keeper.Sources) != 2 || keeper.Sources[0].File != filepath.Join(filepath.Dir(file), "a.json")):
@@ -58,7 +60,7 @@ func TestTrustedRootFromBefore(t *testing.T) {
 	if err := os.WriteFile(rootFile, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := &Config{TrustedRoots: []trustedRootConfig{{File: file, Mirror: gone.URL, RootFile: rootFile}}}
+	c := &config.Config{TrustedRoots: []config.TrustedRoot{{File: file, Mirror: gone.URL, RootFile: rootFile}}}
 	if err := (&Server{Config: c}).openTrustedRoots(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("without a trusted root: %v", err)
 	}

@@ -1,4 +1,6 @@
-package server
+// Package config reads the configuration file, and makes of it what servers and imports need: options of importers,
+// finders of signatures, mirrors.
+package config
 
 import (
 	"bytes"
@@ -7,15 +9,16 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	configv1 "github.com/openshift/api/config/v1"
 	"go.yaml.in/yaml/v3"
+	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
@@ -25,19 +28,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// maxConfigFile bounds the configuration file, in bytes.
-const maxConfigFile = 1 << 20
+// maxFile bounds the configuration file, in bytes.
+const maxFile = 1 << 20
 
 // Config is the file given by --config. Unknown keys are errors, so that a misspelt key is noticed.
 type Config struct {
-	Registries []registryConfig `yaml:"registries"`
+	Registries []Registry `yaml:"registries"`
 	// AuthFile has the credentials for registries, as podman login and docker login write them. Without it, all files
 	// that skopeo looks for are read.
 	AuthFile string `yaml:"authFile"`
 	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and ImageTagMirrorSets
 	// (config.openshift.io/v1): where references with and without a digest are read.
-	ImageDigestMirrors []mirrorsConfig `yaml:"imageDigestMirrors"`
-	ImageTagMirrors    []mirrorsConfig `yaml:"imageTagMirrors"`
+	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors"`
+	ImageTagMirrors    []Mirrors `yaml:"imageTagMirrors"`
 	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature stores may lead the importer into
 	// with redirects and token servers, although the ranges are not public.
 	AllowedNetworks []string `yaml:"allowedNetworks"`
@@ -45,39 +48,39 @@ type Config struct {
 	// (containers-registries.d(5)): they name the lookaside storage of signatures.
 	RegistriesDir string `yaml:"registriesDir"`
 	// Clusters are the clusters whose pods are followed.
-	Clusters []clusterConfig `yaml:"clusters"`
+	Clusters []Cluster `yaml:"clusters"`
 	// Workloads are the kinds of the clusters that need images, beside those of Kubernetes and OpenShift.
-	Workloads []workloadConfig `yaml:"workloads"`
+	Workloads []Workload `yaml:"workloads"`
 	// ImportRunning has the images of the server's own pods imported; true if it is left out.
 	ImportRunning *bool `yaml:"importRunning"`
 	// TrustedRoots are files that the server keeps up to date from TUF repositories.
-	TrustedRoots []trustedRootConfig `yaml:"trustedRoots"`
-	Kubelet      *kubeletConfig      `yaml:"kubelet"`
-	Receivers    []hooks.Receiver    `yaml:"receivers"`
-	Hooks        hooksConfig         `yaml:"hooks"`
-	Sweep        sweepConfig         `yaml:"sweep"`
-	Streams      streamsConfig       `yaml:"streams"`
+	TrustedRoots []TrustedRoot    `yaml:"trustedRoots"`
+	Kubelet      *Kubelet         `yaml:"kubelet"`
+	Receivers    []hooks.Receiver `yaml:"receivers"`
+	Hooks        Hooks            `yaml:"hooks"`
+	Sweep        Sweep            `yaml:"sweep"`
+	Streams      Streams          `yaml:"streams"`
 
 	file string // the path of the file
 }
 
-// hooksConfig says where webhooks are received beside the server's own port.
-type hooksConfig struct {
+// Hooks says where webhooks are received beside the server's own port.
+type Hooks struct {
 	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
 	// for registries that cannot be told to trust ca.crt.
 	Listen string `yaml:"listen"`
 }
 
-// sweepConfig says how repositories are swept for pushes whose webhooks were lost.
-type sweepConfig struct {
+// Sweep says how repositories are swept for pushes whose webhooks were lost.
+type Sweep struct {
 	// Repositories are given as host/path; by default none is swept.
 	Repositories []string `yaml:"repositories"`
 	// Every is how often they are swept, such as 6h, and scheduled tags of streams imported.
 	Every time.Duration `yaml:"every"`
 }
 
-// streamsConfig says which ImageStreams exist.
-type streamsConfig struct {
+// Streams says which ImageStreams exist.
+type Streams struct {
 	// Auto makes a stream for each repository that has a known tag and that no stream follows; it is on unless it is
 	// false.
 	Auto *bool `yaml:"auto"`
@@ -95,6 +98,9 @@ type streamsConfig struct {
 
 	rules streams.Rules // the parsed Namespaces
 }
+
+// Rules are the parsed Namespaces.
+func (c *Streams) Rules() streams.Rules { return c.rules }
 
 // namespaceRule says in which namespace the streams of the repositories below a prefix are made.
 type namespaceRule struct {
@@ -118,7 +124,7 @@ func (t *locatedText) UnmarshalYAML(node *yaml.Node) error {
 }
 
 // readRules reads Namespaces.
-func (c *streamsConfig) readRules() error {
+func (c *Streams) readRules() error {
 	var rules []streams.Rule
 	for _, n := range c.Namespaces {
 		rules = append(rules, streams.Rule{Prefix: n.Prefix.text, Namespace: n.Namespace.text})
@@ -145,15 +151,16 @@ type registryLocation struct {
 	Insecure bool `yaml:"insecure"`
 }
 
-func (c streamsConfig) allowedRegistries() (out []configv1.RegistryLocation) {
+// AllowedRegistries are the registries that users may have the server ask, in the form of OpenShift's configuration.
+func (c Streams) AllowedRegistries() (out []configv1.RegistryLocation) {
 	for _, l := range c.AllowedRegistriesForImport {
 		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})
 	}
 	return out
 }
 
-// registryConfig has an administrator's settings for a registry or a part of it.
-type registryConfig struct {
+// Registry has an administrator's settings for a registry or a part of it.
+type Registry struct {
 	// Prefix is a host with its port, or a host and the beginning of a path; the longest one that matches counts.
 	Prefix string `yaml:"prefix"`
 	// Insecure allows plain HTTP and unverified TLS.
@@ -174,8 +181,8 @@ type registryConfig struct {
 	CertDir string `yaml:"certDir"`
 }
 
-// mirrorsConfig are the mirrors of one source.
-type mirrorsConfig struct {
+// Mirrors are the mirrors of one source.
+type Mirrors struct {
 	// Source is a host, a host and the beginning of a path, or *.example.com.
 	Source string `yaml:"source"`
 	// Mirrors stand for Source; they are asked before it, in order.
@@ -184,9 +191,9 @@ type mirrorsConfig struct {
 	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
 }
 
-// kubeletConfig says how to reach the kubelets that have the logs of pods.
+// Kubelet says how to reach the kubelets that have the logs of pods.
 // Files are relative to the configuration file.
-type kubeletConfig struct {
+type Kubelet struct {
 	// Address is host or host:port, with {hostIP} and {nodeName} filled in.
 	Address  string `yaml:"address"`
 	CertFile string `yaml:"certFile"`
@@ -194,11 +201,52 @@ type kubeletConfig struct {
 	CAFile   string `yaml:"caFile"`
 }
 
-func (k *kubeletConfig) options() *podlogs.KubeletOptions {
-	if k == nil {
-		return nil
+// Cluster is a cluster whose pods are followed.
+type Cluster struct {
+	// Name is the cluster's name here, a DNS label.
+	Name string `yaml:"name"`
+	// Kubeconfig says where the cluster is and has a credential that may list and watch pods and workloads. It is read again when it
+	// changes. Without it the server is in the cluster, and uses its service account.
+	Kubeconfig string `yaml:"kubeconfig"`
+	// Context is a context of the kubeconfig; empty is its current one.
+	Context string `yaml:"context"`
+	// ExcludedNamespaces are those whose pods are left out.
+	ExcludedNamespaces []string `yaml:"excludedNamespaces"`
+	// ImportRunning has the images of the cluster's pods imported, with the pods' pull secrets; true if it is left out.
+	ImportRunning *bool `yaml:"importRunning"`
+	// WithoutWorkloads has only pods followed: images that workloads need without running them may be deleted.
+	WithoutWorkloads bool `yaml:"withoutWorkloads"`
+}
+
+// Workload is a kind whose objects need images, whether they run pods or not.
+type Workload struct {
+	// Group and Resource are those of the API: argoproj.io and rollouts.
+	Group    string `yaml:"group"`
+	Resource string `yaml:"resource"`
+	// Path leads to the pod template: spec.template. An asterisk stands for each key or item.
+	Path string `yaml:"path"`
+}
+
+// TrustedRoot is a file with a trusted root that is kept up to date from a TUF
+// repository. Policies name the file.
+type TrustedRoot struct {
+	File string `yaml:"file"`
+	// Mirror is the repository's URL, and RootFile its root.json, with which trust
+	// begins. Without both it is sigstore's public repository.
+	Mirror   string `yaml:"mirror"`
+	RootFile string `yaml:"rootFile"`
+	// Target is the name in the repository; trusted_root.json if it is empty.
+	Target string `yaml:"target"`
+}
+
+// ImportsRunning reports whether the images of a cluster's pods are imported; the cluster may be the server itself.
+func (c *Config) ImportsRunning(cluster string) bool {
+	for i := range c.Clusters {
+		if c.Clusters[i].Name == cluster {
+			return ptr.Deref(c.Clusters[i].ImportRunning, true)
+		}
 	}
-	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
+	return ptr.Deref(c.ImportRunning, true)
 }
 
 // resolve makes the file names in c, which are relative to dir, absolute or relative to the process.
@@ -223,13 +271,16 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-// LoadConfig reads the file at path; an empty path is an empty configuration.
-func LoadConfig(path string) (*Config, error) {
+// Path is the path of the file; empty if there is none.
+func (c *Config) Path() string { return c.file }
+
+// Load reads the file at path; an empty path is an empty configuration.
+func Load(path string) (*Config, error) {
 	c := &Config{file: path}
 	if path == "" {
 		return c, nil
 	}
-	data, err := trusted.ReadFile(path, maxConfigFile)
+	data, err := trusted.ReadFile(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = cli.WithHint(err, "leave --config out to run with the defaults")
 	}
@@ -239,7 +290,7 @@ func LoadConfig(path string) (*Config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %w", path, explainKeys(data, err))
+		return nil, fmt.Errorf("%s: %w", path, explainKeys(data, reflect.TypeFor[Config](), err))
 	}
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
@@ -297,7 +348,7 @@ func (c *Config) Files() containers.Options { return containers.Options{AuthFile
 // mirrors returns the mirrors of both kinds, by source.
 func (c *Config) mirrors() ([]containers.Mirrors, error) {
 	var out []containers.Mirrors
-	add := func(key string, list []mirrorsConfig, put func(*containers.Mirrors, []string)) error {
+	add := func(key string, list []Mirrors, put func(*containers.Mirrors, []string)) error {
 		for i, m := range list {
 			policy := m.MirrorSourcePolicy
 			if policy != "" && policy != "NeverContactSource" && policy != "AllowContactingSource" {
@@ -336,7 +387,7 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 		certs := containers.Certificates{Dir: r.CertDir}
 		if r.CAFile != "" {
 			var err error
-			if certs.CA, err = trusted.ReadFile(r.CAFile, maxConfigFile); err != nil {
+			if certs.CA, err = trusted.ReadFile(r.CAFile, maxFile); err != nil {
 				return nil, fmt.Errorf("%s: registries[%d].caFile: %w", c.file, i, err)
 			}
 		}
@@ -344,7 +395,3 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 	}
 	return out, nil
 }
-
-// KubeconfigPath is where the server of a data directory keeps the
-// administrator's credential.
-func KubeconfigPath(dir string) string { return filepath.Join(dir, "admin.kubeconfig") }

@@ -1,4 +1,4 @@
-package server
+package config
 
 import (
 	"cmp"
@@ -84,17 +84,17 @@ func keyAt(document []byte, line, tag string) string {
 	return cmp.Or(found, "the value")
 }
 
-// explainKeys adds to the error of a document the known key that is nearest to each unknown one.
-func explainKeys(document []byte, err error) error {
+// explainKeys adds to the error of a document, which should have the keys of a type, the known key that is nearest to each unknown one.
+func explainKeys(document []byte, of reflect.Type, err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
 		return err
 	}
-	above := aboveUnknown(document)
+	above := aboveUnknown(document, of)
 	lines := make([]string, 0, len(t.Errors))
 	for _, line := range t.Errors {
 		if m := unknownKey.FindStringSubmatch(line); m != nil {
-			nearest := nearestKey(m[2][:min(len(m[2]), 64)], m[3], above[m[1]+" "+m[2]])
+			nearest := nearestKey(of, m[2][:min(len(m[2]), 64)], m[3], above[m[1]+" "+m[2]])
 			line = fmt.Sprintf("line %s: there is no key %.64q here; did you mean %s? docs/reference/config.md has all keys", m[1], m[2], nearest)
 		}
 		if m := wrongType.FindStringSubmatch(line); m != nil {
@@ -106,9 +106,9 @@ func explainKeys(document []byte, err error) error {
 }
 
 // aboveUnknown returns what is above the unknown keys of a document, such as "registries.", by line and key.
-func aboveUnknown(document []byte) map[string][]string {
+func aboveUnknown(document []byte, of reflect.Type) map[string][]string {
 	known := map[string]bool{}
-	configKeys(reflect.TypeFor[Config](), "", func(path, _ string) { known[path] = true })
+	configKeys(of, "", func(path, _ string) { known[path] = true })
 	above := map[string][]string{}
 	var node yaml.Node
 	_ = yaml.Unmarshal(document, &node) // it is YAML, but no configuration
@@ -140,7 +140,7 @@ func documentKeys(node *yaml.Node, above string, yield func(path string, key *ya
 }
 
 // configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the type that has
-// it, such as "main.registryConfig".
+// it, such as "config.Registry".
 func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -161,10 +161,10 @@ func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 
 // nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of the type in whose path
 // begins with one of above, if at most half of key must change.
-func nearestKey(key, in string, above []string) string {
+func nearestKey(all reflect.Type, key, in string, above []string) string {
 	best, least := "", -1
 	nearHere, leastHere := "", len(key)/2+1
-	configKeys(reflect.TypeFor[Config](), "", func(path, of string) {
+	configKeys(all, "", func(path, of string) {
 		dot := strings.LastIndexByte(path, '.') + 1
 		n := distance(strings.ToLower(key), strings.ToLower(path[dot:]))
 		if least < 0 || n < least {

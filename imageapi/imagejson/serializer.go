@@ -1,4 +1,6 @@
-package imageapi
+// Package imagejson reads Images in JSON once, and not three times as the API machinery does: the requests of clients, the
+// answers of servers and stored objects.
+package imagejson
 
 import (
 	"slices"
@@ -7,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// NewSerializer returns a serializer for the group's requests. It has the formats of codecs, but reads an Image in
-// JSON once, and not three times as the API machinery does.
+// NewSerializer returns a serializer for the requests of the group image.openshift.io. It has the formats of codecs.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return imageSerializer{codecs, imageInfos(codecs)}
 }
@@ -18,8 +19,7 @@ func NewStorageSerializer(codecs serializer.CodecFactory) runtime.StorageSeriali
 	return imageSerializer{codecs, imageInfos(codecs)}
 }
 
-// NewClientSerializer returns a serializer for a client's requests, without conversion, which reads Images in the
-// same way. It is for clients that read many.
+// NewClientSerializer returns a serializer for a client's requests, without conversion.
 func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs)}
 }

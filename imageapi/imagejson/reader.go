@@ -1,4 +1,4 @@
-package imageapi
+package imagejson
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package imageapi
+package imagejson
 
 import (
 	"bytes"
@@ -12,13 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/tidewaiter/tidewaiter/imageapi"
 )
 
 // readers are the readers of JSON that requests are read with, and the API machinery's own.
 func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
-	if err := Install(scheme); err != nil {
+	if err := imageapi.Install(scheme); err != nil {
 		tb.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)

@@ -1,4 +1,4 @@
-package server
+package config
 
 import (
 	"os"
@@ -33,28 +33,28 @@ sweep:
 
 func TestLoadConfig(t *testing.T) {
 	path := servertest.WriteConfig(t, goodConfig)
-	got, err := LoadConfig(path)
+	got, err := Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &Config{
-		Registries: []registryConfig{
+		Registries: []Registry{
 			{Prefix: "registry.example.com:5000", Insecure: true},
 			{Prefix: "quay.io/acme", TokenHosts: []string{"auth.example.com"}},
 		},
 		RegistriesDir: filepath.Join(filepath.Dir(path), "registries.d"),
 		file:          path,
-		Kubelet:       &kubeletConfig{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
-		Sweep:         sweepConfig{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
+		Kubelet:       &Kubelet{Address: "{nodeName}:10250", CertFile: filepath.Join(filepath.Dir(path), "kubelet.crt"), KeyFile: "/etc/kubelet.key"},
+		Sweep:         Sweep{Every: 12 * time.Hour, Repositories: []string{"registry.example.com:5000/team/app"}},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}, streamsConfig{}, streams.Rules{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Config{}, Streams{}, streams.Rules{})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestEmptyConfigs(t *testing.T) {
 	for _, path := range []string{"", servertest.WriteConfig(t, ""), servertest.WriteConfig(t, "# nothing\n")} {
-		if got, err := LoadConfig(path); err != nil || len(got.Registries) != 0 {
+		if got, err := Load(path); err != nil || len(got.Registries) != 0 {
 			t.Errorf("%q: %+v, %v", path, got, err)
 		}
 	}
@@ -76,11 +76,11 @@ func TestConfigErrorsSayWhere(t *testing.T) {
 		"one namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: x}\n  - {prefix: a.b/d, namespace: x}\n", []string{"line 4", "streams.namespaces[1].namespace", "a.b/c"}},
 		"no namespace":       {"streams:\n  namespaces:\n  - prefix: a.b/c\n", []string{"line 3", "streams.namespaces[0].namespace"}},
 		"bad namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: X}\n", []string{"line 3", "no namespace"}},
-		"beyond every limit": {strings.Repeat("#", maxConfigFile+1), []string{"larger"}},
+		"beyond every limit": {strings.Repeat("#", maxFile+1), []string{"larger"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := servertest.WriteConfig(t, tt.text)
-			got, err := LoadConfig(path)
+			got, err := Load(path)
 			if err == nil {
 				t.Fatalf("accepted as %+v", got)
 			}
@@ -101,7 +101,7 @@ func FuzzLoadConfig(f *testing.F) {
 	f.Add("registries:\n- {prefix: a, insecure: true}\n---\n")
 	f.Add("\x00\xff: {")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := LoadConfig(servertest.WriteConfig(t, text))
+		c, err := Load(servertest.WriteConfig(t, text))
 		if (c == nil) == (err == nil) {
 			t.Errorf("config %v and error %v", c, err)
 		}
@@ -117,7 +117,7 @@ func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
 	}
 	shown := map[string]bool{}
 	for _, example := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
-		if _, err := LoadConfig(servertest.WriteConfig(t, string(example[1]))); err != nil {
+		if _, err := Load(servertest.WriteConfig(t, string(example[1]))); err != nil {
 			t.Errorf("an example is refused: %v", err)
 		}
 		var node yaml.Node
@@ -174,7 +174,7 @@ func TestTheConfigurationOfSignatures(t *testing.T) {
 		t.Errorf("%d parts of a configuration", len(shown))
 	}
 	for _, block := range shown {
-		if _, err := LoadConfig(servertest.WriteConfig(t, block[1])); err != nil {
+		if _, err := Load(servertest.WriteConfig(t, block[1])); err != nil {
 			t.Errorf("%v in\n%s", err, block[1])
 		}
 	}
@@ -200,7 +200,7 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 		"kubelet:\n  insecure: true\n":                              "did you mean registries.insecure?", // none of the kubelet's is near
 		strings.Repeat("x", 1000) + ": 1\n":                         "there is no key",
 	} {
-		if _, err := LoadConfig(servertest.WriteConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
+		if _, err := Load(servertest.WriteConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%.100q: %v", text, err)
 		}
 	}

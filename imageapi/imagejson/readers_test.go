@@ -1,4 +1,4 @@
-package imageapi
+package imagejson
 
 import (
 	"reflect"
@@ -16,7 +16,7 @@ import (
 // The readers are those of the types, as they are now.
 func TestReadersAreGenerated(t *testing.T) {
 	readergen.Check(t, "zz_generated.readers.go", readergen.Package{
-		Name: "imageapi", Path: "github.com/tidewaiter/tidewaiter/imageapi",
+		Name: "imagejson", Path: "github.com/tidewaiter/tidewaiter/imageapi/imagejson",
 		Imports: map[string]string{
 			"github.com/openshift/api/image/v1": "imagev1", "k8s.io/api/core/v1": "corev1",
 			"k8s.io/apimachinery/pkg/apis/meta/v1": "metav1", "k8s.io/apimachinery/pkg/types": "types",

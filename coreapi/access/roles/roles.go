@@ -1,0 +1,148 @@
+// Package roles has the bootstrap roles that Kubernetes does not have: OpenShift's and those of Tidewaiter. It is data alone,
+// so that clients can name the role that has a missing right.
+package roles
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	accessGroup = "authorization.openshift.io"
+	imageGroup  = "image.openshift.io"
+	policyGroup = "config.openshift.io"
+	ownGroup    = "tidewaiter.dev"
+)
+
+// policies are the resources that say who must have signed what.
+var policies = []string{"clusterimagepolicies", "imagepolicies"}
+
+// importing are the verbs of an importer of images: all but deleting.
+var importing = []string{"get", "list", "watch", "create", "update", "patch"}
+
+// The verbs of Kubernetes' own bootstrap roles.
+var (
+	read       = []string{"get", "list", "watch"}
+	readWrite  = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	readUpdate = []string{"get", "list", "watch", "update", "patch"}
+)
+
+// OpenShift have the names and the rules of OpenShift's bootstrap policy, as far as
+// the rules are about images and pods. A registry asks about imagestreams/layers with a
+// SubjectAccessReview.
+func OpenShift() []rbacv1.ClusterRole {
+	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
+	namespace := resources("", []string{"get"}, "namespaces")
+	registryEditor := append(streamEditing(), resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreams/secrets", "imagestreamimages"), namespace)
+	aggregateToAdmin := role("system:openshift:aggregate-to-admin", "Sees who can do something in a namespace. Part of the role admin.",
+		resources(accessGroup, []string{"create"}, "localresourceaccessreviews"))
+	aggregateToAdmin.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] = "true"
+	return []rbacv1.ClusterRole{
+		aggregateToAdmin,
+		role("basic-user", "A user that can get basic information about itself.",
+			rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"user.openshift.io"}, Resources: []string{"users"}, ResourceNames: []string{"~"}}),
+		role("registry-viewer", "Reads and pulls the images of a namespace.",
+			resources(imageGroup, read, "imagestreams", "imagestreamtags", "imagetags"),
+			resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"), layers("get"), namespace),
+		role("registry-editor", "Reads, pulls, pushes and imports the images of a namespace, and writes its image streams.", registryEditor...),
+		role("registry-admin", "What registry-editor does, and says who else may.",
+			append(slices.Clone(registryEditor),
+				resources(rbacv1.GroupName, readWrite, "roles", "rolebindings"),
+				resources("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
+				resources(accessGroup, []string{"create"}, "localresourceaccessreviews"),
+				resources("", readWrite, "serviceaccounts"))...),
+		role("system:image-auditor", "Reads images and changes what they say of themselves.",
+			resources(imageGroup, readUpdate, "images")),
+		role("system:image-builder", "Grants the right to build, push and pull images from within a project. Used primarily with service accounts for builds.",
+			layers("get", "update"), resources(imageGroup, []string{"create"}, "imagestreams")),
+		role("system:image-pruner", "Finds images that nothing uses, and deletes them.",
+			resources("", []string{"get", "list"}, "pods", "replicationcontrollers", "limitranges"),
+			resources("apps", []string{"get", "list"}, "daemonsets", "deployments", "replicasets", "statefulsets"),
+			resources("batch", []string{"get", "list"}, "jobs", "cronjobs"),
+			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),       // not served: who may ask is answered 404,
+			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"), // by which oc goes on
+			resources(imageGroup, []string{"delete"}, "images"),
+			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
+			resources(imageGroup, []string{"update"}, "imagestreams/status")),
+		role("system:image-puller", "Grants the right to pull images from within a project.", layers("get")),
+		role("system:image-pusher", "Grants the right to push and pull images from within a project.", layers("get", "update")),
+		role("system:image-signer", "Adds and removes signatures.",
+			resources(imageGroup, []string{"get"}, "images", "imagestreams/layers"),
+			resources(imageGroup, []string{"create", "delete"}, "imagesignatures")),
+	}
+}
+
+// streamEditing is writing image streams.
+func streamEditing() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		resources(imageGroup, readWrite, "imagestreams", "imagestreamtags"),
+		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch shows only those of registries
+		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
+		resources(imageGroup, []string{"create"}, "imagestreamimports"),
+	}
+}
+
+// Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
+func Tidewaiter() []rbacv1.ClusterRole {
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by, and asks about references. Part of the role view.",
+		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
+		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
+		resources(policyGroup, read, policies...),
+		resources(ownGroup, []string{"create"}, "referencereviews")) // an answer shows what its caller may read
+	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
+		resources(ownGroup, read, "clusters", "clusterpods"))
+	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
+	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
+	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
+		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
+	}
+	return []rbacv1.ClusterRole{
+		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, says so in Events, and reads which signatures policies demand.",
+			resources(imageGroup, importing, "images"),
+			resources(imageGroup, []string{"get", "list"}, "imagetags"),
+			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
+			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
+			resources(policyGroup, []string{"get", "list"}, policies...), // without them an import searches for all that any policy may demand
+			resources("", []string{"create", "patch"}, "events"),
+			resources("events.k8s.io", []string{"create", "patch"}, "events")),
+		viewer, clusterViewer, streamEditor,
+		role("tidewaiter:registry", "What OpenShift's registry needs: tells of what is pushed to it, and asks what it has. Whoever has it says where tags lead.",
+			resources(imageGroup, []string{"create"}, "imagestreammappings"),
+			resources(imageGroup, []string{"get", "list", "create"}, "images"),
+			resources(imageGroup, []string{"get", "list"}, "imagestreams"),
+			resources(imageGroup, []string{"get"}, "imagestreams/layers", "imagestreams/secrets", "imagestreamimages", "imagestreamtags"),
+			resources("", []string{"list"}, "limitranges")),
+		role("tidewaiter:pruner", "What tidewaiter prune needs: finds images that nothing needs, marks and deletes them.",
+			resources(imageGroup, []string{"get", "list", "patch", "delete"}, "images"),
+			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
+			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
+		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, readWrite, policies...)),
+		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
+		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
+		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool")),
+		role("tidewaiter:verifier", "Has all images judged again, and sees how far that is.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
+	}
+}
+
+func role(name, description string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: Bootstrapped(name, description), Rules: rules}
+}
+
+// Bootstrapped is the metadata of bootstrap roles and bindings.
+func Bootstrapped(name, description string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}, Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"}}
+	if description != "" {
+		m.Annotations["openshift.io/description"] = description
+	}
+	return m
+}
+
+func resources(group string, verbs []string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: names}
+}
+
+func paths(verbs []string, urls ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: urls}
+}
