@@ -1,0 +1,83 @@
+package server
+
+import (
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/db/backup"
+	"github.com/tidewaiter/tidewaiter/web"
+)
+
+// Options are the flags of every verb that opens a data directory.
+type Options struct {
+	DataDir      string
+	ConfigFile   string
+	EventTTL     time.Duration
+	serviceCIDRs []string
+	nodePorts    string
+	podLogsDir   string
+	Policy       string
+	Quota        int64          // bytes; 0 for none
+	Backups      backup.Options // none without a folder
+	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
+	Isolated bool
+	// Audit says what is logged of requests; nil for nothing.
+	Audit *options.AuditOptions
+	// MaxReads and MaxWrites bound the requests in flight; see web.Config.
+	MaxReads, MaxWrites int
+	Authentication      *web.Authentication // nil for the defaults
+	TLS                 web.TLS
+	// Access says how a listening server authorizes requests; nil for the defaults.
+	Access *access.Options
+	// Cluster has the flags of a server in a cluster that knows the callers.
+	Cluster ClusterOptions
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithDelayedExecution
+	// ReplaceParts, if set, changes the parts of the server, as BenchmarkWithout does.
+	ReplaceParts func(*Server, *Parts)
+}
+
+// AddFlags adds the flags that all verbs have that open a data directory.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.DataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.StringVar(&o.ConfigFile, "config", "", "configuration file (YAML)")
+	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long an Event is kept after it was last written")
+	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
+	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
+	f.StringVar(&o.Policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
+	f.Int64Var(&o.Quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
+	f.StringVar(&o.Backups.Dir, "backup-dir", "", "folder for scheduled backups, which must exist; none are made without")
+	f.DurationVar(&o.Backups.Every, "backup-every", 24*time.Hour, "time from one scheduled backup to the next")
+	f.IntVar(&o.Backups.Keep, "backup-keep", 7, "how many scheduled backups are kept, the newest")
+	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
+}
+
+// coreOptions are the options of the core kinds.
+func (o *Options) coreOptions(cfg *config.Config) coreapi.Options {
+	return coreapi.Options{
+		EventTTL:     o.EventTTL,
+		ServiceCIDRs: o.serviceCIDRs,
+		NodePorts:    o.nodePorts,
+		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: kubeletOptions(cfg.Kubelet)},
+		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags")},
+	}
+}
+
+// kubeletOptions are the options for reading logs from kubelets; nil if the configuration names none.
+func kubeletOptions(k *config.Kubelet) *podlogs.KubeletOptions {
+	if k == nil {
+		return nil
+	}
+	return &podlogs.KubeletOptions{Address: k.Address, CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile}
+}
