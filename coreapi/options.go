@@ -22,7 +22,7 @@ const (
 	DefaultEventTTL       = time.Hour
 	DefaultServiceCIDR    = "10.0.0.0/24"
 	DefaultNodePorts      = "30000-32767"
-	DefaultRepairInterval = 3 * time.Minute
+	defaultRepairInterval = 3 * time.Minute
 )
 
 // minIPv4Mask is the mask of the largest IPv4 range, as in Kubernetes where it uses
@@ -109,7 +109,7 @@ func (o Options) complete() (*settings, error) {
 	}
 	switch {
 	case o.RepairInterval == 0:
-		s.repairInterval = DefaultRepairInterval
+		s.repairInterval = defaultRepairInterval
 	case o.RepairInterval < 0:
 		problems = append(problems, fmt.Errorf("repair interval %s: give a positive duration", o.RepairInterval))
 	}

@@ -312,6 +312,3 @@ func lockDir(dir string) (unlock func(), err error) {
 		_ = d.Close()
 	}, nil
 }
-
-// isFull tells whether a disk was full.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

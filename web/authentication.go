@@ -37,10 +37,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// DefaultIssuer is the issuer of service accounts' tokens, unless another is given. It
+// defaultIssuer is the issuer of service accounts' tokens, unless another is given. It
 // names no host: if others are to ask the server for its keys, the server is told its own
 // issuer.
-const DefaultIssuer = "https://tidewaiter.local"
+const defaultIssuer = "https://tidewaiter.local"
 
 // maxClaimedName bounds a name from a token in a message, in bytes.
 const maxClaimedName = 100
@@ -109,7 +109,7 @@ func (a *Authentication) checkTrusted() error {
 // issuers are those of service accounts' tokens. New tokens have the first one.
 func (a *Authentication) issuers() []string {
 	if len(a.ServiceAccounts.Issuers) == 0 {
-		a.ServiceAccounts.Issuers = []string{DefaultIssuer}
+		a.ServiceAccounts.Issuers = []string{defaultIssuer}
 	}
 	return a.ServiceAccounts.Issuers
 }

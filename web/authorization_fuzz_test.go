@@ -65,7 +65,7 @@ func FuzzAuthorizationHeader(f *testing.F) {
 		f.Fatalf("the administrator is answered %d", code)
 	}
 	// Signed by the right key, for an account that does not exist.
-	claims, private, err := serviceaccount.Claims(api.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "gone", UID: "1"}}, nil, nil, nil, nil, nil, 3600, 0, []string{DefaultIssuer}, nil)
+	claims, private, err := serviceaccount.Claims(api.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "gone", UID: "1"}}, nil, nil, nil, nil, nil, 3600, 0, []string{defaultIssuer}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}

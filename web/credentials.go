@@ -224,22 +224,6 @@ func writeIfChanged(path string, data []byte) error {
 	return writeFile(path, data, mode)
 }
 
-// writeFile replaces path in one step, so that a crash leaves the old file or
-// the new one.
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return os.Rename(tmp.Name(), path)
-}
-
 // ServingHosts are the names a server bound to ip answers to: localhost, the
 // loopback addresses, and ip itself or, when ip is unspecified, every address
 // of the machine and its host name.

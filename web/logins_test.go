@@ -63,7 +63,7 @@ func TestAttackFloodOfWrongTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, private, err := serviceaccount.Claims(api.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, nil, nil, 3600, 0, []string{DefaultIssuer}, nil)
+	claims, private, err := serviceaccount.Claims(api.ServiceAccount{ObjectMeta: account.ObjectMeta}, nil, nil, nil, nil, nil, 3600, 0, []string{defaultIssuer}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
@@ -165,4 +166,20 @@ func writeCert(file string, cert *x509.Certificate) error {
 		return err
 	}
 	return writeFile(file, pem, 0o644)
+}
+
+// writeFile replaces path in one step, so that a crash leaves the old file or
+// the new one.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return os.Rename(tmp.Name(), path)
 }

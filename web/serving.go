@@ -3,10 +3,12 @@ package web
 import (
 	"bytes"
 	"crypto"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -113,3 +115,6 @@ func (a *authority) usable(certPEM, keyPEM []byte, hosts []string, now time.Time
 	}
 	return true
 }
+
+// isFull tells whether a disk was full.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

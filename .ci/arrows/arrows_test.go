@@ -7,8 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -102,9 +100,6 @@ func TestLimits(t *testing.T) {
 		sources = append(sources, fmt.Sprintf("package p; func c%d() { a() }", i))
 	}
 	r := packageOf(t, sources...)
-	ceilings := func(files, upward int) map[figure]int {
-		return map[figure]int{{r.path, "files"}: files, {r.path, "upward"}: upward}
-	}
 	for _, tc := range []struct {
 		bounds limits
 		want   string
@@ -112,11 +107,6 @@ func TestLimits(t *testing.T) {
 		{limits{}, ""}, {limits{files: 12, upward: 9}, ""},
 		{limits{files: 11}, "files 12, more than 11"},
 		{limits{upward: 8}, "upward 9, more than 8"},
-		{limits{files: 11, upward: 8, ceilings: ceilings(12, 9)}, ""},
-		{limits{files: 10, upward: 8, ceilings: ceilings(11, 9)}, "files 12, more than 11"},
-		{limits{files: 10, upward: 8, ceilings: ceilings(13, 9)}, "files 12: lower its ceiling, which is 13"},
-		{limits{files: 12, upward: 8, ceilings: ceilings(13, 9)}, "files 12 is within the limit of 12: remove its ceiling"},
-		{limits{ceilings: map[figure]int{{"gone", "files"}: 30}}, "gone: there is no such package"},
 	} {
 		var out strings.Builder
 		err := report(&out, []*room{r}, tc.bounds, true)
@@ -125,27 +115,6 @@ func TestLimits(t *testing.T) {
 		}
 		if !strings.Contains(out.String(), "names, above it: ") {
 			t.Errorf("-v does not show the arrow that runs up:\n%s", out.String())
-		}
-	}
-}
-
-func TestReadCeilings(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "ceilings")
-	for text, want := range map[string]string{
-		"# why\n\na/b files 34\na/b upward 19\n": "",
-		"a/b files":                              "want a package",
-		"a/b lines 34":                           "want a package",
-		"a/b files many":                         "invalid syntax",
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := readCeilings(file)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
-		}
-		if err == nil && (len(got) != 2 || got[figure{"a/b", "files"}] != 34 || got[figure{"a/b", "upward"}] != 19) {
-			t.Errorf("%q: %v", text, got)
 		}
 	}
 }

@@ -3,11 +3,6 @@
 //	go run ./.ci/arrows                            # a line for each package
 //	go run ./.ci/arrows -v ./imageapi              # its files from the top down, and the arrows that run up
 //	go run ./.ci/arrows -files 25 -upward 15       # fails where a package is beyond a limit
-//	go run ./.ci/arrows -files 25 -upward 15 -ceilings .ci/arrows/ceilings
-//
-// The file of ceilings has a line for each figure that is beyond a limit today: package, "files" or
-// "upward", figure. Such a package may not go above its figure, and when it is below, the line must be
-// lowered, or removed, so that what was gained stays.
 //
 // An arrow leads from file A to file B of the same package if A names something that B declares: a
 // function, a method, a type, a field, a variable or a constant. If no file reaches itself by
@@ -27,20 +22,15 @@ import (
 func main() {
 	maxFiles := flag.Int("files", 0, "fail if a package has more files than this; 0 is no limit")
 	maxUpward := flag.Int("upward", 0, "fail if more percent of a package's arrows than this run up; 0 is no limit")
-	ceilings := flag.String("ceilings", "", "file with the figures of packages that are beyond a limit today")
 	verbose := flag.Bool("v", false, "print the files of each package from the top down, with the arrows that run up")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: go run ./.ci/arrows [-files N] [-upward PERCENT] [-ceilings FILE] [-v] [PACKAGE...]")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: go run ./.ci/arrows [-files N] [-upward PERCENT] [-v] [PACKAGE...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
 	rooms, err := load(".", flag.Args()...)
-	bounds := limits{files: *maxFiles, upward: *maxUpward}
-	if err == nil && *ceilings != "" {
-		bounds.ceilings, err = readCeilings(*ceilings)
-	}
 	if err == nil {
-		err = report(os.Stdout, rooms, bounds, *verbose)
+		err = report(os.Stdout, rooms, limits{*maxFiles, *maxUpward}, *verbose)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "arrows:", err)

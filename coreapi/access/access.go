@@ -153,7 +153,7 @@ func (a *Access) awaitBootstrap(ctx context.Context) error {
 				return false, nil
 			}
 		}
-		for _, b := range Bindings() {
+		for _, b := range bootstrapBindings() {
 			if _, err := bindings.Get(b.Name); err != nil {
 				return false, nil
 			}

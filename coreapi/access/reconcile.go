@@ -38,7 +38,7 @@ func reconcile(ctx context.Context, client kubernetes.Interface) error {
 			return err
 		})
 	}
-	for _, binding := range Bindings() {
+	for _, binding := range bootstrapBindings() {
 		run("clusterrolebinding", binding.Name, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},

@@ -32,8 +32,8 @@ func Roles() []rbacv1.ClusterRole {
 	return append(append(all, roles.OpenShift()...), roles.Tidewaiter()...)
 }
 
-// Bindings are the bootstrap bindings.
-func Bindings() []rbacv1.ClusterRoleBinding {
+// bootstrapBindings are the bootstrap bindings.
+func bootstrapBindings() []rbacv1.ClusterRoleBinding {
 	var bindings []rbacv1.ClusterRoleBinding
 	for _, b := range bootstrappolicy.ClusterRoleBindings() {
 		if kubernetesRoles.Has(b.RoleRef.Name) {

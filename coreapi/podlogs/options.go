@@ -15,21 +15,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// DefaultMaxStreams is how many logs are read from files at once, unless
+// mostStreams is how many logs are read from files at once, unless
 // [Options.MaxStreams] says otherwise, or the process may open fewer than eight times as
 // many files.
-const DefaultMaxStreams = 512
+const mostStreams = 512
 
 func defaultMaxStreams() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return DefaultMaxStreams
+		return mostStreams
 	}
-	return int(min(limit.Cur/8, DefaultMaxStreams))
+	return int(min(limit.Cur/8, mostStreams))
 }
 
-// DefaultKubeletPort is the kubelet's TLS port.
-const DefaultKubeletPort = 10250
+// defaultKubeletPort is the kubelet's TLS port.
+const defaultKubeletPort = 10250
 
 // Options says where logs come from. The zero value has no source: every request is
 // refused with a reason.
@@ -106,7 +106,7 @@ func (o KubeletOptions) endpoint(hostIP, nodeName string) (host, port string, er
 		return "", "", fmt.Errorf("status.hostIP is %q: not an IP address", hostIP)
 	}
 	address := strings.NewReplacer("{hostIP}", hostIP, "{nodeName}", nodeName).Replace(template)
-	host, port = address, strconv.Itoa(DefaultKubeletPort)
+	host, port = address, strconv.Itoa(defaultKubeletPort)
 	if net.ParseIP(address) == nil { // a bare IPv6 address is full of colons
 		if h, p, err := net.SplitHostPort(address); err == nil {
 			host, port = h, p

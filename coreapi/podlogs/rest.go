@@ -219,7 +219,3 @@ type fixedKubelet struct{ info *kubeletclient.ConnectionInfo }
 func (k fixedKubelet) GetConnectionInfo(context.Context, types.NodeName) (*kubeletclient.ConnectionInfo, error) {
 	return k.info, nil
 }
-
-func errTooMany(limit int) error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", limit), 1)
-}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -77,4 +78,8 @@ func since(now time.Time, seconds *int64, at time.Time) time.Time {
 		return now.Add(-time.Duration(min(*seconds, int64(math.MaxInt64/time.Second))) * time.Second)
 	}
 	return at
+}
+
+func errTooMany(limit int) error {
+	return apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", limit), 1)
 }

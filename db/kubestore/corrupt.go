@@ -18,6 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
+// internalServerError is HTTP's status of an object that cannot be read.
+const internalServerError = 500
+
 // This file follows KEP-3926 (handling undecryptable resources): with the
 // feature AllowUnsafeMalformedObjectDeletion on, an object that cannot be read
 // is reported as such, by name, and can be deleted by who may do so unsafely.
@@ -183,16 +186,6 @@ func (s corruptReporter) Get(ctx context.Context, key string, opts storage.GetOp
 	var c *corruptError
 	if errors.As(err, &c) {
 		return storage.NewCorruptObjError(key, c)
-	}
-	return err
-}
-
-// GetList implements storage.Interface.
-func (s corruptReporter) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
-	err := s.Store.GetList(ctx, key, opts, list)
-	var c *corruptListError
-	if errors.As(err, &c) {
-		return c.status(s.groupResource)
 	}
 	return err
 }

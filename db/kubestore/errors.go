@@ -23,9 +23,6 @@ const (
 		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
 
-// internalServerError is HTTP's status of an object that cannot be read.
-const internalServerError = 500
-
 // interpret gives the engine's errors their API form. A full or failing disk is 503 and
 // says what to do about it, a damaged file is 500 and names the file, and a request that
 // has ended is 504.

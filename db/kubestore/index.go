@@ -14,10 +14,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// MeaningMark is between the name of an indexer and the version of its meaning, as in "f:references#2". The version is part
+// meaningMark is between the name of an indexer and the version of its meaning, as in "f:references#2". The version is part
 // of the name that the database knows: raising it has the index built again, as it must be when the function computes other
 // values for objects that are stored.
-const MeaningMark = "#"
+const meaningMark = "#"
 
 // index is a database index with the function that computes its values. Its
 // name is as storage.SelectionPredicate.MatcherIndex has it: "f:" and a field,
@@ -33,7 +33,7 @@ type index struct {
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
 	byName, known := map[string]*index{}, map[string]*index{} // by the name in the database, and by that of predicates
 	add := func(stored string, values func(runtime.Object) ([]string, error)) {
-		name, _, _ := strings.Cut(stored, MeaningMark)
+		name, _, _ := strings.Cut(stored, meaningMark)
 		if known[name] == nil {
 			known[name] = &index{name: name, values: values}
 			byName[stored] = known[name]

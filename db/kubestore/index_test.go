@@ -152,7 +152,7 @@ func TestMeaningOfAnIndex(t *testing.T) {
 		}
 	}
 	f.db.Close()
-	f = open("f:spec.nodeName"+MeaningMark+"2", "")
+	f = open("f:spec.nodeName"+meaningMark+"2", "")
 	for _, ix := range f.indexes {
 		for deadline := time.Now().Add(time.Minute); !ix.db.Ready(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {

@@ -274,3 +274,13 @@ func newItemFunc(listObj runtime.Object, v reflect.Value) func() runtime.Object 
 	elem := v.Type().Elem()
 	return func() runtime.Object { return reflect.New(elem).Interface().(runtime.Object) }
 }
+
+// GetList implements storage.Interface.
+func (s corruptReporter) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	err := s.Store.GetList(ctx, key, opts, list)
+	var c *corruptListError
+	if errors.As(err, &c) {
+		return c.status(s.groupResource)
+	}
+	return err
+}

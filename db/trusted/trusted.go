@@ -32,7 +32,7 @@ import (
 func Open(path string) (*os.File, error) { return open(path, Check) }
 
 // OpenSecret is Open for a file that nobody else may read, either.
-func OpenSecret(path string) (*os.File, error) { return open(path, CheckSecret) }
+func OpenSecret(path string) (*os.File, error) { return open(path, checkSecret) }
 
 // ReadFile reads what Open opens: at most limit bytes, or it fails.
 func ReadFile(path string, limit int64) ([]byte, error) { return read(path, limit, Open) }
@@ -44,8 +44,8 @@ func ReadSecret(path string, limit int64) ([]byte, error) { return read(path, li
 // or can write.
 func Check(f *os.File) error { return check(f, false) }
 
-// CheckSecret is Check, and fails for what another user can read, too.
-func CheckSecret(f *os.File) error { return check(f, true) }
+// checkSecret is Check, and fails for what another user can read, too.
+func checkSecret(f *os.File) error { return check(f, true) }
 
 // CheckDir is Check for the directory of a path.
 func CheckDir(path string) error {

@@ -483,10 +483,10 @@ func (s *session) outdated(a *Answer, m *resolved) {
 	}
 }
 
-// IsOutdated reports whether a container that names a tag runs something else than the tag leads to. now is what the tag
+// isOutdated reports whether a container that names a tag runs something else than the tag leads to. now is what the tag
 // leads to, and image that Image, nil if it is not stored. known is false if that cannot be told: nothing is known to run, the tag leads
 // nowhere, or it may lead to an index that lists what runs.
-func IsOutdated(now string, image *imagev1.Image, runs string) (outdated, known bool) {
+func isOutdated(now string, image *imagev1.Image, runs string) (outdated, known bool) {
 	switch {
 	case now == "" || runs == "":
 		return false, false

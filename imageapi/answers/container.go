@@ -42,7 +42,7 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 			return out, err
 		}
 		if led != nil {
-			out.Outdated, out.Known = IsOutdated(led.digest, led.image, runs)
+			out.Outdated, out.Known = isOutdated(led.digest, led.image, runs)
 			out.Now = led.digest
 			if out.Known && !out.Outdated {
 				out.Verdict, err = s.verdictIn(ctx, led.image, led.ref, led.tag, namespace)

@@ -33,7 +33,7 @@ func (a *Answerer) Drift(ctx context.Context, tag reference.Reference) (Drift, e
 // otherThan counts the pods that name a tag and run something else than it leads to.
 func (a *Answerer) otherThan(tag reference.Reference, leads *resolved) (byCluster, byDigest map[string]int) {
 	return a.Naming.Running(tag.String(), func(runs string) bool {
-		outdated, known := IsOutdated(leads.digest, leads.image, runs)
+		outdated, known := isOutdated(leads.digest, leads.image, runs)
 		return outdated && known
 	})
 }

@@ -66,8 +66,8 @@ func check(spec *ReferenceReviewSpec) (errs field.ErrorList) {
 	switch n := len(spec.References); {
 	case n == 0:
 		return field.ErrorList{field.Required(path, "at least one reference")}
-	case n > MaxReferences:
-		return field.ErrorList{field.TooMany(path, n, MaxReferences)}
+	case n > maxReferences:
+		return field.ErrorList{field.TooMany(path, n, maxReferences)}
 	}
 	for i, q := range spec.References {
 		at := path.Index(i)

@@ -17,7 +17,7 @@ const Kind = "ReferenceReview"
 
 // Bounds of a review and of an answer.
 const (
-	MaxReferences      = 500       // questions of a review
+	maxReferences      = 500       // questions of a review
 	maxText            = 1024      // bytes of a text in a question
 	maxRead            = 256 << 20 // bytes of Images that a review reads
 	maxOthers          = 10        // other meanings of a reference

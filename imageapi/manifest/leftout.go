@@ -37,13 +37,13 @@ const (
 // Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on a request: the rest
 // is for signatures, their verdicts and what others write.
 const (
-	// MaxContent is for manifest and config together with what is derived from them.
-	MaxContent = 1 << 20
+	// maxContent is for manifest and config together with what is derived from them.
+	maxContent = 1 << 20
 	// maxMetadata is for dockerImageMetadata where its config is left out.
 	maxMetadata = 256 << 10
 	// surelyFits is a length at which manifest and config together always fit: a byte takes at most six in JSON, and
 	// what is derived is no longer than its source.
-	surelyFits = MaxContent / 12
+	surelyFits = maxContent / 12
 )
 
 // LeftOutOf reads annotation.LeftOut. Without one, nothing is left out.
@@ -123,11 +123,11 @@ func Fit(image *imagev1.Image) error {
 			if image.DockerImageConfig == "" { // schema 1 has it in the manifest
 				fitting.DockerImageMetadata.Raw = short
 			}
-			if size(&fitting) > MaxContent {
+			if size(&fitting) > maxContent {
 				fitting.DockerImageLayers, fitting.DockerImageManifests = nil, nil
 			}
 		}
-		if size(&fitting) > MaxContent && !(leave.manifest && leave.config) {
+		if size(&fitting) > maxContent && !(leave.manifest && leave.config) {
 			continue
 		}
 		left, err := LeftOutOf(image)
@@ -164,7 +164,7 @@ func size(image *imagev1.Image) int {
 		DockerImageLayers:   image.DockerImageLayers, DockerImageManifests: image.DockerImageManifests,
 	})
 	if err != nil {
-		return MaxContent + 1 // what cannot be encoded cannot be stored
+		return maxContent + 1 // what cannot be encoded cannot be stored
 	}
 	return len(b)
 }

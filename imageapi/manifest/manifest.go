@@ -445,3 +445,6 @@ func VerifyDigest(raw []byte, dgst string) error {
 	}
 	return nil
 }
+
+// readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any other.
+func readManifest(raw []byte) (*wireManifest, bool) { return plain(raw, readWire) }

@@ -10,9 +10,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
-// readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any other.
-func readManifest(raw []byte) (*wireManifest, bool) { return plain(raw, readWire) }
-
 // readConfig reads a config that is plain JSON, which almost all are; ok is false for any other.
 func readConfig(raw []byte) (*Config, bool) { return plain(raw, readWhole) }
 

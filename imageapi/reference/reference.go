@@ -50,15 +50,15 @@ const (
 	dockerHubAPI   = "registry-1.docker.io"
 )
 
-// DefaultPort is the port of a registry that is named without one. The canonical form leaves it out.
-const DefaultPort = "443"
+// defaultPort is the port of a registry that is named without one. The canonical form leaves it out.
+const defaultPort = "443"
 
 // FormVersion is raised when the canonical form changes. Indexes whose values are canonical have it in their names, and so are
 // built again.
 const FormVersion = "2"
 
-// DefaultTag is the tag that is pulled when a reference has none.
-const DefaultTag = "latest"
+// defaultTag is the tag that is pulled when a reference has none.
+const defaultTag = "latest"
 
 // Bounds, in bytes.
 const (
@@ -143,11 +143,11 @@ func ParseHost(s string) (string, error) {
 func OtherNames(host string) []string {
 	switch {
 	case host == DockerHub:
-		return []string{dockerHubAlias, dockerHubAPI, host + ":" + DefaultPort}
+		return []string{dockerHubAlias, dockerHubAPI, host + ":" + defaultPort}
 	case host == "" || strings.LastIndexByte(host, ':') > strings.LastIndexByte(host, ']'):
 		return nil
 	}
-	return []string{host + ":" + DefaultPort}
+	return []string{host + ":" + defaultPort}
 }
 
 // String is the canonical form. Parse reads it back to an equal Reference.
@@ -177,7 +177,7 @@ func (r Reference) Pulled() Reference {
 	case r.Digest != "":
 		r.Tag = ""
 	case r.Tag == "":
-		r.Tag = DefaultTag
+		r.Tag = defaultTag
 	}
 	return r
 }
@@ -324,7 +324,7 @@ func isHost(s string) bool {
 
 // canonicalHost returns the one form of a host that parseHost has read.
 func canonicalHost(host string) string {
-	if rest, ok := strings.CutSuffix(host, ":"+DefaultPort); ok && isHost(rest) {
+	if rest, ok := strings.CutSuffix(host, ":"+defaultPort); ok && isHost(rest) {
 		host = rest
 	}
 	if host == dockerHubAPI {

@@ -8,8 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// MaxCell bounds a cell of a table that has a verdict, in bytes.
-const MaxCell = 18
+// maxCell bounds a cell of a table that has a verdict, in bytes.
+const maxCell = 18
 
 // One is the verdict in one place that an image is in: a repository, or a tag that is the scope of a policy.
 type One struct {
@@ -32,9 +32,9 @@ func Worse(a, b string) string {
 	return a
 }
 
-// Worst is the worst verdict of the places that a policy covers; if none is covered, the worst of all. Of places with the same
+// worstOf is the worst verdict of the places that a policy covers; if none is covered, the worst of all. Of places with the same
 // verdict it is the first.
-func Worst(all []One) (worst One) {
+func worstOf(all []One) (worst One) {
 	for i, one := range all {
 		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
 			worst = one
@@ -49,7 +49,7 @@ func Cell(all []One) string {
 	if len(all) == 0 {
 		return ""
 	}
-	worst, n := Worst(all), 0
+	worst, n := worstOf(all), 0
 	for _, one := range all {
 		if one.Verified == worst.Verified {
 			n++
@@ -58,7 +58,7 @@ func Cell(all []One) string {
 	if n == len(all) {
 		return worst.Word()
 	}
-	if cell := fmt.Sprintf("%s (%d of %d)", worst.Verified, n, len(all)); len(cell) <= MaxCell {
+	if cell := fmt.Sprintf("%s (%d of %d)", worst.Verified, n, len(all)); len(cell) <= maxCell {
 		return cell
 	}
 	return fmt.Sprintf("%s (%d/%d)", worst.Verified, n, len(all))
@@ -69,7 +69,7 @@ func (v One) Word() string {
 	if v.Verified != VerifiedUnknown {
 		return v.Verified
 	}
-	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), MaxCell)
+	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxCell)
 }
 
 // shortReasons are reasons of package signatures in words that fit a cell.

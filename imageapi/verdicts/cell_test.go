@@ -43,11 +43,11 @@ func TestCell(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%v is %q, want %q", tt.all, got, tt.want)
 		}
-		if len(got) > MaxCell {
+		if len(got) > maxCell {
 			t.Errorf("%q has %d bytes", got, len(got))
 		}
 	}
-	if got := (One{Verified: VerifiedUnknown, Reason: "AVeryLongReasonOfSomebody"}).Word(); len(got) > MaxCell+len("…") || got[:10] != "Unknown:AV" {
+	if got := (One{Verified: VerifiedUnknown, Reason: "AVeryLongReasonOfSomebody"}).Word(); len(got) > maxCell+len("…") || got[:10] != "Unknown:AV" {
 		t.Errorf("a long reason is %q", got)
 	}
 	if got := (One{Verified: VerifiedUnknown}).Word(); got != "Unknown:NotJudged" {

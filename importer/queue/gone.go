@@ -191,3 +191,18 @@ func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, reference
 	_, err := w.Importer.Change(ctx, w.Images, image.Name, isBack)
 	return err
 }
+
+// importPresent imports what is in the registry, and removes the mark that it is gone. The Result is nil if there is an
+// error, unless that is about signatures only (see [importer.Unsearched]).
+func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
+	result, err := im.Import(ctx, ref, images)
+	if err != nil && !importer.Unsearched(err) {
+		return nil, err
+	}
+	for _, i := range result.Images {
+		if err := w.unmarkGone(ctx, i.Image, ref, ref.WithDigest(i.Image.Name)); err != nil {
+			return nil, err
+		}
+	}
+	return result, err
+}

@@ -255,21 +255,6 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 	return result.Digest, nil
 }
 
-// importPresent imports what is in the registry, and removes the mark that it is gone. The Result is nil if there is an
-// error, unless that is about signatures only (see [importer.Unsearched]).
-func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
-	result, err := im.Import(ctx, ref, images)
-	if err != nil && !importer.Unsearched(err) {
-		return nil, err
-	}
-	for _, i := range result.Images {
-		if err := w.unmarkGone(ctx, i.Image, ref, ref.WithDigest(i.Image.Name)); err != nil {
-			return nil, err
-		}
-	}
-	return result, err
-}
-
 func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Event, by string) {
 	if by != "" {
 		by = " by " + by
@@ -346,12 +331,6 @@ func temporary(err error) bool {
 		return temporary(e.Unwrap())
 	}
 	return false
-}
-
-func (w *Worker) notify(ctx context.Context, n Notice) {
-	if w.Notifier != nil {
-		w.Notifier.Notify(ctx, n)
-	}
 }
 
 // notifyFailure reports a failure on every Image that the events name. A failure of a tag

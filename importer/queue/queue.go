@@ -87,3 +87,9 @@ const (
 type Notifier interface {
 	Notify(ctx context.Context, n Notice)
 }
+
+func (w *Worker) notify(ctx context.Context, n Notice) {
+	if w.Notifier != nil {
+		w.Notifier.Notify(ctx, n)
+	}
+}

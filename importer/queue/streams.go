@@ -31,33 +31,6 @@ func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 // maxScheduled is how many references a sweep remembers. Those beyond are imported after these, perhaps twice.
 const maxScheduled = 100_000
 
-// readScheduled reads the references that tags of image streams want imported regularly, except those in repositories
-// that are swept. It sweeps only if they become too many.
-func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) {
-	if s.Streams == nil {
-		return 0, nil
-	}
-	read, swept := map[reference.Reference]bool{}, map[reference.Reference]bool{}
-	for _, repository := range s.swept {
-		swept[repository] = true
-	}
-	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {
-		if read[ref] || swept[ref.Bare()] {
-			return ctx.Err()
-		}
-		read[ref] = true
-		scheduled++
-		h := s.host(ref.Host)
-		h.followed = append(h.followed, ref)
-		if len(read) == maxScheduled {
-			s.hosts(ctx)
-			clear(read)
-		}
-		return ctx.Err()
-	})
-	return scheduled, err
-}
-
 // sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
 func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) error {
 	imported, err := w.importPresent(ctx, w.Importer, ref, w.Images)
@@ -78,9 +51,4 @@ func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) err
 		return err
 	}
 	return errors.Join(err, w.Streams.Imported(ctx, ref, nil))
-}
-
-// isSilent reports whether a registry does not answer now.
-func isSilent(err error) bool {
-	return pull.ReasonOf(err) == pull.Unreachable || pull.ReasonOf(err) == pull.Timeout
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -19,54 +18,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// SweepOptions say which repositories are swept for changes that no notification
-// reported: some registries drop notifications (zot, GitHub), and some send none for a
-// tag that was added or removed (Harbor).
-//
-// A sweep also imports the references that tags of image streams want imported regularly
-// (Streams.Scheduled).
-//
-// A sweep imports every tag of a repository, which costs one small request for a known
-// image, and then asks about known references that it has not met. It does not find what
-// has no tag, as that is not listed.
-type SweepOptions struct {
-	// Repositories, host/path, at most 1,000.
-	Repositories []string
-	// Every is the time from the beginning of one sweep to the next (6 h), at least a
-	// minute. The first begins with Run. A registry that a sweep is still at is left out of
-	// the next.
-	Every time.Duration
-}
-
-// Bounds of SweepOptions.
-const (
-	maxSwept      = 1000
-	minSweepEvery = time.Minute
-)
-
 // Validate reports what is wrong with the options.
 func (o SweepOptions) Validate() error {
 	_, err := o.parse()
 	return err
-}
-
-// parse returns the repositories.
-func (o SweepOptions) parse() ([]reference.Reference, error) {
-	if o.Every != 0 && o.Every < minSweepEvery {
-		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
-	}
-	if len(o.Repositories) > maxSwept {
-		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
-	}
-	var out []reference.Reference
-	for _, s := range o.Repositories {
-		ref, err := reference.ParseRepository(s)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, ref)
-	}
-	return out, nil
 }
 
 // sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the next one is left out of
@@ -328,20 +283,34 @@ func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images i
 	return "known", err
 }
 
-// askedOf are references of a repository that the registry was asked about: at most its tags and images.
-type askedOf struct {
-	mu         sync.Mutex
-	references map[reference.Reference]bool
+// readScheduled reads the references that tags of image streams want imported regularly, except those in repositories
+// that are swept. It sweeps only if they become too many.
+func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) {
+	if s.Streams == nil {
+		return 0, nil
+	}
+	read, swept := map[reference.Reference]bool{}, map[reference.Reference]bool{}
+	for _, repository := range s.swept {
+		swept[repository] = true
+	}
+	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {
+		if read[ref] || swept[ref.Bare()] {
+			return ctx.Err()
+		}
+		read[ref] = true
+		scheduled++
+		h := s.host(ref.Host)
+		h.followed = append(h.followed, ref)
+		if len(read) == maxScheduled {
+			s.hosts(ctx)
+			clear(read)
+		}
+		return ctx.Err()
+	})
+	return scheduled, err
 }
 
-func (a *askedOf) add(ref reference.Reference) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.references[ref] = true
-}
-
-func (a *askedOf) has(ref reference.Reference) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.references[ref]
+// isSilent reports whether a registry does not answer now.
+func isSilent(err error) bool {
+	return pull.ReasonOf(err) == pull.Unreachable || pull.ReasonOf(err) == pull.Timeout
 }

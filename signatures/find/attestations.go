@@ -10,12 +10,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// attestationLayer is a listed attestation that may be read once everything else was found.
-type attestationLayer struct {
-	listed int // index in search.attestations
-	descriptor
-}
-
 // attest lists an attestation. If the attestation may be one that can be judged, layer holds it.
 func (s *search) attest(a Attestation, layer *descriptor) {
 	switch {

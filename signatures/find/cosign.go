@@ -133,12 +133,3 @@ func (s *search) lost(err error, what string) bool {
 	s.notUsable("%s: %v", what, err)
 	return true
 }
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
-}

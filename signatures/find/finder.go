@@ -1,7 +1,6 @@
 package find
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,24 +15,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
-)
-
-// Bounds on one search.
-const (
-	MaxManifest     = imagemanifest.MaxManifestSize // bytes of a manifest, an index or a page of referrers
-	MaxSignature    = verdicts.MaxContent           // bytes of a signature, payload, bundle or envelope
-	MaxLooked       = 64                            // signatures and referrers looked at
-	MaxFound        = 16 << 20                      // bytes of signatures returned
-	MaxAttestations = 64                            // attestations listed
-	MaxAttestation  = 512 << 10                     // bytes of an attestation that is read
-	MaxRead         = 16                            // attestations read
-	maxPages        = 16                            // pages of referrers
-	maxWarnings     = 32
-	maxWarningBytes = 256
 )
 
 // Options configures a Finder.
@@ -80,127 +63,20 @@ func New(o Options) (*Finder, error) {
 	f.memory = newMemory(o.Clock)
 	dirs := o.RegistriesDirs
 	if len(dirs) == 0 {
-		dirs = DefaultRegistriesDirs()
+		dirs = defaultRegistriesDirs()
 	}
 	storage := o.Storage
 	if storage == "" {
-		storage = DefaultStorage()
+		storage = defaultStorage()
 	}
 	var err error
 	f.lookasides, err = loadLookasides(dirs, storage)
 	return f, err
 }
 
-// Attestation is a typed link to something that is attached to an image but is not a signature of it.
-type Attestation struct {
-	// Type says what kind of thing it is: an in-toto predicate type (https://slsa.dev/provenance/v1,
-	// https://spdx.dev/Document, …) or, where there is none, the artifact's media type.
-	Type string `json:"type"`
-	// Digest is the digest of the manifest that holds it, in the image's repository.
-	Digest string `json:"digest"`
-	// Layer is the digest of the blob, when the manifest holds several attestations.
-	Layer string `json:"layer,omitempty"`
-	// MediaType is the blob's media type, if known.
-	MediaType string `json:"mediaType,omitempty"`
-	// Size is the blob's size in bytes, if known.
-	Size int64 `json:"size,omitempty"`
-	// LeftOut says why it was listed only, although it may be one that can be judged.
-	LeftOut string `json:"leftOut,omitempty"`
-}
-
-// Find searches for the signatures of digest, which names the image in the registry to search. as is the repository by which
-// policies know the image: the registry may be a mirror of it. transport talks to the registry and authenticates. For many
-// digests the tags of the repository are listed once, but only where no policy demands what tags hold, or where the list
-// is known to be whole (listed; see importer.Pushed). A list that was read before since does not count. After a registry was found to have no referrers API, this is believed for an hour; see
-// Forget.
-//
-// signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
-// in which they were found, each once, and are all that are within the bounds: whoever judges them chooses which to keep.
-// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests, Unread, Unusable and Cut, those for
-// which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
-// not be asked. What was found until then is returned with it.
-func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	s := &search{
-		client: newClient(digest.Context(), transport),
-		memory: f.memory, abilities: f.memory.abilitiesOf(digest.Context()), tags: f.memory.tagsOf(digest.Context()), since: since,
-		digest: digest.DigestStr(),
-		seen:   map[string]bool{},
-		blobs:  map[string][]byte{},
-	}
-	if s.pushed = listed; !listed {
-		s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
-	}
-	if r, err := reference.Parse(digest.Name()); err == nil && !f.lookasides.sigstore(r) {
-		s.withoutSigstore = true
-		s.warn("sigstore signatures in the registry were not read: registries.d says use-sigstore-attachments: false")
-	}
-	s.client.hasExtension = s.abilities.announced()
-	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
-		if err = source(ctx); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		// Lookaside storage is another server: its faults are not a reason to import the image again and again.
-		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
-			s.notRead("lookaside storage: %v", lerr)
-		}
-		err = s.readAttestations(ctx)
-	}
-	if s.client.hasExtension {
-		s.abilities.announce()
-	}
-	annotations, aerr := s.annotations()
-	if err == nil {
-		err = aerr
-	}
-	return s.found, annotations, s.warnings, err
-}
-
 // Forget forgets what is remembered of a repository's registry and of the repository's tags, because somebody told of a
 // change there.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
-
-// search is the state of one Find.
-type search struct {
-	client    *client
-	digest    string
-	memory    *memory
-	abilities *abilities
-	tags      *tagList
-	since     time.Time
-	counted   bool // by tags
-	pushed    bool // listed, of Find
-	// What policies demand that the list of tags may not have: signatures and attestations.
-	demanded, attested bool
-	withoutSigstore    bool // sigstore signatures in the registry are not read
-
-	found        []imagev1.ImageSignature
-	attestations []Attestation
-	unlisted     bool // MaxAttestations was met
-	unreadLayers []attestationLayer
-	warnings     []string
-	seen         map[string]bool   // content digests of found
-	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
-	looked       int
-	dropped      bool     // more than MaxLooked were offered
-	bytes        int      // of found
-	unread       string   // why not everything could be read
-	unusable     string   // what may be a signature and cannot be used
-	isCut        bool     // not everything was looked at
-	manifests    []string // digests of the manifests that hold found
-}
-
-// firstTime returns 1 on its first call, then 0.
-func (s *search) firstTime() int {
-	if s.counted {
-		return 0
-	}
-	s.counted = true
-	return 1
-}
 
 // countCandidate counts one more candidate and tells whether it may be looked at.
 func (s *search) countCandidate() bool {
@@ -230,8 +106,8 @@ func (s *search) add(typ string, content []byte) {
 		return
 	}
 	s.seen[key] = true
-	if s.bytes += len(content); s.bytes > MaxFound {
-		s.cut("a signature of %d bytes was left out: all together have more than %d", len(content), MaxFound)
+	if s.bytes += len(content); s.bytes > maxFound {
+		s.cut("a signature of %d bytes was left out: all together have more than %d", len(content), maxFound)
 		return
 	}
 	s.found = append(s.found, imagev1.ImageSignature{

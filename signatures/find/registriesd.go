@@ -32,10 +32,10 @@ const (
 	maxRegistriesSize  = 1 << 20
 )
 
-// DefaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific first:
+// defaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific first:
 // the user's own, the administrator's, the vendor's. Of the latter two, the folder for the superuser, or for everybody
 // else, comes before the one for all.
-func DefaultRegistriesDirs() []string {
+func defaultRegistriesDirs() []string {
 	return registriesDirs(os.Getuid())
 }
 
@@ -57,9 +57,9 @@ func registriesDirs(uid int) []string {
 	return dirs
 }
 
-// DefaultStorage is the folder of signatures that containers/image uses for images that no registries.d file mentions;
+// defaultStorage is the folder of signatures that containers/image uses for images that no registries.d file mentions;
 // "" if the user has no home.
-func DefaultStorage() string {
+func defaultStorage() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/containers/sigstore"
 	}
@@ -195,4 +195,13 @@ func (l *lookasides) sigstore(r reference.Reference) bool {
 		}
 	}
 	return true
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
 }

@@ -46,7 +46,7 @@ func ParseBlob(content []byte) (*Blob, error) {
 	err := Object(body, Fields{
 		"mimeType":    String(&b.MediaType),
 		"payload":     Bytes(&b.Payload),
-		"annotations": StringMap(&b.Annotations),
+		"annotations": stringMap(&b.Annotations),
 	}, nil)
 	if err != nil {
 		return nil, err

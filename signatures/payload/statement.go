@@ -43,7 +43,7 @@ func ParseStatement(data []byte) (*Statement, error) {
 		"subject": Array(maxSubjects, func(raw json.RawMessage) error {
 			var digests map[string]string
 			var annotations json.RawMessage
-			if err := Object(raw, Fields{"digest": StringMap(&digests), "annotations": func(raw json.RawMessage) error { annotations = raw; return nil }}, ignore); err != nil {
+			if err := Object(raw, Fields{"digest": stringMap(&digests), "annotations": func(raw json.RawMessage) error { annotations = raw; return nil }}, ignore); err != nil {
 				return err
 			}
 			if len(digests) > maxSubjectDigests {

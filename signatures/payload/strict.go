@@ -118,8 +118,8 @@ func Int(into *int64) func(json.RawMessage) error {
 	}
 }
 
-// StringMap returns a field handler that stores an object whose values are all strings.
-func StringMap(into *map[string]string) func(json.RawMessage) error {
+// stringMap returns a field handler that stores an object whose values are all strings.
+func stringMap(into *map[string]string) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		m := map[string]string{}
 		err := Object(raw, nil, func(key string, value json.RawMessage) error {

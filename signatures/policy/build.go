@@ -181,9 +181,6 @@ func (b *builder) build() (*Policy, error) {
 // that OpenShift's grammar accepts, and hosts that it refuses, such as registry:5000 and [::1]:5000.
 var wildcardPattern = regexp.MustCompile(`^\*(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+$`)
 
-// catchAll is the scope of every image that no other scope covers.
-const catchAll = "*"
-
 const rootField = "spec.policy.rootOfTrust"
 
 func (b *builder) scopes(written []string) ([]string, error) {

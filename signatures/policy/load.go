@@ -18,8 +18,8 @@ import (
 // Bounds on what Load reads.
 const (
 	MaxFileSize  = 1 << 20 // bytes of one policy file or of a file that one names
-	MaxFiles     = 256
-	MaxDocuments = 1024
+	maxFiles     = 256
+	maxDocuments = 1024
 	maxScopes    = 256 // per document, OpenShift's limit
 )
 
@@ -74,8 +74,8 @@ func policyFiles(path string) ([]string, error) {
 		}
 		files = append(files, filepath.Join(path, e.Name()))
 	}
-	if len(files) > MaxFiles {
-		return nil, &Error{File: path, Err: fmt.Errorf("holds %d policy files, at most %d are read", len(files), MaxFiles)}
+	if len(files) > maxFiles {
+		return nil, &Error{File: path, Err: fmt.Errorf("holds %d policy files, at most %d are read", len(files), maxFiles)}
 	}
 	return files, nil
 }
@@ -110,8 +110,8 @@ func Parse(data []byte, file string) ([]*Policy, error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && n > MaxDocuments {
-			err = fmt.Errorf("more than %d documents in one file", MaxDocuments)
+		if err == nil && n > maxDocuments {
+			err = fmt.Errorf("more than %d documents in one file", maxDocuments)
 		}
 		if err != nil { // the decoder cannot go on after a syntax error
 			errs = append(errs, &Error{File: file, Document: n, Err: err})

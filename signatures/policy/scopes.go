@@ -8,6 +8,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
+// catchAll is the scope of every image that no other scope covers.
+const catchAll = "*"
+
 // Scopes returns the scopes that cover the reference, most specific first: the reference itself, its repository, each
 // parent path, host[:port], then "*." and each shorter domain, without the port. It is the search order of
 // containers/image (docker/policyconfiguration), and serves registries.d files too.

@@ -23,6 +23,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
+// maxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one kind may hold as many.
+const maxPolicies = 1000
+
 const (
 	// pageSize is how many objects are read at a time.
 	pageSize = 50
@@ -226,7 +229,7 @@ func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
 }
 
 // full tells whether there are as many policies as are allowed.
-func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= MaxPolicies }
+func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= maxPolicies }
 
 // fromFile returns the policy of that name that a file holds, nil if none does.
 func (k *Keeper) fromFile(key types.NamespacedName) *policy.Policy {

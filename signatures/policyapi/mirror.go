@@ -15,6 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
+// FileAnnotation is on an object that shows a policy of a file. It names the file and the document within it.
+const FileAnnotation = "tidewaiter.dev/policy-file"
+
 // mirror is what must be done so that objects show the files. It leaves an object alone that a client wrote.
 type mirror struct {
 	missing map[string]*policy.Policy // files that no object shows, by name
@@ -67,7 +70,7 @@ func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 		}
 	}
 	for _, p := range m.missing {
-		if m.objects == MaxPolicies {
+		if m.objects == maxPolicies {
 			return fmt.Errorf("%d files are shown as no objects: there are %d already, the most that can be", len(m.missing), m.objects)
 		}
 		if _, err := k.cluster.objects.Create(ctx, shown(p), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {

@@ -14,12 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// FileAnnotation is on an object that shows a policy of a file. It names the file and the document within it.
-const FileAnnotation = "tidewaiter.dev/policy-file"
-
-// MaxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one kind may hold as many.
-const MaxPolicies = 1000
-
 // Storage returns the REST storage of config.openshift.io/v1, by resource. keeper then keeps its objects in force. scheme
 // is one that Install was called with.
 func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper) (map[string]rest.Storage, error) {
@@ -93,7 +87,7 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 		case held != nil:
 			return r.readFrom(p.GetName(), fileOf(held))
 		case r.keeper.full():
-			return apierrors.NewForbidden(r.DefaultQualifiedResource, p.GetName(), fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", MaxPolicies))
+			return apierrors.NewForbidden(r.DefaultQualifiedResource, p.GetName(), fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", maxPolicies))
 		case p.GetAnnotations()[FileAnnotation] != "":
 			return r.claimsFile(p.GetName())
 		}

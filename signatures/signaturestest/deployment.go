@@ -136,9 +136,9 @@ func CertPEM(t testing.TB, certs ...*x509.Certificate) []byte {
 	return pem
 }
 
-// HashedRekord is the canonical body of a log entry for a signature over a message digest. verifier is a public key or
+// hashedRekord is the canonical body of a log entry for a signature over a message digest. verifier is a public key or
 // a certificate in PEM form.
-func HashedRekord(algorithm string, digest, signature, verifier []byte) []byte {
+func hashedRekord(algorithm string, digest, signature, verifier []byte) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"hashedrekord","spec":{"data":{"hash":{"algorithm":%q,"value":%q}},"signature":{"content":%q,"publicKey":{"content":%q}}}}`,
 		algorithm, hex.EncodeToString(digest), base64.StdEncoding.EncodeToString(signature), base64.StdEncoding.EncodeToString(verifier))
 }
@@ -176,7 +176,7 @@ func (d *Deployment) Log(t testing.TB, b *payload.Blob, algorithm string, verifi
 	must(t, err)
 	h := map[string]crypto.Hash{"sha256": crypto.SHA256, "sha384": crypto.SHA384, "sha512": crypto.SHA512}[algorithm].New()
 	h.Write(b.Payload)
-	b.Annotations[payload.AnnotationLogBundle] = d.Entry(t, HashedRekord(algorithm, h.Sum(nil), sig, verifierPEM), at, 4711)
+	b.Annotations[payload.AnnotationLogBundle] = d.Entry(t, hashedRekord(algorithm, h.Sum(nil), sig, verifierPEM), at, 4711)
 }
 
 // Keyless makes a cosign signature with certificate, chain and log entry.

@@ -73,11 +73,11 @@ func NewKey(t testing.TB, kind string) *Key {
 		t.Fatalf("unknown kind of key %q", kind)
 	}
 	must(t, err)
-	return KeyOf(t, kind, private)
+	return keyOf(t, kind, private)
 }
 
-// KeyOf wraps a private key.
-func KeyOf(t testing.TB, kind string, private crypto.Signer) *Key {
+// keyOf wraps a private key.
+func keyOf(t testing.TB, kind string, private crypto.Signer) *Key {
 	t.Helper()
 	pem, err := cryptoutils.MarshalPublicKeyToPEM(private.Public())
 	must(t, err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
@@ -51,24 +50,6 @@ type OIDC struct {
 	Email string `yaml:"email"`
 	// Issuer must be the token's iss. Empty means https://accounts.google.com.
 	Issuer string `yaml:"issuer,omitempty"`
-}
-
-// vendor is how one Receiver.Type authenticates and what its payloads mean.
-type vendor struct {
-	auth auth
-	// header is the default of Receiver.Header, for an auth that uses a header.
-	header string
-	// oneHost is set for payloads that name no host. The receiver must then have
-	// exactly one.
-	oneHost bool
-	// maxBody is how many bytes a body may have whose sender has proved that it knows the
-	// secret; 0 is maxBodyBytes.
-	maxBody int
-	// decode reads a body that is known to be JSON. An error means that the body does
-	// not have the vendor's shape. The events hold the payload's values, unchecked and
-	// without a Receiver. Events that do not matter may be left out, or have the
-	// vendor's own Action.
-	decode func(*delivery) ([]push.Event, error)
 }
 
 // vendors is the table of values of Receiver.Type.

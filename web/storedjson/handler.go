@@ -1,7 +1,6 @@
 package storedjson
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -92,11 +91,6 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 		_, _ = w.Write(head) // an error means that the client is gone
 		_, _ = w.Write(rest)
 	})
-}
-
-func isNotFound(err error) bool {
-	var e *storage.StorageError
-	return errors.As(err, &e) && e.Code == storage.ErrCodeKeyNotFound
 }
 
 // answer lets h answer, and counts that in the API server's metrics.

@@ -3,6 +3,7 @@ package storedjson
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	goruntime "runtime"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
 )
 
 // listBytes bounds the memory of all lists of a kind together. initialBytes bounds that of all watches
@@ -204,3 +206,8 @@ func write(w io.Writer, make func(buf []byte) ([]byte, error)) error {
 // texts are buffers for one object each. A buffer whose Write failed does not come back:
 // HTTP/2 can still be sending it.
 var texts = sync.Pool{New: func() any { return new([]byte) }}
+
+func isNotFound(err error) bool {
+	var e *storage.StorageError
+	return errors.As(err, &e) && e.Code == storage.ErrCodeKeyNotFound
+}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// Window is the time in which a warning with the same key is logged once.
-	Window = time.Minute
+	// window is the time in which a warning with the same key is logged once.
+	window = time.Minute
 	// MaxKeys is how many keys are told apart in a window. So a Limiter logs at most
 	// 2×MaxKeys+1 lines in each.
 	MaxKeys = 20
@@ -47,7 +47,7 @@ func (l *Limiter) Warn(key, message string, args ...any) {
 	defer l.mu.Unlock()
 	if l.told == nil {
 		l.told = map[string]*told{}
-		time.AfterFunc(Window, l.closeWindow)
+		time.AfterFunc(window, l.closeWindow)
 	}
 	switch t := l.told[key]; {
 	case t != nil:
@@ -79,11 +79,11 @@ func (l *Limiter) closeWindow() {
 	for _, t := range l.told {
 		message = t.message
 		if t.again > 0 {
-			l.log(t.message, append(t.args, "again", t.again, "within", Window.String())...)
+			l.log(t.message, append(t.args, "again", t.again, "within", window.String())...)
 		}
 	}
 	if l.other > 0 {
-		l.log(message, "others", l.other, "within", Window.String())
+		l.log(message, "others", l.other, "within", window.String())
 	}
 	l.told, l.other = nil, 0
 }

@@ -50,7 +50,7 @@ func TestAFloodIsAFewLines(t *testing.T) {
 		if n := strings.Count(out.String(), "\n"); n != MaxKeys {
 			t.Errorf("%d lines at once, want %d", n, MaxKeys)
 		}
-		time.Sleep(Window)
+		time.Sleep(window)
 		synctest.Wait()
 		if n := strings.Count(out.String(), "\n"); n != 2*MaxKeys+1 {
 			t.Errorf("%d lines, want %d", n, 2*MaxKeys+1)
@@ -72,7 +72,7 @@ func TestOneIsToldAtOnceAndAgainLater(t *testing.T) {
 		var l Limiter
 		for range 3 {
 			l.Warn("a", "a job is dead", "err", errors.New("no such image"))
-			time.Sleep(Window)
+			time.Sleep(window)
 			synctest.Wait()
 		}
 	})

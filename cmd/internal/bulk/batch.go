@@ -41,22 +41,6 @@ type batch struct {
 	foreseeing sync.WaitGroup // reads of what waiting references need
 }
 
-// Job is one thing that a registry is asked for.
-type Job struct {
-	Kind jobKind
-	// Ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.
-	Ref reference.Reference
-	of  *choice // of a dateJob
-}
-
-type jobKind int8
-
-const (
-	ImportJob jobKind = iota
-	ListJob
-	dateJob
-)
-
 // name is the job in reports, as -f reads it.
 func (j Job) name() string {
 	switch {
@@ -79,17 +63,6 @@ func (j Job) drop() bool {
 	dropped := j.of.dropped
 	j.of.dropped = true
 	return !dropped
-}
-
-// ended is the result of a job: an import's result, what a list has, or a date.
-type ended struct {
-	Job
-	round    int // of the host, when the job began
-	result   *importer.Result
-	found    []reference.Reference
-	warnings []string
-	created  time.Time
-	err      error
 }
 
 // events records Events about what was imported.

@@ -34,8 +34,8 @@ func StatusOf(body []byte, err error) error {
 	return err
 }
 
-// Roles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
-var Roles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
+// verbRoles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
+var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
 
 // Explain returns what to print of an error of a verb, and what to do about it: "" if nobody knows. Errors of API servers and
 // of connections to them are put into words. What else the error says stays, and so does an error of a registry.
@@ -161,7 +161,7 @@ func rightsFor(verb, message string) string {
 		if !slices.ContainsFunc(role.Rules, has) {
 			continue
 		}
-		if rules := len(role.Rules); role.Name == Roles[verb] {
+		if rules := len(role.Rules); role.Name == verbRoles[verb] {
 			best, least = role.Name, 1
 		} else if least == 0 || rules < least {
 			best, least = role.Name, rules

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/feeder"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
@@ -70,9 +69,6 @@ func (i *streamImports) Tags(ctx context.Context, repository reference.Reference
 	}
 	return names, importStatus(err)
 }
-
-// followedTags are the tags of streams whose references the queue of pushes imports.
-type followedTags struct{ *imagestreamimport.TagImports }
 
 // Imported is part of queue.Streams.
 func (t followedTags) Imported(ctx context.Context, ref reference.Reference, failed error) error {

@@ -17,16 +17,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// Answers is what lists and tables of images ask about references. Package answers has it.
-type Answers interface {
-	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a mirror's name of, and the digest that it
-	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
-	// nobody has seen where a tag leads.
-	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
-	// Judge returns the verdict on an image for whoever asks for it by a reference with a tag or a digest, from no namespace.
-	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error)
-}
-
 // Ask has the storage of images that imageapi.Storage has returned ask a about references. It is for before the storage is used.
 func Ask(images map[string]rest.Storage, a Answers) { images["images"].(*REST).Answers = a }
 

@@ -13,33 +13,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
-type Usage interface {
-	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name no digest, one of
-	// these references. The digest of an index may be followed by a platform, as in sha256:…@linux/arm64: then pods on
-	// nodes of other platforms do not count. It is called for each image of a list, so it must be quick.
-	PodsUsing(digests []string, references []reference.Reference) int
-	// InUse returns the digests that pods use or workloads need, and the references that they name which have no digest, in
-	// full form: docker.io/library/nginx:latest.
-	InUse() (digests, references []string)
-	// Subscribe calls f with digests whose number of pods or of workloads has changed.
-	Subscribe(f func(digests []string)) (cancel func())
-	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
-	UsedBy(digests []string, references []reference.Reference) []string
-	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
-	Users(digests []string, references []reference.Reference, most int) []string
-	// NeededBy returns workloads that need an image, at most most of them, as cluster/namespace/resource/name, sorted.
-	NeededBy(digests []string, references []reference.Reference, most int) []string
-	// Synced reports whether all pods that are stored are known.
-	Synced() bool
-	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
-	Complete() bool
-	// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
-	StaleReasons() []string
-	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
-	WorkloadStaleReasons() []string
-}
-
 // facts answers questions about images that their own fields do not answer.
 type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)

@@ -21,27 +21,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// The fields that images are selected by.
-const (
-	nameField          = "metadata.name"
-	digestField        = selectors.Digest // the beginning of the name; see listByDigest
-	referenceField     = "dockerImageReference"
-	mediaTypeField     = "dockerImageManifestMediaType"
-	architectureField  = "dockerImageMetadata.Architecture"
-	verifiedField      = "signatures.verified"
-	signerField        = selectors.Signer             // one value for each signer
-	attestedField      = "attestations.verified"      // "" of most
-	knownField         = selectors.References         // one value for each reference and repository that the image is known by
-	recordedField      = selectors.RecordedReferences // the same, but never asks where a tag leads now
-	verdictsField      = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
-	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
-	listsField         = selectors.Lists              // of an index: the images that it lists
-	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
-	unprintableField   = selectors.Unprintable
-	usedField          = "used"           // computed when asked, and not stored
-	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
-)
-
 // Values of warningsField: in what the image is less complete than others.
 const (
 	warningManifestLeftOut = "ManifestLeftOut"

@@ -13,44 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
-	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
-
-// REST is the storage of images: the generic one, a guard before selectors by use, and reports of verdicts that
-// change.
-//
-// Whether an image is used is computed when it is asked: pods come and go without a change of any image. A list of used
-// images reads what pods use (listUsed). A list of unused images looks at every image that the rest of the selector
-// leaves.
-type REST struct {
-	*genericregistry.Store
-	artifacts           *genericregistry.Store
-	Tags                *genericregistry.Store
-	Facts               *facts
-	Streams             Streams // set once both exist
-	Answers             Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
-	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
-	indexVerdictChanged func(index *imagev1.Image)
-	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
-}
-
-// Streams is what the storage of images asks the storage of streams.
-type Streams interface {
-	// Referrers returns the tag of the referrers that an image has in the registry of streams, if it belongs to one there:
-	// Pushed must then be called.
-	Referrers(image *imagev1.Image) (reference.Reference, bool)
-	// PushedAgain is called when an Image is created that exists already.
-	PushedAgain(ctx context.Context, sent *imagev1.Image) error
-	// Pushed tells that the registry of streams has stored something by this reference.
-	Pushed(ctx context.Context, ref reference.Reference) error
-	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is false if there may be
-	// others beside none.
-	Leading(ctx context.Context, image string) (leading []string, whole bool, err error)
-}
 
 var _ rest.ShortNamesProvider = &REST{}
 

@@ -14,41 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
-
-// Options are the options of the storage of images.
-type Options struct {
-	// Scheme is a scheme that Install was called with.
-	Scheme *runtime.Scheme
-	// Verifier judges signatures whenever they are written; nil judges none.
-	Verifier Verifier
-	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy; signers are the
-	// distinct signers of its trusted signatures. It is an index function: it depends on the image alone, and if it
-	// changes its mind the index must be built again. If it is nil there are no verdicts: a signed image is Unknown.
-	Summarize func(image *imagev1.Image) (verified string, signers []string)
-	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
-	// is demanded. It is an index function, too. If it is nil there are no verdicts.
-	Attested func(image *imagev1.Image) string
-	// Held reads the verdicts stored in an image, in each place where it is. It is an index function, too. If it is nil, an image has
-	// in each repository what Summarize says.
-	Held func(image *imagev1.Image) []annotation.HeldVerdict
-	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
-	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
-	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
-	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
-	IndexVerdictChanged func(index *imagev1.Image)
-	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
-	// after it and returns the object to answer with: the created one, or one that knows its encoding
-	// (runtime.CacheableObject).
-	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
-	// Usage counts the pods that use an image; nil when there are none to count.
-	Usage Usage
-	// Outdated counts the pods that run one of some digests though a tag that they name leads elsewhere; nil when nobody knows.
-	Outdated func(digests []string) (n int, known bool)
-}
 
 // NewREST returns the storage of images. Before it is used, its fields streams and tags must be set.
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {

@@ -94,7 +94,7 @@ func (s *imageStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.O
 
 // ValidateUpdate reports what is wrong with a changed Image, immutable fields included.
 func (s *imageStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return append(ValidateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
+	return append(validateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
 // children returns the stored Images of an index's children that are in the index's repository. A child that cannot be

@@ -39,9 +39,9 @@ func validateName(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-// ValidateImageUpdate reports everything that is wrong with image as the successor of old, except in
+// validateImageUpdate reports everything that is wrong with image as the successor of old, except in
 // its metadata, which the registry checks on every update.
-func ValidateImageUpdate(image, old *imagev1.Image) field.ErrorList {
+func validateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
 	errs = append(errs, validateFields(image)...)
 	errs = append(errs, validateMetadata(image, field.NewPath("dockerImageMetadata"))...)

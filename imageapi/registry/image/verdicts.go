@@ -4,9 +4,10 @@ import (
 	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/util/dryrun"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // verdict sums up the stored verdicts of an image.

@@ -2,7 +2,6 @@ package imagestream
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -67,35 +66,6 @@ func SetFailed(own *imagev1.NamedTagEventList, status *metav1.Status, generation
 	}
 	own.Conditions = []imagev1.TagEventCondition{condition}
 	return true
-}
-
-// withGeneration returns the history of a tag that follows a reference, with the generation of the spec; own is what
-// the stream itself has of it. A failed import is shown until the registry is known to have the reference.
-func withGeneration(own, shown imagev1.NamedTagEventList) imagev1.NamedTagEventList {
-	generation := int64(0)
-	if len(own.Items) > 0 { // then shown.Items are a copy, see tags.Follow
-		generation = own.Items[0].Generation
-		for i := range shown.Items {
-			if shown.Items[i].Image == own.Items[0].Image && shown.Items[i].Created.Equal(&own.Items[0].Created) {
-				break
-			}
-			shown.Items[i].Generation = generation
-		}
-	}
-	failed := tags.Failed(&own)
-	if failed != nil {
-		generation = failed.Generation
-	}
-	switch {
-	case len(shown.Conditions) > 0:
-		shown.Conditions = slices.Clone(shown.Conditions)
-		for i := range shown.Conditions {
-			shown.Conditions[i].Generation = generation
-		}
-	case failed != nil && (len(shown.Items) == 0 || shown.Items[0].Image == ""):
-		shown.Conditions = own.Conditions
-	}
-	return shown
 }
 
 type importedKey struct{}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
@@ -24,6 +25,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
+
+// Authorizer decides whether a user may see what a stream follows elsewhere.
+type Authorizer interface {
+	Authorize(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
+}
 
 // Reader puts streams together from what is stored of them and from the ImageTags that they follow.
 type Reader struct {
@@ -363,4 +369,45 @@ func HistoryOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventLi
 		}
 	}
 	return nil
+}
+
+func SpecTag(stream *imagev1.ImageStream, name string) *imagev1.TagReference {
+	if stream == nil {
+		return nil
+	}
+	for i := range stream.Spec.Tags {
+		if stream.Spec.Tags[i].Name == name {
+			return &stream.Spec.Tags[i]
+		}
+	}
+	return nil
+}
+
+// withGeneration returns the history of a tag that follows a reference, with the generation of the spec; own is what
+// the stream itself has of it. A failed import is shown until the registry is known to have the reference.
+func withGeneration(own, shown imagev1.NamedTagEventList) imagev1.NamedTagEventList {
+	generation := int64(0)
+	if len(own.Items) > 0 { // then shown.Items are a copy, see tags.Follow
+		generation = own.Items[0].Generation
+		for i := range shown.Items {
+			if shown.Items[i].Image == own.Items[0].Image && shown.Items[i].Created.Equal(&own.Items[0].Created) {
+				break
+			}
+			shown.Items[i].Generation = generation
+		}
+	}
+	failed := tags.Failed(&own)
+	if failed != nil {
+		generation = failed.Generation
+	}
+	switch {
+	case len(shown.Conditions) > 0:
+		shown.Conditions = slices.Clone(shown.Conditions)
+		for i := range shown.Conditions {
+			shown.Conditions[i].Generation = generation
+		}
+	case failed != nil && (len(shown.Items) == 0 || shown.Items[0].Image == ""):
+		shown.Conditions = own.Conditions
+	}
+	return shown
 }

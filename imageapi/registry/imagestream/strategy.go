@@ -28,11 +28,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Authorizer decides whether a user may see what a stream follows elsewhere.
-type Authorizer interface {
-	Authorize(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
-}
-
 // Strategy prepares and validates an ImageStream. Users write what it follows, and not where that leads.
 type Strategy struct {
 	strategy.Namespaced
@@ -101,18 +96,6 @@ func keepAnnotation(m, before *metav1.ObjectMeta, key string) {
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[key] = value
-}
-
-func SpecTag(stream *imagev1.ImageStream, name string) *imagev1.TagReference {
-	if stream == nil {
-		return nil
-	}
-	for i := range stream.Spec.Tags {
-		if stream.Spec.Tags[i].Name == name {
-			return &stream.Spec.Tags[i]
-		}
-	}
-	return nil
 }
 
 // tagChanged reports whether a tag follows something else than before, or wants another import.

@@ -107,7 +107,7 @@ func New(spec Spec) (v1.Image, error) {
 		layers = append(layers, foreignLayer(spec))
 	}
 	for i := range spec.Layers {
-		layer, err := Layer(spec, i)
+		layer, err := newLayer(spec, i)
 		if err != nil {
 			return nil, err
 		}
@@ -165,8 +165,8 @@ func history(spec Spec, layer int) v1.History {
 	return v1.History{Created: v1.Time{Time: spec.Created}, CreatedBy: by, Comment: "buildkit.dockerfile.v0"}
 }
 
-// Layer builds the i-th layer of an image.
-func Layer(spec Spec, i int) (v1.Layer, error) {
+// newLayer builds the i-th layer of an image.
+func newLayer(spec Spec, i int) (v1.Layer, error) {
 	spec = spec.withDefaults()
 	content, err := archive(spec, i)
 	if err != nil {

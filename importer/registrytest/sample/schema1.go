@@ -31,7 +31,7 @@ func Schema1(spec Spec) (raw []byte, digest string, layers []v1.Layer, err error
 	}{SchemaVersion: 1, Name: spec.Name, Tag: spec.Version, Architecture: "amd64"}
 	parent := ""
 	for i := range spec.Layers {
-		l, err := Layer(spec, i)
+		l, err := newLayer(spec, i)
 		if err != nil {
 			return nil, "", nil, err
 		}

@@ -1,0 +1,35 @@
+package bulk
+
+import (
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+)
+
+// Job is one thing that a registry is asked for.
+type Job struct {
+	Kind jobKind
+	// Ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.
+	Ref reference.Reference
+	of  *choice // of a dateJob
+}
+
+type jobKind int8
+
+const (
+	ImportJob jobKind = iota
+	ListJob
+	dateJob
+)
+
+// ended is the result of a job: an import's result, what a list has, or a date.
+type ended struct {
+	Job
+	round    int // of the host, when the job began
+	result   *importer.Result
+	found    []reference.Reference
+	warnings []string
+	created  time.Time
+	err      error
+}

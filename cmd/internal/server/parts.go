@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/server/options"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/drift"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
+	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/web"
+	"github.com/tidewaiter/tidewaiter/web/limits"
+	"github.com/tidewaiter/tidewaiter/web/storedjson"
+)
+
+// followedTags are the tags of streams whose references the queue of pushes imports.
+type followedTags struct{ *imagestreamimport.TagImports }
+
+// Server is an API server over a data directory.
+type Server struct {
+	Options      Options
+	Config       *config.Config
+	listener     net.Listener // nil when only the process itself reaches the server
+	connections  *limits.Connections
+	URL          string // empty without a listener
+	DB           *db.DB
+	local        *web.Local
+	Access       *access.Access        // of a server that listens on its own; others have one caller
+	authorizer   authorizer.Authorizer // of a server that listens
+	cluster      *web.Cluster          // nil for a server on its own
+	Web          *web.Server
+	Credentials  *web.Credentials
+	tokens       *web.Tokens // of service accounts
+	Events       *EventRecorder
+	Verification *verification
+	checks       *checks.Checks
+	drift        *drift.Tracker // nil without a listener
+	unverified   unverified
+	complete     func() bool // whether the pods of all clusters are known
+	pushes       *pushes     // nil without a listener
+	images       rest.Getter
+	followed     followedTags
+	streams      *imagestream.StoredStreams
+	admitter     *Admitter // nil without a listener
+	answerer     *answers.Answerer
+	clusters     *clusters.Clusters
+	Usage        *usage.Index
+	// Tasks run beside a listening server from the time when it is ready until it stops.
+	Tasks []func(context.Context) error
+	// ReadyTimeout is how long the server may take to be ready before NotReady is called.
+	ReadyTimeout time.Duration
+	NotReady     func(error)
+}
+
+// Parts are what an API server consists of beside its kinds.
+type Parts struct {
+	Storage generic.RESTOptionsGetter // over the database
+	Served  *storedjson.Getter        // over storage: serves Images as they are stored
+	// Registries is the storage for the registries of all kinds.
+	Registries generic.RESTOptionsGetter
+	// AnswerCreation answers creations of Images with what was stored; nil encodes the object again.
+	AnswerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
+	// Serializers are the serializers of groups that have their own.
+	Serializers map[string]runtime.NegotiatedSerializer
+	// BeforeAPI wraps the API server's handlers.
+	BeforeAPI func(http.Handler) http.Handler
+	Audit     *options.AuditOptions
+}

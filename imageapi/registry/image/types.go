@@ -1,0 +1,135 @@
+package image
+
+import (
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// REST is the storage of images: the generic one, a guard before selectors by use, and reports of verdicts that
+// change.
+//
+// Whether an image is used is computed when it is asked: pods come and go without a change of any image. A list of used
+// images reads what pods use (listUsed). A list of unused images looks at every image that the rest of the selector
+// leaves.
+type REST struct {
+	*genericregistry.Store
+	artifacts           *genericregistry.Store
+	Tags                *genericregistry.Store
+	Facts               *facts
+	Streams             Streams // set once both exist
+	Answers             Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
+	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
+	indexVerdictChanged func(index *imagev1.Image)
+	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+}
+
+// Streams is what the storage of images asks the storage of streams.
+type Streams interface {
+	// Referrers returns the tag of the referrers that an image has in the registry of streams, if it belongs to one there:
+	// Pushed must then be called.
+	Referrers(image *imagev1.Image) (reference.Reference, bool)
+	// PushedAgain is called when an Image is created that exists already.
+	PushedAgain(ctx context.Context, sent *imagev1.Image) error
+	// Pushed tells that the registry of streams has stored something by this reference.
+	Pushed(ctx context.Context, ref reference.Reference) error
+	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is false if there may be
+	// others beside none.
+	Leading(ctx context.Context, image string) (leading []string, whole bool, err error)
+}
+
+// Options are the options of the storage of images.
+type Options struct {
+	// Scheme is a scheme that Install was called with.
+	Scheme *runtime.Scheme
+	// Verifier judges signatures whenever they are written; nil judges none.
+	Verifier Verifier
+	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy; signers are the
+	// distinct signers of its trusted signatures. It is an index function: it depends on the image alone, and if it
+	// changes its mind the index must be built again. If it is nil there are no verdicts: a signed image is Unknown.
+	Summarize func(image *imagev1.Image) (verified string, signers []string)
+	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
+	// is demanded. It is an index function, too. If it is nil there are no verdicts.
+	Attested func(image *imagev1.Image) string
+	// Held reads the verdicts stored in an image, in each place where it is. It is an index function, too. If it is nil, an image has
+	// in each repository what Summarize says.
+	Held func(image *imagev1.Image) []annotation.HeldVerdict
+	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
+	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
+	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
+	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
+	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
+	IndexVerdictChanged func(index *imagev1.Image)
+	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
+	// after it and returns the object to answer with: the created one, or one that knows its encoding
+	// (runtime.CacheableObject).
+	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	// Usage counts the pods that use an image; nil when there are none to count.
+	Usage Usage
+	// Outdated counts the pods that run one of some digests though a tag that they name leads elsewhere; nil when nobody knows.
+	Outdated func(digests []string) (n int, known bool)
+}
+
+// Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
+type Usage interface {
+	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name no digest, one of
+	// these references. The digest of an index may be followed by a platform, as in sha256:…@linux/arm64: then pods on
+	// nodes of other platforms do not count. It is called for each image of a list, so it must be quick.
+	PodsUsing(digests []string, references []reference.Reference) int
+	// InUse returns the digests that pods use or workloads need, and the references that they name which have no digest, in
+	// full form: docker.io/library/nginx:latest.
+	InUse() (digests, references []string)
+	// Subscribe calls f with digests whose number of pods or of workloads has changed.
+	Subscribe(f func(digests []string)) (cancel func())
+	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
+	UsedBy(digests []string, references []reference.Reference) []string
+	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
+	Users(digests []string, references []reference.Reference, most int) []string
+	// NeededBy returns workloads that need an image, at most most of them, as cluster/namespace/resource/name, sorted.
+	NeededBy(digests []string, references []reference.Reference, most int) []string
+	// Synced reports whether all pods that are stored are known.
+	Synced() bool
+	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
+	Complete() bool
+	// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+	StaleReasons() []string
+	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+	WorkloadStaleReasons() []string
+}
+
+// Answers is what lists and tables of images ask about references. Package answers has it.
+type Answers interface {
+	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a mirror's name of, and the digest that it
+	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
+	// nobody has seen where a tag leads.
+	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
+	// Judge returns the verdict on an image for whoever asks for it by a reference with a tag or a digest, from no namespace.
+	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error)
+}
+
+// The fields that images are selected by.
+const (
+	nameField          = "metadata.name"
+	digestField        = selectors.Digest // the beginning of the name; see listByDigest
+	referenceField     = "dockerImageReference"
+	mediaTypeField     = "dockerImageManifestMediaType"
+	architectureField  = "dockerImageMetadata.Architecture"
+	verifiedField      = "signatures.verified"
+	signerField        = selectors.Signer             // one value for each signer
+	attestedField      = "attestations.verified"      // "" of most
+	knownField         = selectors.References         // one value for each reference and repository that the image is known by
+	recordedField      = selectors.RecordedReferences // the same, but never asks where a tag leads now
+	verdictsField      = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
+	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
+	listsField         = selectors.Lists              // of an index: the images that it lists
+	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
+	unprintableField   = selectors.Unprintable
+	usedField          = "used"           // computed when asked, and not stored
+	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
+)

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
+	"github.com/tidewaiter/tidewaiter/web/warn"
+)
+
+// Options configure a Worker. Importer, Images and Queue are required.
+type Options struct {
+	Importer *importer.Importer
+	Images   importer.Tagged
+	Queue    Queue
+	// Finder finds the Images on which a deleted tag or repository is recorded, for registries
+	// that do not say which digest it had. If it is nil, those are not marked.
+	Finder Finder
+	// Pods have the credentials for what they use; may be nil.
+	Pods Pods
+	// Streams are told the result of the imports that their tags want; may be nil.
+	Streams Streams
+	// Sweep finds what lost notifications did not report.
+	Sweep SweepOptions
+	// Notifier is told what happens; may be nil.
+	Notifier Notifier
+	// Receivers are shown by the metrics also when they have no jobs.
+	Receivers []string
+	// Scripts are those receivers that are told by people and their scripts, and not by the registry. What they say was
+	// pushed, and is not there, was perhaps never pushed, or is misspelled: the job stays until somebody decides.
+	Scripts []string
+	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
+	// HostConcurrency how many of one registry (8); see package hostlimit.
+	Concurrency, HostConcurrency int
+	// Lease is how long a job stays with a worker that does not renew it (1 min).
+	Lease time.Duration
+	// Settle is how long a registry may take to make its notification true: a tag that does not
+	// lead to what was pushed is looked at again until this long after Job.Latest (1 s).
+	Settle time.Duration
+	// Grace is how long running jobs may take to end once Run is to stop (10 s).
+	Grace time.Duration
+	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
+	// legacyregistry.MustRegister in production.
+	RegisterMetrics func(...metrics.Registerable)
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithTicker
+	// Logger is told what fails. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Worker does the jobs of a Queue: it turns notifications of registries into Images.
+type Worker struct {
+	Options
+	limiter *hostlimit.Limiter
+	swept   []reference.Reference // repositories
+	failing warn.Limiter          // of sweeps
+	away    warn.Trouble          // of registries
+	metrics *queueMetrics
+
+	sweeping sync.Map // names of registries that a sweep is at
+}
+
+// SweepOptions say which repositories are swept for changes that no notification
+// reported: some registries drop notifications (zot, GitHub), and some send none for a
+// tag that was added or removed (Harbor).
+//
+// A sweep also imports the references that tags of image streams want imported regularly
+// (Streams.Scheduled).
+//
+// A sweep imports every tag of a repository, which costs one small request for a known
+// image, and then asks about known references that it has not met. It does not find what
+// has no tag, as that is not listed.
+type SweepOptions struct {
+	// Repositories, host/path, at most 1,000.
+	Repositories []string
+	// Every is the time from the beginning of one sweep to the next (6 h), at least a
+	// minute. The first begins with Run. A registry that a sweep is still at is left out of
+	// the next.
+	Every time.Duration
+}
+
+// parse returns the repositories.
+func (o SweepOptions) parse() ([]reference.Reference, error) {
+	if o.Every != 0 && o.Every < minSweepEvery {
+		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
+	}
+	if len(o.Repositories) > maxSwept {
+		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
+	}
+	var out []reference.Reference
+	for _, s := range o.Repositories {
+		ref, err := reference.ParseRepository(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+// Bounds of SweepOptions.
+const (
+	maxSwept      = 1000
+	minSweepEvery = time.Minute
+)

@@ -1,0 +1,86 @@
+package find
+
+import (
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// Bounds on one search.
+const (
+	MaxManifest     = imagemanifest.MaxManifestSize // bytes of a manifest, an index or a page of referrers
+	MaxSignature    = verdicts.MaxContent           // bytes of a signature, payload, bundle or envelope
+	MaxLooked       = 64                            // signatures and referrers looked at
+	maxFound        = 16 << 20                      // bytes of signatures returned
+	MaxAttestations = 64                            // attestations listed
+	MaxAttestation  = 512 << 10                     // bytes of an attestation that is read
+	MaxRead         = 16                            // attestations read
+	maxPages        = 16                            // pages of referrers
+	maxWarnings     = 32
+	maxWarningBytes = 256
+)
+
+// Attestation is a typed link to something that is attached to an image but is not a signature of it.
+type Attestation struct {
+	// Type says what kind of thing it is: an in-toto predicate type (https://slsa.dev/provenance/v1,
+	// https://spdx.dev/Document, …) or, where there is none, the artifact's media type.
+	Type string `json:"type"`
+	// Digest is the digest of the manifest that holds it, in the image's repository.
+	Digest string `json:"digest"`
+	// Layer is the digest of the blob, when the manifest holds several attestations.
+	Layer string `json:"layer,omitempty"`
+	// MediaType is the blob's media type, if known.
+	MediaType string `json:"mediaType,omitempty"`
+	// Size is the blob's size in bytes, if known.
+	Size int64 `json:"size,omitempty"`
+	// LeftOut says why it was listed only, although it may be one that can be judged.
+	LeftOut string `json:"leftOut,omitempty"`
+}
+
+// search is the state of one Find.
+type search struct {
+	client    *client
+	digest    string
+	memory    *memory
+	abilities *abilities
+	tags      *tagList
+	since     time.Time
+	counted   bool // by tags
+	pushed    bool // listed, of Find
+	// What policies demand that the list of tags may not have: signatures and attestations.
+	demanded, attested bool
+	withoutSigstore    bool // sigstore signatures in the registry are not read
+
+	found        []imagev1.ImageSignature
+	attestations []Attestation
+	unlisted     bool // MaxAttestations was met
+	unreadLayers []attestationLayer
+	warnings     []string
+	seen         map[string]bool   // content digests of found
+	blobs        map[string][]byte // by digest; cosign signs the same payload again and again
+	looked       int
+	dropped      bool     // more than MaxLooked were offered
+	bytes        int      // of found
+	unread       string   // why not everything could be read
+	unusable     string   // what may be a signature and cannot be used
+	isCut        bool     // not everything was looked at
+	manifests    []string // digests of the manifests that hold found
+}
+
+// firstTime returns 1 on its first call, then 0.
+func (s *search) firstTime() int {
+	if s.counted {
+		return 0
+	}
+	s.counted = true
+	return 1
+}
+
+// attestationLayer is a listed attestation that may be read once everything else was found.
+type attestationLayer struct {
+	listed int // index in search.attestations
+	descriptor
+}
