@@ -46,6 +46,11 @@ e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and c
 	$(GO) test -C e2e -count=1 -parallel 4 -timeout 30m $(TESTFLAGS) ./...
 	$(GO) test -C e2e/differential -tags containers_image_openpgp -count=1 -timeout 30m $(TESTFLAGS) ./...
 
+.PHONY: console-pictures
+console-pictures: ## Take the pictures of docs/console.md anew; needs chromium
+	$(GO) run -C e2e ./tools kubectl axe
+	$(GO) test -C e2e -run '^TestConsoleIsAccessible$$' -count=1 . -pictures $(CURDIR)/docs/pictures
+
 .PHONY: e2e-image
 e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
 	$(GO) run -C e2e ./tools kubectl

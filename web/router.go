@@ -10,13 +10,16 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// rootRouter sends /hooks/ to the receivers, and everything else to the API server's
-// handler chain.
-func rootRouter(api, hooks http.Handler) http.Handler {
+// rootRouter sends /hooks/ to the receivers, /console/ to the console unless that is nil, and everything else to the API
+// server's handler chain.
+func rootRouter(api, hooks, console http.Handler) http.Handler {
 	// Paths go through untouched: the API server has its own idea of a clean
 	// path, and a redirect would lose the body of a request.
 	router := mux.NewRouter().SkipClean(true).UseEncodedPath()
 	router.MatcherFunc(forHooks).Handler(recovering(hooks))
+	if console != nil {
+		router.MatcherFunc(forConsole).Handler(console)
+	}
 	router.NotFoundHandler = api
 	router.MethodNotAllowedHandler = api
 	return router
@@ -32,6 +35,11 @@ func noReceivers(w http.ResponseWriter, _ *http.Request) {
 func forHooks(r *http.Request, _ *mux.RouteMatch) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(r.URL.Path), "/"), "/")
 	return strings.EqualFold(first, "hooks")
+}
+
+// forConsole says whether a request is for the console.
+func forConsole(r *http.Request, _ *mux.RouteMatch) bool {
+	return r.URL.Path == "/console" || strings.HasPrefix(r.URL.Path, "/console/")
 }
 
 // recovering answers 500 for a handler that panics, and logs why. The API server's own

@@ -26,7 +26,7 @@ func TestPathsWithSecretsAreKeptFromTheLog(t *testing.T) {
 				want = http.StatusTeapot
 			}
 			w := httptest.NewRecorder()
-			rootRouter(api, test.hooks).ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+			rootRouter(api, test.hooks, nil).ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
 			if w.Code != want {
 				t.Errorf("%s %s: %d, want %d", path, name, w.Code, want)
 			}

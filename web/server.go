@@ -97,6 +97,8 @@ type Config struct {
 	Local *Local
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
+	// Console, if set, makes what serves /console/ of the handler chain, which it asks as the person who looks.
+	Console func(api http.Handler) http.Handler
 	// Audit says what is written down about requests, and where; see [NewAuditOptions]. Nil
 	// writes nothing.
 	Audit *options.AuditOptions
@@ -198,7 +200,12 @@ func New(c Config) (_ *Server, err error) {
 			s.hooks = c.Hooks
 		}
 		s.hooks = filters.WithHookAudit(s.hooks, cfg)
-		return rootRouter(handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, cfg), s.hooks)
+		chain := handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, cfg)
+		var console http.Handler
+		if c.Console != nil {
+			console = c.Console(chain)
+		}
+		return rootRouter(chain, s.hooks, console)
 	}
 
 	s.api, err = cfg.Complete(c.Informers).New("tidewaiter", genericapiserver.NewEmptyDelegate())

@@ -62,6 +62,8 @@ var forbidden = []struct {
 	{room: leaves[8], why: "objects of all kinds are shown with it, so it knows none", imports: []string{"github.com/openshift/api", "github.com/tidewaiter/tidewaiter"}},
 	{room: leaves[6], why: "definitions of all kinds are named with it, so it knows none", imports: []string{"github.com/openshift/api", "github.com/tidewaiter/tidewaiter"}},
 	{room: leaves[9], why: "lists of all kinds are read with it, so it knows none", imports: []string{"github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/web"}},
+	{room: "github.com/tidewaiter/tidewaiter/web/console", why: "pages are made of answers of the API, by its JSON: they know no server and nothing behind the API",
+		imports: []string{"github.com/tidewaiter/tidewaiter/cmd", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/coreapi", "github.com/tidewaiter/tidewaiter/web/hooks", "github.com/tidewaiter/tidewaiter/web/limits", "k8s.io/apiserver", "k8s.io/client-go", "github.com/openshift/api"}},
 	{room: "github.com/tidewaiter/tidewaiter/web", why: "the server knows no SQL and no rules of any kind it serves",
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi"}},
 }

@@ -97,7 +97,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 		},
 	}
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to log, to standard error: 0 warnings, 1 progress, up to 10 for all")
-	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newSpoolCommand(), newCredentialsCommand(),
+	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newConsoleCommand(), newSpoolCommand(), newCredentialsCommand(),
 		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
 	return root
 }

@@ -91,6 +91,7 @@ When the server is ready one line on standard output says where.`,
 	o.Authentication.AddFlags(callers)
 	o.Access.AddFlags(callers)
 	f.AddFlagSet(callers)
+	f.BoolVar(&o.Console, "console", true, "serve the web console at /console/")
 	f.IntVar(&o.MaxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them, and of one user a part; the others wait for a moment and are then told to come later")
 	f.IntVar(&o.MaxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once, and of one user a part")
 	return cmd

@@ -50,6 +50,8 @@ var tools = []tool{
 	kubectl(),
 	moduleProgram("registry", "github.com/distribution/distribution/v3", "v3.1.2", "cmd/registry",
 		"OCI registry of the CNCF distribution project"),
+	npmFile("axe", "axe-core", "4.10.3", "sha512-Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg==", "axe.min.js",
+		"rules by which pages can be used by everybody, for the console"),
 	debianProgram("docker-registry", "the same project's release 2.8, as Debian packages it"),
 	moduleProgram("crane", "github.com/google/go-containerregistry", "v0.22.1", "cmd/crane",
 		"client of registries"),

@@ -50,7 +50,7 @@ func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.Open(ctx, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: policy, Isolated: true}, listener)
+	s, err := server.Open(ctx, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: policy, Isolated: true, Console: true}, listener)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -81,8 +81,14 @@ Try, in another terminal:
   kubectl get events
   tidewaiter verify --policy %s %s
 
+Or look at it in a browser, which this opens and signs in:
+
+  tidewaiter console --kubeconfig %s
+
+The console is at %s/console/ and takes the token in that file, too.
+
 Ctrl-C ends it and removes what it made.
-`, s.Credentials.Kubeconfig, policy, reference)
+`, s.Credentials.Kubeconfig, policy, reference, s.Credentials.Kubeconfig, s.URL)
 		return nil
 	})
 }

@@ -32,6 +32,8 @@ type Options struct {
 	Backups      backup.Options // none without a folder
 	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
 	Isolated bool
+	// Console has the web console served.
+	Console bool
 	// Audit says what is logged of requests; nil for nothing.
 	Audit *options.AuditOptions
 	// MaxReads and MaxWrites bound the requests in flight; see web.Config.

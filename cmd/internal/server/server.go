@@ -56,6 +56,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/admission"
+	"github.com/tidewaiter/tidewaiter/web/console"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/storedjson"
 )
@@ -384,6 +385,9 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 	}
 	if s.cluster != nil {
 		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil
+	}
+	if s.listener != nil && s.Options.Console {
+		c.Console = func(api http.Handler) http.Handler { return console.New(api, console.Options{Clock: s.Options.Clock}) }
 	}
 	if s.listener != nil {
 		// Without a listener nobody calls, so there is nobody to authorize and nobody who waits for readiness.

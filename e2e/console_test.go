@@ -1,0 +1,299 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// pictures is where the pictures of docs/console.md go; `make console-pictures` writes them.
+var pictures = flag.String("pictures", "", "folder to write the pictures of the console's document to")
+
+// demonstration is a running `tidewaiter demo`.
+type demonstration struct {
+	process              *harness.Process
+	url, registry, token string
+	kubectl              harness.Command
+	env                  []string
+	kubeconfig           string
+}
+
+func startDemonstration(t *testing.T) *demonstration {
+	t.Helper()
+	tmp := t.TempDir()
+	d := &demonstration{env: []string{"HOME=" + tmp, "TMPDIR=" + tmp, "KUBECONFIG="}}
+	d.process = harness.Start(t, harness.Command{Path: harness.Binary(t), Args: []string{"demo"}, Dir: tmp, Env: d.env})
+	shown := d.process.Stdout.AwaitMatch(t, regexp.MustCompile(`A registry runs at (\S+), Tidewaiter at (\S+)\.\n`))
+	d.registry, d.url = shown[1], shown[2]
+	d.kubeconfig = d.process.Stdout.AwaitMatch(t, regexp.MustCompile(`export KUBECONFIG=(\S+)`))[1]
+	d.process.Stdout.AwaitMatch(t, regexp.MustCompile(`The console is at (\S+/console/)`))
+	d.kubectl = harness.Command{Path: harness.Tool(t, "kubectl"), Dir: tmp, Env: []string{"HOME=" + tmp, "KUBECONFIG=" + d.kubeconfig}}
+	for _, args := range [][]string{
+		{"create", "serviceaccount", "viewer"}, {"create", "clusterrolebinding", "viewer", "--clusterrole=view", "--serviceaccount=default:viewer"}, {"create", "token", "viewer"},
+	} {
+		d.kubectl.Args = args
+		d.token = strings.TrimSpace(harness.MustRun(t, d.kubectl))
+	}
+	return d
+}
+
+// browser is a Chromium, and what went wrong in it.
+type browser struct {
+	ctx  context.Context
+	base string
+
+	mu       sync.Mutex
+	problems []string // refused by the Content-Security-Policy, or failed
+	hosts    map[string]bool
+}
+
+// startBrowser starts Chromium. Continuous integration installs it; elsewhere a test that needs it is skipped, and says so.
+func startBrowser(t *testing.T, base string) *browser {
+	t.Helper()
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("*** SKIPPED: chromium is not here. On Debian: apt-get install chromium")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("ignore-certificate-errors", true))
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(stop)
+	ctx, stopAll := chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(stopAll)
+	ctx, stopTab := chromedp.NewContext(ctx)
+	t.Cleanup(stopTab)
+	b := &browser{ctx: ctx, base: base, hosts: map[string]bool{}}
+	chromedp.ListenTarget(ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *log.EventEntryAdded:
+			if e.Entry.Source == log.SourceSecurity || e.Entry.Level == log.LevelError {
+				b.problems = append(b.problems, e.Entry.Text)
+			}
+		case *network.EventRequestWillBeSent:
+			if u, err := url.Parse(e.Request.URL); err == nil && u.Host != "" {
+				b.hosts[u.Host] = true
+			}
+		}
+	})
+	b.run(t, log.Enable(), network.Enable())
+	return b
+}
+
+func (b *browser) run(t *testing.T, actions ...chromedp.Action) {
+	t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// visit goes to a page of the console and returns its text.
+func (b *browser) visit(t *testing.T, path string) (text string) {
+	t.Helper()
+	b.run(t, chromedp.Navigate(b.base+"/console/"+path), chromedp.WaitReady("main"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	return text
+}
+
+// signIn signs in with a token.
+func (b *browser) signIn(t *testing.T, token string) {
+	t.Helper()
+	b.visit(t, "")
+	b.run(t, chromedp.SendKeys("#token", token+"\r", chromedp.ByQuery), chromedp.WaitReady("nav"))
+}
+
+// clean fails if a page loaded something from another host, or was refused something.
+func (b *browser) clean(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for host := range b.hosts {
+		if !strings.HasSuffix(b.base, "//"+host) {
+			t.Errorf("a page asks %s", host)
+		}
+	}
+	if len(b.problems) > 0 {
+		t.Errorf("the browser complains: %q", b.problems)
+	}
+}
+
+// Somebody who may only view finds out on the demonstration who signed what, why an image is not verified and where it runs,
+// sees pushes, and is signed out.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+
+	if text := b.visit(t, "images"); !strings.Contains(text, "Sign in to Tidewaiter") {
+		t.Fatalf("nobody has signed in and sees\n%s", text)
+	}
+	b.signIn(t, d.token)
+	if text := b.visit(t, "image?ref=lighthouse:v1"); !strings.Contains(text, "signed by harbour-master") {
+		t.Errorf("the signer of lighthouse:v1 is not named:\n%s", text)
+	}
+
+	// From the first page, two clicks lead to why ferry:v1 is not verified, and where it runs.
+	b.visit(t, "")
+	var text string
+	b.run(t, chromedp.Click(`//a[contains(@class,"concern")][.//strong[text()="Not verified"]]`), chromedp.WaitReady("table.cards"),
+		chromedp.Click("table.cards tbody a", chromedp.ByQuery), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	for _, want := range []string{"harbour/ferry", "DigestMismatch", "Where it runs", "In no pod", "podman pull"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("two clicks from the first page there is no %q:\n%s", want, text)
+		}
+	}
+
+	// A search understands a tag and the beginning of a digest; the keyboard is enough.
+	digest := regexp.MustCompile(`@sha256:([0-9a-f]{64})`).FindStringSubmatch(text)[1]
+	for _, query := range []string{"ferry:v1", digest[:8]} {
+		b.visit(t, "policies")
+		b.run(t, chromedp.KeyEvent("/"), chromedp.KeyEvent(query+"\r"), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+		if !strings.Contains(text, "harbour/ferry") {
+			t.Errorf("%q finds\n%s", query, text)
+		}
+	}
+
+	// A push is seen within two seconds by a page that is open.
+	b.visit(t, "activity")
+	b.run(t, chromedp.WaitReady(`#events[sse-connect]`, chromedp.ByQuery))
+	crane := harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"tag", "--insecure", d.registry + "/harbour/buoy:v1", "second"}}
+	harness.MustRun(t, crane)
+	pushed := time.Now()
+	harness.Eventually(t, func() error {
+		b.run(t, chromedp.Evaluate(`document.getElementById("events").innerText`, &text))
+		if !strings.Contains(text, "harbour/buoy:second") {
+			return fmt.Errorf("the push is not shown:\n%s", text)
+		}
+		return nil
+	})
+	if took := time.Since(pushed); took > 2*time.Second {
+		t.Errorf("a push is shown after %s", took)
+	}
+
+	// The viewer may not see the queue, and is told which role would allow it.
+	if text := b.visit(t, "activity"); !strings.Contains(text, "You may not see the queue") || !strings.Contains(text, "tidewaiter:queue-viewer") {
+		t.Errorf("of the queue a viewer is told\n%s", text)
+	}
+
+	b.clean(t)
+
+	// Who revokes the credential ends the session.
+	d.kubectl.Args = []string{"delete", "serviceaccount", "viewer"}
+	harness.MustRun(t, d.kubectl)
+	harness.Eventually(t, func() error {
+		if text := b.visit(t, "images"); !strings.Contains(text, "You were signed out") {
+			return fmt.Errorf("the session goes on:\n%s", text)
+		}
+		return nil
+	})
+}
+
+// Everything that can be read without scripts can be read and signed in to without them.
+func TestConsoleWithoutScripts(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+	b.run(t, emulation.SetScriptExecutionDisabled(true))
+	b.signIn(t, d.token)
+	b.run(t, chromedp.SetValue(`input[name="q"]`, "lighthouse:v1", chromedp.ByQuery), chromedp.Submit(".search", chromedp.ByQuery), chromedp.WaitReady("#h-where"))
+	b.run(t, chromedp.Click(`//button[text()="Sign out"]`), chromedp.WaitReady("#token"))
+	if text := b.visit(t, "images"); !strings.Contains(text, "Sign in") {
+		t.Errorf("after signing out there is\n%s", text)
+	}
+}
+
+// tidewaiter console opens the console without a token, a warning or a certificate, for one browser.
+func TestConsoleCommand(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	p := harness.Start(t, harness.Command{Path: harness.Binary(t), Args: []string{"console", "--kubeconfig", d.kubeconfig, "--open=false"}, Env: d.env})
+	address := p.Stdout.AwaitMatch(t, regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?code=\S+`))[0]
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := startBrowser(t, "http://"+u.Host)
+	var text string
+	b.run(t, chromedp.Navigate(address), chromedp.WaitReady("nav"), chromedp.Evaluate("document.body.innerText", &text))
+	if !strings.Contains(text, "tidewaiter-admin") || !strings.Contains(text, "Attention") {
+		t.Errorf("it opens\n%s", text)
+	}
+	b.run(t, chromedp.Navigate("http://"+u.Host+"/console/policies"), chromedp.WaitReady("#sweep"), chromedp.Click(`//button[text()="Judge all images again"]`), chromedp.WaitReady("#sweep"))
+	b.clean(t)
+	b.run(t, network.ClearBrowserCookies(), chromedp.Navigate(address), chromedp.Evaluate("document.body.innerText", &text))
+	if !strings.Contains(text, "works once") {
+		t.Errorf("the address works again:\n%s", text)
+	}
+}
+
+// No page has a serious fault for people who need it read aloud, enlarged or by keyboard, by axe-core's rules, light or dark.
+func TestConsoleIsAccessible(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), ".tools", "axe", "axe.min.js"))
+	if err != nil {
+		t.Fatalf("%v; fetch it with:  go run -C e2e ./tools axe", err)
+	}
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+	check := func(path, theme string) {
+		b.visit(t, path)
+		var found string
+		b.run(t, page.SetBypassCSP(true), chromedp.Evaluate(string(axe)+";0", nil),
+			chromedp.Evaluate(`axe.run().then(r => JSON.stringify(r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => v.id + ": " + v.nodes.map(n => n.target).join(", "))))`, &found, awaitPromise))
+		var violations []string
+		if err := json.Unmarshal([]byte(found), &violations); err != nil {
+			t.Fatal(err)
+		}
+		if len(violations) > 0 {
+			t.Errorf("%q, %s: %q", path, theme, violations)
+		}
+	}
+	check("sign-in", "light")
+	b.signIn(t, d.token)
+	for _, theme := range []string{"light", "dark"} {
+		b.visit(t, "")
+		b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
+		for _, path := range []string{"", "images", "images?q=nothing", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+			check(path, theme)
+		}
+	}
+	if *pictures != "" {
+		b.picture(t, "image?ref=ferry:v1", "light", "console-image")
+		b.picture(t, "", "light", "console-attention")
+		b.picture(t, "images", "dark", "console-images-dark")
+	}
+}
+
+// picture writes a picture of a page.
+func (b *browser) picture(t *testing.T, path, theme, name string) {
+	t.Helper()
+	b.visit(t, "")
+	b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
+	b.visit(t, path)
+	var png []byte
+	b.run(t, chromedp.CaptureScreenshot(&png))
+	must(t, os.MkdirAll(*pictures, 0o755))
+	must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644))
+}
+
+// awaitPromise has an evaluation wait for what it promises.
+func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }

@@ -1,0 +1,274 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxAnswer bounds an answer of the API, in bytes.
+const maxAnswer = 16 << 20
+
+// The forms in which the API answers.
+const (
+	asJSON  = "application/json"
+	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+)
+
+// caller makes API calls as the person that a page is for.
+type caller struct {
+	api  http.Handler
+	from *http.Request // the person's request: its address and connection are those of the calls
+	// token is the session's; without one the calls have the credential of the person's request.
+	token string
+}
+
+// apiError is an answer of the API that is not what was asked for.
+type apiError struct {
+	Code    int    `json:"code"`
+	Reason  text   `json:"reason"`
+	Message text   `json:"message"`
+	Path    string `json:"-"`
+}
+
+func (e *apiError) Error() string { return string(e.Message) }
+
+// isCode reports whether err is an answer of the API with this code.
+func isCode(err error, code int) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.Code == code
+}
+
+// request makes the request of a call.
+func (c *caller) request(ctx context.Context, method, path string, query url.Values, accept string, body []byte) (*http.Request, error) {
+	target := url.URL{Path: path, RawQuery: query.Encode()}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.RequestURI, r.RemoteAddr, r.Host = target.RequestURI(), c.from.RemoteAddr, c.from.Host
+	r.Header.Set("User-Agent", "tidewaiter-console")
+	r.Header.Set("Accept", accept)
+	if body != nil {
+		r.Header.Set("Content-Type", asJSON)
+	}
+	switch own := c.from.Header.Values("Authorization"); {
+	case c.token != "":
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	case len(own) > 0:
+		r.Header["Authorization"] = own
+		r.TLS = c.from.TLS
+	default:
+		r.TLS = c.from.TLS
+	}
+	return r, nil
+}
+
+// get reads what is at a path into v.
+func (c *caller) get(ctx context.Context, path string, query url.Values, v any) error {
+	return c.do(ctx, http.MethodGet, path, query, asJSON, nil, v)
+}
+
+// table reads a list as the table that kubectl prints.
+func (c *caller) table(ctx context.Context, path string, query url.Values) (*table, error) {
+	t := &table{}
+	return t, c.do(ctx, http.MethodGet, path, query, asTable, nil, t)
+}
+
+// post sends an object, or nothing if it is nil, and reads the answer into v.
+func (c *caller) post(ctx context.Context, path string, query url.Values, object, v any) error {
+	body := []byte{}
+	if object != nil {
+		var err error
+		if body, err = json.Marshal(object); err != nil {
+			return err
+		}
+	}
+	return c.do(ctx, http.MethodPost, path, query, asJSON, body, v)
+}
+
+// do makes a call. v may be a *[]byte, which gets the answer as it is.
+func (c *caller) do(ctx context.Context, method, path string, query url.Values, accept string, body []byte, v any) error {
+	r, err := c.request(ctx, method, path, query, accept, body)
+	if err != nil {
+		return err
+	}
+	a := &answer{header: http.Header{}, done: ctx.Done()}
+	if err := serve(c.api, a, r); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch raw, isRaw := v.(*[]byte); {
+	case a.tooLong:
+		return fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+	case a.code >= http.StatusBadRequest:
+		return errorOf(a.code, path, a.body.Bytes())
+	case isRaw:
+		*raw = a.body.Bytes()
+		return nil
+	case v == nil:
+		return nil
+	}
+	if err := json.Unmarshal(a.body.Bytes(), v); err != nil {
+		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
+	}
+	return nil
+}
+
+// errorOf reads the answer to a call that failed: a Status, or plain text.
+func errorOf(code int, path string, body []byte) *apiError {
+	e := &apiError{}
+	if err := json.Unmarshal(body, e); err != nil || e.Message == "" {
+		_ = e.Message.UnmarshalText(bytes.TrimSpace(body[:min(len(body), 1024)]))
+		if e.Message == "" {
+			e.Message = text(http.StatusText(code))
+		}
+	}
+	e.Code, e.Path = code, path
+	return e
+}
+
+// serve has api answer r. A handler that gives up its connection, as the chain does when it is late, fails the call alone.
+func serve(api http.Handler, w http.ResponseWriter, r *http.Request) (err error) {
+	defer func() {
+		if p := recover(); p == http.ErrAbortHandler {
+			err = errors.New("the API broke off its answer")
+		} else if p != nil {
+			panic(p)
+		}
+	}()
+	api.ServeHTTP(w, r)
+	return nil
+}
+
+// answer takes the answer to a call.
+type answer struct {
+	header  http.Header
+	code    int
+	body    bytes.Buffer
+	tooLong bool
+	done    <-chan struct{}
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(code int) {
+	if a.code == 0 {
+		a.code = code
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	if a.body.Len()+len(p) > maxAnswer {
+		a.tooLong = true
+		return 0, io.ErrShortBuffer
+	}
+	return a.body.Write(p)
+}
+
+// Flush implements http.Flusher: there is nobody to tell yet.
+func (*answer) Flush() {}
+
+// CloseNotify is what Kubernetes' filters ask of a writer that is to be flushed.
+func (a *answer) CloseNotify() <-chan bool {
+	gone := make(chan bool)
+	return gone
+}
+
+// stream takes the answer to a watch, and hands on its lines.
+type stream struct {
+	answer
+	to *io.PipeWriter
+}
+
+// Write implements http.ResponseWriter.
+func (s *stream) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	if s.code != http.StatusOK {
+		return s.answer.Write(p)
+	}
+	return s.to.Write(p)
+}
+
+// watch follows a list from a resourceVersion on, and calls each with every event until ctx ends, the watch does, or each
+// returns an error.
+func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(event watchEvent) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	query.Set("watch", "true")
+	r, err := c.request(ctx, http.MethodGet, path, query, accept, nil)
+	if err != nil {
+		stop()
+		return err
+	}
+	out, in := io.Pipe()
+	s := &stream{answer: answer{header: http.Header{}, done: ctx.Done()}, to: in}
+	ended := make(chan error, 1)
+	go func() {
+		err := serve(c.api, s, r)
+		if err == nil && s.code >= http.StatusBadRequest {
+			err = errorOf(s.code, path, s.body.Bytes())
+		}
+		_ = in.CloseWithError(err) // never fails
+		ended <- err
+	}()
+	defer func() {
+		stop()
+		_ = out.Close() // never fails
+		<-ended
+	}()
+	decoder := json.NewDecoder(out)
+	for {
+		var event watchEvent
+		if err := decoder.Decode(&event); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if event.Type == "ERROR" {
+			e := &apiError{}
+			if err := json.Unmarshal(event.Object, e); err != nil {
+				return err
+			}
+			return e
+		}
+		if err := each(event); err != nil {
+			return err
+		}
+	}
+}
+
+// watchEvent is a line of a watch.
+type watchEvent struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// needs says which role lets a person do what the API refused.
+func needs(path string) string {
+	for _, known := range [][2]string{
+		{"/apis/tidewaiter.dev/v1/cluster", "tidewaiter:cluster-viewer"},
+		{"/apis/image.openshift.io/", "tidewaiter:image-viewer"},
+		{"/apis/config.openshift.io/", "tidewaiter:image-viewer"},
+		{"/apis/tidewaiter.dev/", "tidewaiter:image-viewer"},
+		{"/tidewaiter/spool", "tidewaiter:queue-viewer"},
+		{"/tidewaiter/verification", "tidewaiter:verifier"},
+	} {
+		if strings.HasPrefix(path, known[0]) {
+			return known[1]
+		}
+	}
+	return "view"
+}

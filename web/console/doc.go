@@ -1,0 +1,23 @@
+// Package console serves the answers on pages, for people who look rather than type, below /console/.
+//
+// [New] takes the API server's handler chain. Each page is made of API calls that go through this chain as the person who
+// looks: with the person's token or client certificate, address and connection. So authentication, rights, limits and audit
+// are those of the API, and a page shows nothing that kubectl would not. The package knows the API's JSON (kinds.go), and
+// neither rules nor storage.
+//
+// Pages are HTML from templates, and need no script: links and forms do everything. Scripts copy text, make "/" find the
+// search box, and show what is new while a page is open. Text of images, registries and clusters is never markup: templates
+// escape it, and [text] makes it printable when it is read.
+//
+// # Signing in
+//
+// A person signs in with a token, which the server keeps (sessions.go); the browser has a cookie without meaning of its own.
+// The chain checks the token on each call, so whoever revokes it ends the session. A request that brings a credential itself,
+// a client certificate or an Authorization header as `tidewaiter console` sends it, needs no session.
+//
+// # Bounds
+//
+// A session lasts for two hours without a request and for twelve altogether; there are at most 16 for a person and 4,096 in
+// all. An answer of the API is at most 16 MiB. A page reads at most [pageRows] rows of each list. A page that is open holds
+// one watch, which counts among the person's.
+package console

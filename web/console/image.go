@@ -1,0 +1,206 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// imageView is what the page of an image shows.
+type imageView struct {
+	Asked    string
+	Answer   *referenceAnswer
+	Verdicts []verdict // for each reference
+	Image    *image    // nil if it is not stored
+	Layers   []layerView
+	Size     int64
+	Config   [][2]text // what is set, and to what
+	Env      []text
+	Labels   [][2]text
+	Pull     []string
+	Checks   []checkView
+	Refused  *notice
+}
+
+// layerView is a layer with its share of the image.
+type layerView struct {
+	Digest, By text
+	Size       int64
+	Share      int // of the largest, in percent
+}
+
+// checkView is a signature or attestation, and each check of it.
+type checkView struct {
+	Kind, Signer, Key text
+	Attestation       bool
+	Checks            []condition
+	Claims            [][2]text
+}
+
+// image shows all that is known of an image.
+func (v *visit) image() error {
+	data := &imageView{Asked: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("ref"), 1024))}
+	if data.Asked == "" {
+		http.Redirect(v.w, v.r, Root+"images", http.StatusSeeOther)
+		return nil
+	}
+	status, err := v.review(true, data.Asked)
+	if err != nil {
+		return err
+	}
+	a := &status.References[0]
+	data.Answer = a
+	p := &page{Name: "image", Title: data.Asked, Nav: "images", AsOf: status.AsOf, Data: data, Commands: []string{"tidewaiter describe " + quoted(data.Asked)}}
+	if a.State == "Ambiguous" || a.State == "Absent" || a.State == "Invalid" || a.State == "Unknown" {
+		http.Redirect(v.w, v.r, link("images", "q", data.Asked), http.StatusSeeOther)
+		return nil
+	}
+	if a.Meaning.Digest != "" {
+		p.Commands = append(p.Commands, "kubectl get image "+quoted(string(a.Meaning.Digest))+" -o yaml")
+	}
+	if a.State == "Found" {
+		if err := v.readImage(data); err != nil {
+			if isCode(err, http.StatusUnauthorized) {
+				return err
+			}
+			data.Refused = noticeOf("read images", err)
+		}
+	}
+	return v.show(p)
+}
+
+// readImage reads the stored image, and the verdict for each reference to it.
+func (v *visit) readImage(data *imageView) error {
+	m := &data.Answer.Meaning
+	var references []string
+	for _, tag := range m.Tags {
+		references = append(references, string(tag))
+	}
+	for _, repository := range m.Repositories {
+		if !slices.ContainsFunc(m.Tags, func(tag text) bool { return strings.HasPrefix(string(tag), string(repository)+":") }) {
+			references = append(references, string(repository)+"@"+string(m.Digest))
+		}
+	}
+	if len(references) > 0 {
+		status, err := v.review(false, references...)
+		if err != nil {
+			return err
+		}
+		for i := range status.References {
+			if verdict := status.References[i].Verdict; verdict != nil {
+				data.Verdicts = append(data.Verdicts, *verdict)
+			}
+		}
+	}
+	data.Image = &image{}
+	if err := v.call.get(v.ctx(), imagesPath+"/"+string(m.Digest), nil, data.Image); err != nil {
+		data.Image = nil
+		return err
+	}
+	data.fill()
+	return nil
+}
+
+// fill makes what is shown of what was read.
+func (d *imageView) fill() {
+	m := &d.Answer.Meaning
+	if m.Tag != "" {
+		d.Pull = append(d.Pull, "podman pull "+quoted(string(m.Repository)+":"+string(m.Tag)))
+	}
+	for _, repository := range m.Repositories {
+		if m.Repository == "" || repository == m.Repository {
+			d.Pull = append(d.Pull, "podman pull "+quoted(string(repository)+"@"+string(m.Digest)))
+		}
+	}
+	d.layers()
+	if c := d.Image.Content.Config; c != nil {
+		add := func(name string, value text) {
+			if value != "" {
+				d.Config = append(d.Config, [2]text{text(name), value})
+			}
+		}
+		add("Entrypoint", words(c.Entrypoint))
+		add("Command", words(c.Cmd))
+		if c.User == "" {
+			add("User", "none is set: root, as a rule")
+		}
+		add("User", c.User)
+		add("Working folder", c.WorkingDir)
+		add("Ports", text(joined(slices.Sorted(maps.Keys(c.ExposedPorts)), ", ")))
+		add("Volumes", text(joined(slices.Sorted(maps.Keys(c.Volumes)), ", ")))
+		d.Env = c.Env
+		for _, key := range slices.Sorted(maps.Keys(c.Labels)) {
+			d.Labels = append(d.Labels, [2]text{key, c.Labels[key]})
+		}
+	}
+	for i := range d.Image.Signatures {
+		s := &d.Image.Signatures[i]
+		check := checkView{Kind: s.Type, Attestation: strings.Contains(string(s.Type), "Attestation"), Checks: s.Conditions}
+		if s.IssuedTo != nil {
+			check.Signer, check.Key = s.IssuedTo.CommonName, s.IssuedTo.PublicKeyID
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.Claims)) {
+			check.Claims = append(check.Claims, [2]text{key, s.Claims[key]})
+		}
+		d.Checks = append(d.Checks, check)
+	}
+}
+
+// layers puts the layers beside the lines of the config that made them.
+func (d *imageView) layers() {
+	var h history
+	_ = json.Unmarshal([]byte(d.Image.Config), &h) // without a history the layers have no lines
+	var lines []text
+	for _, one := range h.History {
+		if !one.Empty {
+			lines = append(lines, one.CreatedBy)
+		}
+	}
+	largest := int64(1)
+	for _, l := range d.Image.Layers {
+		largest = max(largest, l.Size)
+		d.Size += l.Size
+	}
+	for i, l := range d.Image.Layers {
+		view := layerView{Digest: l.Name, Size: l.Size, Share: int(max(1, l.Size*100/largest))}
+		if len(lines) == len(d.Image.Layers) {
+			view.By = lines[i]
+		}
+		d.Layers = append(d.Layers, view)
+	}
+}
+
+// words is a command, each word in quotes if it needs some.
+func words(all []text) text {
+	quotedWords := make([]string, len(all))
+	for i, w := range all {
+		quotedWords[i] = quoted(string(w))
+	}
+	return text(strings.Join(quotedWords, " "))
+}
+
+// raw shows an object as the API has it.
+func (v *visit) raw() error {
+	digest := v.r.URL.Query().Get("digest")
+	if digest == "" || strings.ContainsAny(digest, "/?#%") {
+		return &apiError{Code: http.StatusBadRequest, Message: "that is not a digest"}
+	}
+	var b []byte
+	if err := v.call.do(v.ctx(), http.MethodGet, imagesPath+"/"+digest, url.Values{}, asJSON, nil, &b); err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, b, "", "  "); err != nil {
+		return fmt.Errorf("the answer at %s cannot be read: %w", imagesPath, err)
+	}
+	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	send(v.w, v.r, http.StatusOK, []byte(printable.Text(out.String())))
+	return nil
+}

@@ -1,0 +1,223 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// Paths of the API.
+const (
+	imagesPath  = "/apis/image.openshift.io/v1/images"
+	tagsPath    = "/apis/image.openshift.io/v1/imagetags"
+	reviewsPath = "/apis/tidewaiter.dev/v1/referencereviews"
+)
+
+// pageRows is how many rows of a list a page reads.
+const pageRows = 100
+
+// imageRow is a line of the table of images.
+type imageRow struct {
+	Digest, Repository, Verdict, Size, Platform, Signers, Pods, Outdated text
+	Tags                                                                 []text
+	Created                                                              string // as the table has it
+	Known                                                                time.Time
+}
+
+// imageFilter is a field that images are selected by, on the page.
+type imageFilter struct {
+	Name, Field, Label, Value string
+	More                      bool        // it is folded away until it is used
+	Choices                   [][2]string // value and word
+}
+
+// imageList is what the page of images shows.
+type imageList struct {
+	Query    string
+	Found    *referenceAnswer // what the query means, if it is no image
+	Filters  []imageFilter
+	Filtered bool
+	More     bool // a filter that is folded away is in use
+	Rows     []imageRow
+	Total    int64 // -1 if it is not known
+	Sort     string
+	Sorted   bool // all that match are on the page, in the order asked for
+	Next     string
+	First    string // the address of the first page, on a later one
+	Refused  *notice
+}
+
+// filters are the filters of the page with their values in a query.
+func filters(query url.Values) (all []imageFilter, selector string) {
+	all = []imageFilter{
+		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: [][2]string{{"True", "Verified"}, {"ByIndex", "Verified by index"}, {"False", "Not verified"}, {"Unsigned", "Unsigned"}, {"NoPolicy", "No policy"}, {"Unknown", "Unknown"}}},
+		{Name: "used", Field: "used", Label: "Pods", Choices: [][2]string{{"true", "Runs"}, {"false", "Does not run"}, {"unknown", "Unknown"}}},
+		{Name: "architecture", More: true, Field: "dockerImageMetadata.Architecture", Label: "Architecture", Choices: [][2]string{{"amd64", "amd64"}, {"arm64", "arm64"}}},
+		{Name: "artifact", More: true, Field: "artifact", Label: "Kind", Choices: [][2]string{{"true", "Artifacts"}, {"any", "Images and artifacts"}}},
+		{Name: "repository", More: true, Field: "references", Label: "Repository"},
+		{Name: "signer", More: true, Field: "signatures.signer", Label: "Signer"},
+		{Name: "cluster", More: true, Field: "used-by", Label: "Cluster"},
+	}
+	var terms []string
+	for i := range all {
+		f := &all[i]
+		f.Value = strings.TrimSpace(printable.Line(query.Get(f.Name), 1024))
+		if f.Value != "" {
+			terms = append(terms, f.Field+"="+escapeTerm(f.Value))
+		}
+	}
+	return all, strings.Join(terms, ",")
+}
+
+// escapeTerm writes a value of a field selector.
+func escapeTerm(value string) string {
+	return strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`).Replace(value)
+}
+
+// images shows the table of images, and what a search finds.
+func (v *visit) images() error {
+	query := v.r.URL.Query()
+	data := &imageList{Query: strings.TrimSpace(printable.Line(query.Get("q"), 1024)), Total: -1, Sort: query.Get("sort")}
+	if data.Query != "" {
+		found, err := v.find(data)
+		if err != nil || found {
+			return err
+		}
+	}
+	filters, selector := filters(query)
+	data.Filters, data.Filtered = filters, selector != ""
+	data.More = slices.ContainsFunc(filters, func(f imageFilter) bool { return f.More && f.Value != "" })
+	p := &page{Name: "images", Title: "Images", Nav: "images", Search: data.Query, Data: data}
+	command := "kubectl get images"
+	if selector != "" {
+		command += " --field-selector " + quoted(selector)
+	}
+	p.Commands = []string{command + " -o wide"}
+	if data.Found != nil {
+		p.Commands = []string{"tidewaiter describe " + quoted(data.Query)}
+		return v.show(p)
+	}
+	if err := v.readImages(data, selector, query); err != nil {
+		if isCode(err, http.StatusUnauthorized) {
+			return err
+		}
+		data.Refused = noticeOf("list images", err)
+	}
+	return v.show(p)
+}
+
+// readImages reads the rows.
+func (v *visit) readImages(data *imageList, selector string, query url.Values) error {
+	ask := url.Values{"limit": {"100"}, "includeObject": {"Metadata"}}
+	if selector != "" {
+		ask.Set("fieldSelector", selector)
+	}
+	if after := query.Get("continue"); after != "" {
+		ask.Set("continue", after)
+		query.Del("continue")
+		data.First = Root + "images?" + query.Encode()
+	}
+	t, err := v.call.table(v.ctx(), imagesPath, ask)
+	if isCode(err, http.StatusGone) { // the place in the list is too long ago
+		ask.Del("continue")
+		data.First = ""
+		t, err = v.call.table(v.ctx(), imagesPath, ask)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range t.Rows {
+		data.Rows = append(data.Rows, rowOf(t, &t.Rows[i]))
+	}
+	if data.First == "" {
+		switch {
+		case t.Metadata.Remaining != nil:
+			data.Total = int64(len(data.Rows)) + *t.Metadata.Remaining
+		case t.Metadata.Continue == "":
+			data.Total = int64(len(data.Rows))
+		}
+	}
+	if t.Metadata.Continue != "" {
+		query.Set("continue", t.Metadata.Continue)
+		data.Next = Root + "images?" + query.Encode()
+		return nil
+	}
+	if data.Sorted = data.First == ""; data.Sorted {
+		sortImages(data.Rows, data.Sort)
+	}
+	return nil
+}
+
+// sortImages sorts rows: the newest first, if nothing else was asked for.
+func sortImages(rows []imageRow, by string) {
+	slices.SortStableFunc(rows, func(a, b imageRow) int {
+		switch by {
+		case "name":
+			return cmp.Or(cmp.Compare(a.Repository, b.Repository), slices.Compare(a.Tags, b.Tags))
+		case "verdict":
+			return cmp.Compare(a.Verdict, b.Verdict)
+		case "digest":
+			return cmp.Compare(a.Digest, b.Digest)
+		}
+		return b.Known.Compare(a.Known)
+	})
+}
+
+// rowOf reads a row of the API's table.
+func rowOf(t *table, row *tableRow) imageRow {
+	r := imageRow{
+		Digest: t.cell(row, "Name"), Repository: t.cell(row, "Repository"), Verdict: t.cell(row, "Verdict"), Size: t.cell(row, "Size"), Platform: t.cell(row, "Platform"),
+		Signers: t.cell(row, "Signer"), Pods: t.cell(row, "Pods"), Outdated: t.cell(row, "Outdated"), Known: row.Object.Metadata.Created, Created: string(t.cell(row, "Created")),
+	}
+	if tags := t.cell(row, "Tags"); tags != "<none>" {
+		for tag := range strings.SplitSeq(string(tags), ",") {
+			r.Tags = append(r.Tags, text(tag))
+		}
+	}
+	for _, cell := range []*text{&r.Signers, &r.Repository, &r.Platform, &r.Size} {
+		if *cell == "<none>" {
+			*cell = ""
+		}
+	}
+	return r
+}
+
+// find asks what a search means, and goes to the image if it means one.
+func (v *visit) find(data *imageList) (found bool, err error) {
+	answers, err := v.review(false, data.Query)
+	if err != nil {
+		if isCode(err, http.StatusForbidden) {
+			data.Refused = noticeOf("ask about references", err)
+			return false, nil
+		}
+		return false, err
+	}
+	a := &answers.References[0]
+	if a.State == "Found" || a.State == "Gone" || a.State == "NotImported" || a.State == "Unseen" {
+		http.Redirect(v.w, v.r, link("image", "ref", data.Query), http.StatusSeeOther)
+		return true, nil
+	}
+	data.Found = a
+	return false, nil
+}
+
+// review asks about references.
+func (v *visit) review(former bool, references ...string) (*reviewStatus, error) {
+	asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{FormerTags: former}}
+	for _, r := range references {
+		asked.Spec.References = append(asked.Spec.References, question{Reference: text(r)})
+	}
+	got := &review{}
+	if err := v.call.post(v.ctx(), reviewsPath, nil, asked, got); err != nil {
+		return nil, err
+	}
+	if len(got.Status.References) != len(references) {
+		return nil, &apiError{Code: http.StatusBadGateway, Message: "the API did not answer all that was asked", Path: reviewsPath}
+	}
+	return &got.Status, nil
+}

@@ -1,0 +1,357 @@
+package console
+
+import "time"
+
+// The parts of the API's kinds that pages show.
+
+type listMeta struct {
+	ResourceVersion string `json:"resourceVersion"`
+	Continue        string `json:"continue"`
+	Remaining       *int64 `json:"remainingItemCount"`
+}
+
+type objectMeta struct {
+	Name            text              `json:"name"`
+	Namespace       text              `json:"namespace"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Created         time.Time         `json:"creationTimestamp"`
+	Annotations     map[string]string `json:"annotations"` // as they are: not for a page
+}
+
+// table is what kubectl prints.
+type table struct {
+	Metadata listMeta `json:"metadata"`
+	Columns  []struct {
+		Name string `json:"name"`
+	} `json:"columnDefinitions"`
+	Rows []tableRow `json:"rows"`
+}
+
+type tableRow struct {
+	Cells  []any `json:"cells"`
+	Object struct {
+		Metadata objectMeta `json:"metadata"`
+	} `json:"object"`
+}
+
+// cell is that of a column by its name; of several with one name the first, which has priority 1 and holds the most.
+func (t *table) cell(row *tableRow, name string) text {
+	for i := range t.Columns {
+		if t.Columns[i].Name == name && i < len(row.Cells) {
+			return textOf(row.Cells[i])
+		}
+	}
+	return ""
+}
+
+type condition struct {
+	Type    text      `json:"type"`
+	Status  text      `json:"status"`
+	Reason  text      `json:"reason"`
+	Message text      `json:"message"`
+	Since   time.Time `json:"lastTransitionTime"`
+}
+
+// find returns the condition of a type; the zero condition if there is none.
+func find(all []condition, kind text) condition {
+	for _, c := range all {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return condition{}
+}
+
+// review is a ReferenceReview.
+type review struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Spec       reviewSpec   `json:"spec"`
+	Status     reviewStatus `json:"status,omitzero"`
+}
+
+type reviewSpec struct {
+	References []question `json:"references"`
+	FormerTags bool       `json:"formerTags,omitempty"`
+}
+
+type question struct {
+	Reference text `json:"reference"`
+	Namespace text `json:"namespace,omitempty"`
+	Platform  text `json:"platform,omitempty"`
+}
+
+type reviewStatus struct {
+	AsOf       time.Time         `json:"asOf"`
+	References []referenceAnswer `json:"references"`
+}
+
+type referenceAnswer struct {
+	Question   question      `json:"question"`
+	State      text          `json:"state"`
+	Message    text          `json:"message"`
+	Suggestion text          `json:"suggestion"`
+	Meaning    meaning       `json:"meaning"`
+	Checked    checked       `json:"checked"`
+	Verdict    *verdict      `json:"verdict"`
+	Verdicts   []verdict     `json:"verdicts"`
+	Running    *running      `json:"running"`
+	NeededBy   []text        `json:"neededBy"`
+	Previous   []previous    `json:"previous"`
+	Unknowns   []unknownPart `json:"unknowns"`
+}
+
+type meaning struct {
+	Reference    text            `json:"reference"`
+	Repository   text            `json:"repository"`
+	Tag          text            `json:"tag"`
+	Digest       text            `json:"digest"`
+	Platform     text            `json:"platform"`
+	Platforms    []platformImage `json:"platforms"`
+	Indexes      []text          `json:"indexes"`
+	Repositories []text          `json:"repositories"`
+	Tags         []text          `json:"tags"`
+	FormerTags   []formerTag     `json:"formerTags"`
+	Assumed      []text          `json:"assumed"`
+	Others       []text          `json:"others"`
+	KnownTags    []text          `json:"knownTags"`
+	Size         int64           `json:"size"`
+	ArtifactType text            `json:"artifactType"`
+	ImportedAt   time.Time       `json:"importedAt"`
+}
+
+type platformImage struct {
+	Platform text `json:"platform"`
+	Digest   text `json:"digest"`
+}
+
+type formerTag struct {
+	Reference text      `json:"reference"`
+	Since     time.Time `json:"since"`
+	Until     time.Time `json:"until"`
+	Now       text      `json:"now"`
+}
+
+type checked struct {
+	Registry     text      `json:"registry"`
+	LastChecked  time.Time `json:"lastChecked"`
+	Since        time.Time `json:"since"`
+	By           text      `json:"by"`
+	Failing      text      `json:"failing"`
+	FailingSince time.Time `json:"failingSince"`
+}
+
+type verdict struct {
+	Reference text   `json:"reference"`
+	Verified  text   `json:"verified"`
+	Policies  []text `json:"policies"`
+	Missing   []text `json:"missing"`
+	Reason    text   `json:"reason"`
+	Message   text   `json:"message"`
+	Signers   []text `json:"signers"`
+	Index     text   `json:"index"`
+	Attested  text   `json:"attested"`
+}
+
+type running struct {
+	Pods           int            `json:"pods"`
+	Complete       bool           `json:"complete"`
+	Clusters       []runningIn    `json:"clusters"`
+	Outdated       int            `json:"outdated"`
+	OutdatedImages []runningImage `json:"outdatedImages"`
+}
+
+type runningIn struct {
+	Cluster   text      `json:"cluster"`
+	Namespace text      `json:"namespace"`
+	Pods      int       `json:"pods"`
+	Since     time.Time `json:"since"`
+}
+
+type runningImage struct {
+	Digest text `json:"digest"`
+	Pods   int  `json:"pods"`
+}
+
+type previous struct {
+	Digest text      `json:"digest"`
+	Since  time.Time `json:"since"`
+	By     text      `json:"by"`
+}
+
+type unknownPart struct {
+	Part   text `json:"part"`
+	Reason text `json:"reason"`
+}
+
+// image is an Image.
+type image struct {
+	Metadata         objectMeta    `json:"metadata"`
+	Reference        text          `json:"dockerImageReference"`
+	MediaType        text          `json:"dockerImageManifestMediaType"`
+	Config           string        `json:"dockerImageConfig"`
+	Content          imageMetadata `json:"dockerImageMetadata"`
+	Layers           []imageLayer  `json:"dockerImageLayers"`
+	Signatures       []signature   `json:"signatures"`
+	ManifestsOfIndex []struct {
+		Digest       text `json:"digest"`
+		OS           text `json:"os"`
+		Architecture text `json:"architecture"`
+		Variant      text `json:"variant"`
+	} `json:"dockerImageManifests"`
+}
+
+type imageMetadata struct {
+	Created      time.Time    `json:"Created"`
+	Architecture text         `json:"Architecture"`
+	Size         int64        `json:"Size"`
+	Config       *imageConfig `json:"Config"`
+}
+
+type imageConfig struct {
+	User         text              `json:"User"`
+	ExposedPorts map[text]struct{} `json:"ExposedPorts"`
+	Volumes      map[text]struct{} `json:"Volumes"`
+	Env          []text            `json:"Env"`
+	Entrypoint   []text            `json:"Entrypoint"`
+	Cmd          []text            `json:"Cmd"`
+	WorkingDir   text              `json:"WorkingDir"`
+	Labels       map[text]text     `json:"Labels"`
+}
+
+type imageLayer struct {
+	Name text  `json:"name"`
+	Size int64 `json:"size"`
+}
+
+// history is what the config says of how the layers were made.
+type history struct {
+	History []struct {
+		CreatedBy text `json:"created_by"`
+		Empty     bool `json:"empty_layer"`
+	} `json:"history"`
+}
+
+type signature struct {
+	Type       text          `json:"type"`
+	Conditions []condition   `json:"conditions"`
+	Claims     map[text]text `json:"signedClaims"`
+	IssuedTo   *struct {
+		CommonName  text `json:"commonName"`
+		PublicKeyID text `json:"publicKeyID"`
+	} `json:"issuedTo"`
+	IssuedBy *struct {
+		CommonName text `json:"commonName"`
+	} `json:"issuedBy"`
+}
+
+// imageTag is an ImageTag: where a tag leads and led.
+type imageTag struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Name text `json:"name"`
+		From *struct {
+			Kind text `json:"kind"`
+			Name text `json:"name"`
+		} `json:"from"`
+	} `json:"spec"`
+	Status struct {
+		Items []struct {
+			Created time.Time `json:"created"`
+			Image   text      `json:"image"`
+		} `json:"items"`
+		Conditions []condition `json:"conditions"`
+	} `json:"status"`
+}
+
+type list[T any] struct {
+	Metadata listMeta `json:"metadata"`
+	Items    []T      `json:"items"`
+}
+
+type clusterPod struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Cluster    text      `json:"cluster"`
+		Namespace  text      `json:"namespace"`
+		Name       text      `json:"name"`
+		Since      time.Time `json:"since"`
+		Containers []struct {
+			Name        text `json:"name"`
+			Image       text `json:"image"`
+			Digest      text `json:"digest"`
+			Verified    text `json:"verified"`
+			Waiting     text `json:"waiting"`
+			NotImported text `json:"notImported"`
+			Outdated    text `json:"outdated"`
+		} `json:"containers"`
+	} `json:"spec"`
+}
+
+type cluster struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Server text `json:"server"`
+	} `json:"spec"`
+	Status struct {
+		LastSeen   time.Time   `json:"lastSeen"`
+		Pods       int         `json:"pods"`
+		Conditions []condition `json:"conditions"`
+	} `json:"status"`
+}
+
+type imagePolicy struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Scopes []text `json:"scopes"`
+		Policy struct {
+			RootOfTrust struct {
+				PolicyType text `json:"policyType"`
+			} `json:"rootOfTrust"`
+			SignedIdentity struct {
+				MatchPolicy text `json:"matchPolicy"`
+			} `json:"signedIdentity"`
+		} `json:"policy"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []condition `json:"conditions"`
+	} `json:"status"`
+}
+
+type event struct {
+	Metadata objectMeta `json:"metadata"`
+	Involved struct {
+		Kind      text `json:"kind"`
+		Name      text `json:"name"`
+		Namespace text `json:"namespace"`
+	} `json:"involvedObject"`
+	Reason    text      `json:"reason"`
+	Message   text      `json:"message"`
+	Type      text      `json:"type"`
+	Count     int       `json:"count"`
+	First     time.Time `json:"firstTimestamp"`
+	Last      time.Time `json:"lastTimestamp"`
+	EventTime time.Time `json:"eventTime"`
+}
+
+// job is a push in the queue.
+type job struct {
+	ID       int64     `json:"id"`
+	Key      text      `json:"key"`
+	Receiver text      `json:"receiver"`
+	State    text      `json:"state"`
+	Due      time.Time `json:"due"`
+	Enqueued time.Time `json:"enqueued"`
+	Attempts int       `json:"attempts"`
+	Error    text      `json:"error"`
+}
+
+type spool struct {
+	Jobs    []job `json:"jobs"`
+	Changed int64 `json:"changed"`
+}
+
+type user struct {
+	Metadata objectMeta `json:"metadata"`
+	Groups   []text     `json:"groups"`
+}

@@ -1,0 +1,184 @@
+package console
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// page is what the layout shows around a page's own content.
+type page struct {
+	Name       string // of the template
+	Title      string
+	Nav        string // the entry of the navigation that the page belongs to
+	Search     string // what the search box holds
+	User       text
+	HasSession bool
+	Theme      string
+	Address    string    // the path and query of the page
+	Now        time.Time // when the page was made
+	AsOf       time.Time // of when its answers are
+	Commands   []string  // that answer the same
+	Data       any
+}
+
+// When is a time as the page shows it.
+func (p *page) When(t time.Time) moment { return when(t, p.Now) }
+
+// pages are the templates, each with the layout.
+type pages struct{ byName map[string]*template.Template }
+
+// newPages reads the templates. file gives the address of a static file.
+func newPages(file func(name string) string) *pages {
+	functions := template.FuncMap{
+		"file": file, "short": short, "size": size, "spaced": spaced, "quantity": quantity, "icon": iconOf, "verdict": verdictOf,
+		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "list": listed,
+	}
+	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
+	p := &pages{map[string]*template.Template{}}
+	names, err := fs.Glob(templates, "templates/*.html")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range names {
+		p.byName[strings.TrimSuffix(path.Base(name), ".html")] = template.Must(template.Must(layout.Clone()).ParseFS(templates, name))
+	}
+	return p
+}
+
+// write answers with a page.
+func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page) {
+	page.Theme = themeOf(r)
+	var out bytes.Buffer
+	if err := p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page); err != nil {
+		slog.Error("A page of the console cannot be made", "page", page.Name, "err", err)
+		http.Error(w, "the page cannot be made; the server has logged why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	send(w, r, code, out.Bytes())
+}
+
+// send sends a body, compressed if the browser takes that. No body has both a secret and a text that somebody else chose, so
+// its length tells nothing.
+func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+	w.Header().Add("Vary", "Accept-Encoding")
+	if len(body) > 1024 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(code)
+		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists
+		_, _ = zip.Write(body)                           // an error is that the browser is gone
+		_ = zip.Close()
+		return
+	}
+	w.WriteHeader(code)
+	_, _ = w.Write(body)
+}
+
+// link is a path of the console with a query, of keys and values in turn; empty values are left out.
+func link(to string, pairs ...any) string {
+	query := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if value := fmt.Sprint(pairs[i+1]); value != "" {
+			query.Set(fmt.Sprint(pairs[i]), value)
+		}
+	}
+	if len(query) == 0 {
+		return Root + to
+	}
+	return Root + to + "?" + query.Encode()
+}
+
+// name is a reference or a repository with the registry apart, and with places where a line may break.
+type name struct {
+	Host  string
+	Parts []string
+}
+
+func nameOf(of any) name {
+	whole := fmt.Sprint(of)
+	host, path, ok := strings.Cut(whole, "/")
+	if !ok {
+		return name{"", []string{whole}}
+	}
+	return name{host, strings.SplitAfter(path, "/")}
+}
+
+// listed puts a space behind each comma of a cell.
+func listed(cell text) string { return strings.ReplaceAll(string(cell), ",", ", ") }
+
+// joined joins texts.
+func joined(all []text, by string) string {
+	words := make([]string, len(all))
+	for i, t := range all {
+		words[i] = string(t)
+	}
+	return strings.Join(words, by)
+}
+
+// pair is what a part of a template gets that needs the page, too.
+type pair struct {
+	Page *page
+	Data any
+}
+
+func withData(p *page, data any) pair { return pair{p, data} }
+
+// entry is one of the navigation.
+type entry struct{ Name, Label, Path, Icon string }
+
+func entryOf(data any) entry {
+	parts := strings.Split(data.(string), "|")
+	return entry{parts[0], parts[1], parts[2], parts[3]}
+}
+
+// look is how a verdict looks: an icon, a word and a colour, each of which tells it.
+type look struct{ Icon, Word, Tone, About string }
+
+// verdictOf is the look of a verdict of the API, which may have more in brackets behind it.
+func verdictOf(verified any) look {
+	word := fmt.Sprint(verified)
+	first, rest, _ := strings.Cut(word, " ")
+	l, ok := map[string]look{
+		"True":     {"check", "Verified", "good", "a signature that the policies trust is for this image"},
+		"ByIndex":  {"check", "Verified by index", "good", "an index that lists the image is verified"},
+		"False":    {"cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
+		"Unsigned": {"open", "Unsigned", "bad", "a policy demands a signature and there is none"},
+		"NoPolicy": {"dash", "No policy", "plain", "there is no signature and no policy demands one"},
+		"<none>":   {"dash", "Not judged", "plain", "this is an artifact and not an image"},
+	}[first]
+	switch {
+	case !ok && (first == "Unknown" || word == "<unknown>" || word == ""):
+		l = look{"question", "Unknown", "unsure", "the signatures could not be judged"}
+	case !ok:
+		return look{"question", word, "unsure", ""}
+	}
+	if rest != "" {
+		l.Word += " " + rest
+	}
+	return l
+}
+
+// thousands puts a space between thousands.
+func thousands(n int64) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}
+
+// iconOf is the address of an icon within the page.
+func iconOf(name string) string { return "#i-" + name }

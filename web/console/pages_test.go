@@ -1,0 +1,256 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// m and l are JSON objects and lists.
+type (
+	m = map[string]any
+	l = []any
+)
+
+const (
+	digestA = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	digestB = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	at      = "2026-11-01T07:00:00Z"
+)
+
+// hostileAnswers are answers in which every text that a stranger may choose is hostile.
+func hostileAnswers() map[string]any {
+	condition := l{m{"type": "Trusted", "status": "False", "reason": hostile, "message": hostile}, m{"type": hostile, "status": "True"}}
+	verdict := m{"reference": hostile, "verified": "False", "policies": l{hostile}, "missing": l{hostile}, "reason": hostile, "message": hostile, "signers": l{hostile}}
+	answer := m{
+		"question": m{"reference": hostile}, "state": "Found", "message": hostile,
+		"meaning": m{
+			"reference": hostile, "repository": hostile, "tag": hostile, "digest": digestA, "platform": hostile, "repositories": l{hostile}, "tags": l{hostile}, "assumed": l{hostile},
+			"platforms": l{m{"platform": hostile, "digest": hostile}}, "indexes": l{hostile}, "formerTags": l{m{"reference": hostile, "since": at, "until": at, "now": hostile}}, "artifactType": hostile,
+		},
+		"checked": m{"registry": "Present", "by": hostile, "failing": hostile, "failingSince": at, "lastChecked": at}, "verdict": verdict, "verdicts": l{verdict},
+		"running":  m{"pods": 3, "outdated": 1, "clusters": l{m{"cluster": hostile, "namespace": hostile, "pods": 3}}, "outdatedImages": l{m{"digest": hostile, "pods": 1}}},
+		"neededBy": l{hostile}, "previous": l{m{"digest": hostile, "since": at, "by": hostile}}, "unknowns": l{m{"part": hostile, "reason": hostile}},
+	}
+	metadata := m{"name": hostile, "namespace": hostile, "creationTimestamp": at, "annotations": m{"tidewaiter.dev/by": `["<script>alert(3)</script>"]`, "tidewaiter.dev/policy-file": hostile}}
+	columns := l{}
+	cells := l{}
+	for _, name := range []string{"Name", "Repository", "Verdict", "Size", "Platform", "Signer", "Pods", "Outdated", "Created", "Tags"} {
+		columns, cells = append(columns, m{"name": name}), append(cells, hostile)
+	}
+	return map[string]any{
+		"GET " + imagesPath:   m{"columnDefinitions": columns, "rows": l{m{"cells": cells, "object": m{"metadata": metadata}}}, "items": l{m{"metadata": metadata}}},
+		"POST " + reviewsPath: m{"status": m{"asOf": at, "references": l{answer}}},
+		"GET " + imagesPath + "/" + digestA: m{
+			"metadata": metadata, "dockerImageManifestMediaType": hostile, "dockerImageConfig": `{"history":[{"created_by":"<script>alert(4)</script>"}]}`,
+			"dockerImageMetadata": m{"Architecture": hostile, "Size": 7, "Config": m{"User": hostile, "Env": l{hostile}, "Cmd": l{hostile}, "Entrypoint": l{hostile}, "WorkingDir": hostile, "Labels": m{hostile: hostile}, "ExposedPorts": m{hostile: m{}}, "Volumes": m{hostile: m{}}}},
+			"dockerImageLayers":   l{m{"name": hostile, "size": 5}},
+			"signatures":          l{m{"type": hostile, "conditions": condition, "signedClaims": m{hostile: hostile}, "issuedTo": m{"commonName": hostile, "publicKeyID": hostile}}},
+		},
+		"GET " + tagsPath: m{"items": l{m{"metadata": metadata, "spec": m{"name": hostile, "from": m{"kind": "DockerImage", "name": hostile}},
+			"status": m{"items": l{m{"created": at, "image": hostile}, m{"created": at, "image": hostile}}, "conditions": l{m{"type": "ImportSuccess", "status": "False", "reason": hostile, "message": hostile}}}}}},
+		"GET " + podsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "namespace": hostile, "name": hostile, "since": at, "containers": l{m{
+			"name": hostile, "image": hostile, "digest": hostile, "verified": hostile, "waiting": hostile, "notImported": hostile, "outdated": hostile}}}}}},
+		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile}}}}}},
+		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": metadata, "spec": m{"scopes": l{hostile}, "policy": m{"rootOfTrust": m{"policyType": hostile}}}, "status": m{"conditions": l{m{"type": "Applied", "status": "False", "message": hostile}}}}}},
+		"GET " + policiesPath:        m{},
+		"GET " + verificationPath:    m{"sweep": 4, "running": true, "total": 8, "examined": 2},
+		"GET " + eventsPath:          m{"metadata": m{"resourceVersion": "7"}, "items": l{m{"metadata": metadata, "involvedObject": m{"kind": hostile, "name": hostile}, "reason": hostile, "message": hostile, "type": "Warning", "lastTimestamp": at}}},
+		"GET " + spoolPath:           m{"jobs": l{m{"id": 3, "key": hostile, "receiver": hostile, "state": "dead", "error": hostile, "enqueued": at}}},
+	}
+}
+
+// Whatever strangers wrote is text on every page.
+func TestHostileTextIsText(t *testing.T) {
+	b := newBrowser(t, hostileAnswers())
+	b.signIn("good")
+	q := url.QueryEscape(hostile)
+	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "policies?try=" + q, "activity", "images?verdict=" + q} {
+		w := b.do("GET", Root+path, nil)
+		if w.Code != http.StatusOK {
+			t.Errorf("%q: %d %s", path, w.Code, w.Body)
+			continue
+		}
+		body := w.Body.String()
+		if path != "" && !strings.Contains(body, "&lt;script&gt;alert(1)") {
+			t.Errorf("%q does not show the text:\n%s", path, body)
+		}
+		wantNoMarkup(t, body)
+	}
+	raw := b.do("GET", Root+"raw?digest="+digestA, nil)
+	if raw.Code != http.StatusOK || raw.Header().Get("Content-Type") != "text/plain; charset=utf-8" || strings.ContainsAny(raw.Body.String(), "\u202e\x1b\u009b") {
+		t.Errorf("raw: %d %v %q", raw.Code, raw.Header(), raw.Body)
+	}
+}
+
+// No list that is refused looks empty, and the rest of its page is there.
+func TestWhatIsRefusedIsSaid(t *testing.T) {
+	answers := hostileAnswers()
+	for path := range answers {
+		if strings.HasPrefix(path, "GET ") {
+			answers[path] = http.StatusForbidden
+		}
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	for path, want := range map[string][]string{
+		"": {"unknown", "tidewaiter:cluster-viewer", "You may not list images"}, "images": {"You may not list images", "tidewaiter:image-viewer"}, "repositories": {"You may not list tags"},
+		"running": {"You may not list clusters", "You may not list the pods", "tidewaiter:cluster-viewer"}, "policies": {"You may not list policies", "tidewaiter:verifier"},
+		"activity": {"You may not list events", "You may not see the queue", "tidewaiter:queue-viewer"},
+	} {
+		body := b.do("GET", Root+path, nil).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%q does not say %q", path, text)
+			}
+		}
+		for _, empty := range []string{"There are no images yet", "Nothing needs you", "There is no policy", "No tag is known", "No cluster"} {
+			if strings.Contains(body, empty) {
+				t.Errorf("%q says %q of what it may not see", path, empty)
+			}
+		}
+	}
+}
+
+func TestEmptyPagesSayWhatToDo(t *testing.T) {
+	answers := map[string]any{"GET " + verificationPath: m{}}
+	for path := range hostileAnswers() {
+		if path != "GET "+imagesPath+"/"+digestA {
+			answers[path] = m{"metadata": m{"resourceVersion": "1"}}
+		}
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	for path, want := range map[string]string{
+		"": "Nothing needs you", "images": "tidewaiter import", "images?verdict=True": "No image matches", "repositories": "tidewaiter import", "running": "tidewaiter serve --config", "policies": "There is no policy", "activity": "Nothing waits", "compare": "Name two images",
+	} {
+		if w := b.do("GET", Root+path, nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%q: %d, without %q", path, w.Code, want)
+		}
+	}
+}
+
+// A retry is made with the rights of whoever asks for it.
+func TestQueue(t *testing.T) {
+	answers := map[string]any{"POST " + spoolPath: m{"changed": 1}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	w := b.do("POST", Root+"queue", url.Values{"do": {"retry"}, "id": {"3"}})
+	last := b.api.asked[len(b.api.asked)-1]
+	if w.Code != http.StatusSeeOther || last.URL.RawQuery != "do=retry&id=3" || last.Header.Get("Authorization") != "Bearer good" {
+		t.Errorf("retry: %d, asked %s", w.Code, last.URL)
+	}
+	answers["POST "+spoolPath] = http.StatusForbidden
+	if w := b.do("POST", Root+"queue", url.Values{"do": {"drop"}, "id": {"3"}}); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "tidewaiter:queue-operator") {
+		t.Errorf("without the right: %d %s", w.Code, w.Body)
+	}
+	if w := b.do("POST", Root+"queue", url.Values{"do": {"eat"}, "id": {"3"}}); w.Code != http.StatusBadRequest {
+		t.Errorf("another verb: %d", w.Code)
+	}
+	if w := b.do("GET", Root+"queue?do=drop&id=3", nil); w.Code == http.StatusSeeOther && w.Header().Get("Location") != Root+"sign-in" {
+		t.Errorf("a link drops a push: %d", w.Code)
+	}
+}
+
+// An export has no cell that a spreadsheet takes for a formula.
+func TestExport(t *testing.T) {
+	b := newBrowser(t, map[string]any{"GET " + podsPath: m{"items": l{m{"spec": m{"cluster": "prod", "name": "=HYPERLINK(1)", "since": at, "containers": l{m{"name": "a,b", "image": "-x"}}}}}}})
+	b.signIn("good")
+	w := b.do("GET", Root+"running.csv", nil)
+	rows, err := csv.NewReader(w.Body).ReadAll()
+	if err != nil || len(rows) != 2 || rows[1][2] != "'=HYPERLINK(1)" || rows[1][3] != "a,b" || rows[1][4] != "'-x" {
+		t.Errorf("%v %q", err, rows)
+	}
+}
+
+// What happens is told to a page that is open, from where the page began, and ends with the browser.
+func TestLive(t *testing.T) {
+	more := make(chan string)
+	ended := make(chan struct{})
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == whoAmIPath {
+			fmt.Fprint(w, `{"metadata":{"name":"ann"}}`)
+			return
+		}
+		if q := r.URL.Query(); q.Get("watch") != "true" || q.Get("resourceVersion") != "7" {
+			t.Errorf("the API was asked for %s", r.URL)
+		}
+		defer close(ended)
+		for {
+			select {
+			case line := <-more:
+				fmt.Fprintln(w, line)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	server := httptest.NewServer(New(api, Options{}))
+	defer server.Close()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+Root+"activity/live?after=7", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer good")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	go func() {
+		more <- `{"type":"ADDED","object":{"metadata":{"resourceVersion":"8"},"reason":"PushReceived","message":"<script>x</script>"}}`
+	}()
+	lines := bufio.NewScanner(response.Body)
+	seen := ""
+	for lines.Scan() && !strings.Contains(seen, "</tr>") {
+		seen += lines.Text() + "\n"
+	}
+	if !strings.Contains(seen, "id: 8\nevent: row\ndata: <tr>") || !strings.Contains(seen, "&lt;script&gt;x") {
+		t.Errorf("the page was told\n%s", seen)
+	}
+	stop()
+	<-ended
+}
+
+func TestWatchThatIsRefused(t *testing.T) {
+	b := newBrowser(t, map[string]any{"GET " + eventsPath: http.StatusForbidden})
+	b.signIn("good")
+	c := &caller{api: b.api, from: httptest.NewRequest("GET", Root, nil), token: "good"}
+	err := c.watch(t.Context(), eventsPath, url.Values{}, asJSON, func(watchEvent) error { return nil })
+	if !isCode(err, http.StatusForbidden) {
+		t.Errorf("%v", err)
+	}
+}
+
+// BenchmarkPages is the server's time to a whole page with a full list, without that of the API.
+func BenchmarkPages(b *testing.B) {
+	rows := l{}
+	for i := range pageRows {
+		rows = append(rows, m{"cells": l{fmt.Sprintf("sha256:%064d", i), "registry.example.com/team/app", "True", "7.74kB", "linux/amd64", "release@example.com", "3", "0", at, "v1"}})
+	}
+	columns := l{}
+	for _, name := range []string{"Name", "Repository", "Verdict", "Size", "Platform", "Signer", "Pods", "Outdated", "Created", "Tags"} {
+		columns = append(columns, m{"name": name})
+	}
+	api := &stubAPI{answers: map[string]any{"GET " + imagesPath: m{"columnDefinitions": columns, "rows": rows}}, tokens: map[string]string{"good": "ann"}}
+	c := New(api, Options{})
+	for b.Loop() {
+		r := httptest.NewRequest("GET", Root+"images", nil)
+		r.Header.Set("Authorization", "Bearer good")
+		w := httptest.NewRecorder()
+		if c.ServeHTTP(w, r); w.Code != http.StatusOK {
+			b.Fatal(w.Code)
+		}
+		api.asked = nil
+	}
+}

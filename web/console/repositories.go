@@ -1,0 +1,163 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// repositoryTags is how many tags the page of repositories, or that of one, reads.
+const repositoryTags = 500
+
+// repositoryRow is a repository and its tags.
+type repositoryRow struct {
+	Name    text
+	Tags    []text
+	Moved   time.Time // when a tag last moved
+	Failing int
+}
+
+// repositoriesView is what the page of repositories shows.
+type repositoriesView struct {
+	Query   string
+	Rows    []repositoryRow
+	Read    int
+	Next    string
+	Refused *notice
+}
+
+// tagsOf reads tags.
+func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
+	ask := url.Values{"limit": {fmt.Sprint(repositoryTags)}}
+	if selector != "" {
+		ask.Set("fieldSelector", selector)
+	}
+	if after != "" {
+		ask.Set("continue", after)
+	}
+	all := &list[imageTag]{}
+	err := v.call.get(v.ctx(), tagsPath, ask, all)
+	if after != "" && isCode(err, http.StatusGone) {
+		return v.tagsOf(selector, "")
+	}
+	return all, err
+}
+
+// follows is the reference that a tag follows, in its parts; ok is false for a tag of a stream that follows none.
+func (t *imageTag) follows() (repository, tag text, ok bool) {
+	if t.Spec.From == nil || t.Spec.From.Kind != "DockerImage" {
+		return "", "", false
+	}
+	whole := string(t.Spec.From.Name)
+	i := strings.LastIndexByte(whole, ':')
+	if i < 0 || strings.Contains(whole[i:], "/") {
+		return text(whole), "", true
+	}
+	return text(whole[:i]), text(whole[i+1:]), true
+}
+
+// repositories lists repositories by their tags.
+func (v *visit) repositories() error {
+	query := v.r.URL.Query()
+	data := &repositoriesView{Query: strings.TrimSpace(printable.Line(query.Get("q"), 256))}
+	tags, err := v.tagsOf("", query.Get("continue"))
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	data.Refused = noticeOf("list tags", err)
+	data.Read = len(tags.Items)
+	for i := range tags.Items {
+		t := &tags.Items[i]
+		repository, tag, ok := t.follows()
+		if !ok || !strings.Contains(string(repository), data.Query) {
+			continue
+		}
+		at := slices.IndexFunc(data.Rows, func(r repositoryRow) bool { return r.Name == repository })
+		if at < 0 {
+			at, data.Rows = len(data.Rows), append(data.Rows, repositoryRow{Name: repository})
+		}
+		row := &data.Rows[at]
+		row.Tags = append(row.Tags, tag)
+		if len(t.Status.Items) > 0 && t.Status.Items[0].Created.After(row.Moved) {
+			row.Moved = t.Status.Items[0].Created
+		}
+		if find(t.Status.Conditions, "ImportSuccess").Status == "False" {
+			row.Failing++
+		}
+	}
+	if tags.Metadata.Continue != "" {
+		query.Set("continue", tags.Metadata.Continue)
+		data.Next = Root + "repositories?" + query.Encode()
+	}
+	return v.show(&page{Name: "repositories", Title: "Repositories", Nav: "repositories", Data: data, Commands: []string{"kubectl get imagetags -A -o wide"}})
+}
+
+// move is a step in the history of a tag.
+type move struct {
+	Digest, Before, By text
+	Since              time.Time
+}
+
+// tagLine is a tag and its line of time, the newest first.
+type tagLine struct {
+	Tag, Reference text
+	Moves          []move
+	Failing        condition
+}
+
+// repositoryView is what the page of a repository shows.
+type repositoryView struct {
+	Name    string
+	Tags    []tagLine
+	More    bool
+	Refused *notice
+}
+
+// repository shows the lines of time of a repository's tags.
+func (v *visit) repository() error {
+	data := &repositoryView{Name: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("name"), 1024))}
+	if data.Name == "" {
+		http.Redirect(v.w, v.r, Root+"repositories", http.StatusSeeOther)
+		return nil
+	}
+	tags, err := v.tagsOf("repository="+escapeTerm(data.Name), "")
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	data.Refused, data.More = noticeOf("list tags", err), tags.Metadata.Continue != ""
+	for i := range tags.Items {
+		t := &tags.Items[i]
+		line := tagLine{Tag: t.Spec.Name, Reference: text(data.Name) + ":" + t.Spec.Name, Failing: find(t.Status.Conditions, "ImportSuccess")}
+		var by []text
+		_ = json.Unmarshal([]byte(t.Metadata.Annotations["tidewaiter.dev/by"]), &by) // without it nobody is named
+		for j, item := range t.Status.Items {
+			m := move{Digest: item.Image, Since: item.Created}
+			if j+1 < len(t.Status.Items) {
+				m.Before = t.Status.Items[j+1].Image
+			}
+			if j < len(by) {
+				m.By = by[j]
+			}
+			line.Moves = append(line.Moves, m)
+		}
+		data.Tags = append(data.Tags, line)
+	}
+	slices.SortStableFunc(data.Tags, func(a, b tagLine) int { return b.moved().Compare(a.moved()) })
+	return v.show(&page{Name: "repository", Title: data.Name, Nav: "repositories", Data: data, Commands: []string{
+		"kubectl get imagetags -A -o wide --field-selector " + quoted("repository="+data.Name), "tidewaiter history " + quoted(data.Name+":TAG"),
+	}})
+}
+
+// moved is when the tag last moved.
+func (l *tagLine) moved() time.Time {
+	if len(l.Moves) == 0 {
+		return time.Time{}
+	}
+	return l.Moves[0].Since
+}

@@ -1,0 +1,169 @@
+package console
+
+import (
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// Paths of the API.
+const (
+	podsPath     = "/apis/tidewaiter.dev/v1/clusterpods"
+	clustersPath = "/apis/tidewaiter.dev/v1/clusters"
+)
+
+// maxExport is how many containers an export has.
+const maxExport = 100_000
+
+// runningRow is a container that runs, or should.
+type runningRow struct {
+	Cluster, Namespace, Pod, Container, Image, Digest, Verified, Outdated, Waiting, NotImported text
+	Since                                                                                       time.Time
+}
+
+// runningView is what the page of what runs shows.
+type runningView struct {
+	Filters                            map[string]string
+	Filtered                           bool
+	Clusters                           []clusterView
+	Rows                               []runningRow
+	Next, Export                       string
+	Refused, RefusedClusters           *notice
+	Query, Cluster, Namespace, Outdate string
+}
+
+// clusterView is a cluster and how old what is known of it is.
+type clusterView struct {
+	Name, Why text
+	Pods      int
+	Reachable bool
+	Synced    bool
+	LastSeen  time.Time
+}
+
+// podSelector makes a selector of the filters in a query.
+func podSelector(query url.Values) (values map[string]string, selector string) {
+	values = map[string]string{}
+	var terms []string
+	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"image", "image"}, {"outdated", "outdated"}} {
+		if value := strings.TrimSpace(printable.Line(query.Get(f[0]), 1024)); value != "" {
+			values[f[0]] = value
+			terms = append(terms, f[1]+"="+escapeTerm(value))
+		}
+	}
+	return values, strings.Join(terms, ",")
+}
+
+// running shows what runs.
+func (v *visit) running() error {
+	query := v.r.URL.Query()
+	values, selector := podSelector(query)
+	data := &runningView{Filters: values, Filtered: selector != "" || query.Get("q") != "", Query: printable.Line(query.Get("q"), 256)}
+	data.Cluster, data.Namespace, data.Outdate = values["cluster"], values["namespace"], values["outdated"]
+	var clusters list[cluster]
+	if err := v.call.get(v.ctx(), clustersPath, nil, &clusters); isCode(err, http.StatusUnauthorized) {
+		return err
+	} else if err != nil {
+		data.RefusedClusters = noticeOf("list clusters", err)
+	}
+	for _, c := range clusters.Items {
+		reachable, synced := find(c.Status.Conditions, "Reachable"), find(c.Status.Conditions, "Synced")
+		data.Clusters = append(data.Clusters, clusterView{Name: c.Metadata.Name, Pods: c.Status.Pods, Reachable: reachable.Status == "True", Synced: synced.Status == "True", Why: reachable.Message, LastSeen: c.Status.LastSeen})
+	}
+	ask := url.Values{"limit": {fmt.Sprint(pageRows)}}
+	if selector != "" {
+		ask.Set("fieldSelector", selector)
+	}
+	if after := query.Get("continue"); after != "" {
+		ask.Set("continue", after)
+	}
+	var pods list[clusterPod]
+	err := v.call.get(v.ctx(), podsPath, ask, &pods)
+	if isCode(err, http.StatusGone) {
+		ask.Del("continue")
+		err = v.call.get(v.ctx(), podsPath, ask, &pods)
+	}
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	data.Refused = noticeOf("list the pods of clusters", err)
+	for i := range pods.Items {
+		if p := &pods.Items[i]; strings.Contains(string(p.Spec.Name), data.Query) {
+			data.Rows = append(data.Rows, containersOf(p)...)
+		}
+	}
+	if pods.Metadata.Continue != "" {
+		query.Set("continue", pods.Metadata.Continue)
+		data.Next = Root + "running?" + query.Encode()
+	}
+	query.Del("continue")
+	data.Export = Root + "running.csv?" + query.Encode()
+	command := "kubectl get clusterpods"
+	if selector != "" {
+		command += " --field-selector " + quoted(selector)
+	}
+	return v.show(&page{Name: "running", Title: "Running", Nav: "running", Data: data, Commands: []string{command, "tidewaiter pods --outdated"}})
+}
+
+// containersOf are the containers of a pod.
+func containersOf(p *clusterPod) (all []runningRow) {
+	for _, c := range p.Spec.Containers {
+		all = append(all, runningRow{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Pod: p.Spec.Name, Container: c.Name, Image: c.Image, Digest: c.Digest, Verified: c.Verified, Outdated: c.Outdated, Waiting: c.Waiting, NotImported: c.NotImported, Since: p.Spec.Since})
+	}
+	return all
+}
+
+// runningCSV exports what runs, page by page.
+func (v *visit) runningCSV() error {
+	_, selector := podSelector(v.r.URL.Query())
+	ask := url.Values{"limit": {"500"}}
+	if selector != "" {
+		ask.Set("fieldSelector", selector)
+	}
+	var out *csv.Writer
+	for rows := 0; rows < maxExport; {
+		var pods list[clusterPod]
+		if err := v.call.get(v.ctx(), podsPath, ask, &pods); err != nil {
+			if out == nil {
+				return err
+			}
+			out.Flush()
+			panic(http.ErrAbortHandler) // the browser sees that the file is not whole
+		}
+		if out == nil {
+			h := v.w.Header()
+			h.Set("Content-Type", "text/csv; charset=utf-8")
+			h.Set("Content-Disposition", `attachment; filename="running.csv"`)
+			out = csv.NewWriter(v.w)
+			_ = out.Write([]string{"cluster", "namespace", "pod", "container", "image", "digest", "verified", "outdated", "waiting", "not imported", "since"})
+		}
+		for i := range pods.Items {
+			for _, r := range containersOf(&pods.Items[i]) {
+				rows++
+				cells := []string{string(r.Cluster), string(r.Namespace), string(r.Pod), string(r.Container), string(r.Image), string(r.Digest), string(r.Verified), string(r.Outdated), string(r.Waiting), string(r.NotImported), r.Since.UTC().Format(time.RFC3339)}
+				for i := range cells {
+					cells[i] = inert(cells[i])
+				}
+				_ = out.Write(cells)
+			}
+		}
+		if out.Flush(); out.Error() != nil || pods.Metadata.Continue == "" {
+			return nil
+		}
+		ask.Set("continue", pods.Metadata.Continue)
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// inert is a cell that no spreadsheet takes for a formula.
+func inert(cell string) string {
+	if cell != "" && strings.ContainsRune("=+-@\t", rune(cell[0])) {
+		return "'" + cell
+	}
+	return cell
+}

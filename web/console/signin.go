@@ -1,0 +1,114 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+// whoAmIPath is where the API says who calls.
+const whoAmIPath = "/apis/user.openshift.io/v1/users/~"
+
+// maxToken bounds a token, in bytes.
+const maxToken = 12 << 10
+
+// whoAmI returns the name of the person. In a cluster that does not let people ask, it is empty.
+func (c *caller) whoAmI(ctx context.Context) (text, error) {
+	var u user
+	err := c.get(ctx, whoAmIPath, nil, &u)
+	if isCode(err, http.StatusForbidden) || isCode(err, http.StatusNotFound) {
+		return "", nil
+	}
+	return u.Metadata.Name, err
+}
+
+// signInForm is what the page to sign in shows.
+type signInForm struct {
+	Next  string
+	Why   string
+	Token bool // the browser may keep a cookie, as the connection is encrypted
+}
+
+// signInPage asks for a token.
+func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
+	form := &signInForm{Next: within(r.URL.Query().Get("next")), Token: r.TLS != nil}
+	if r.URL.Query().Get("why") == "ended" {
+		form.Why = "You were signed out: the server no longer accepts your credential, or it has ended."
+	}
+	c.showSignIn(w, r, http.StatusOK, form)
+}
+
+func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, form *signInForm) {
+	c.pages.write(w, r, code, &page{Name: "signin", Title: "Sign in", Data: form, Now: c.clock.Now(), Address: Root})
+}
+
+// signIn begins a session with a token that the API accepts.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		c.showSignIn(w, r, http.StatusRequestEntityTooLarge, &signInForm{Why: "That is too long for a token.", Token: r.TLS != nil})
+		return
+	}
+	form := &signInForm{Next: within(r.PostForm.Get("next")), Token: r.TLS != nil}
+	token := strings.TrimSpace(r.PostForm.Get("token"))
+	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		form.Why = "That is not a token: a token is one word."
+		c.showSignIn(w, r, http.StatusBadRequest, form)
+		return
+	}
+	call := &caller{api: c.api, from: r, token: token}
+	name, err := call.whoAmI(r.Context())
+	switch {
+	case isCode(err, http.StatusUnauthorized):
+		form.Why = "The server does not accept this token. It may have ended, or be for another server."
+		c.showSignIn(w, r, http.StatusUnauthorized, form)
+		return
+	case err != nil:
+		form.Why = "The server could not check the token: " + err.Error()
+		c.showSignIn(w, r, http.StatusServiceUnavailable, form)
+		return
+	}
+	if old := c.sessions.of(r); old != nil {
+		c.sessions.end(func(one *session) bool { return one == old })
+	}
+	http.SetCookie(w, c.sessions.begin(name, token))
+	http.Redirect(w, r, form.Next, http.StatusSeeOther)
+}
+
+// signOut ends the session.
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	if old := c.sessions.of(r); old != nil {
+		c.sessions.end(func(one *session) bool { return one == old })
+	}
+	http.SetCookie(w, forget())
+	http.Redirect(w, r, Root+"sign-in", http.StatusSeeOther)
+}
+
+// within returns a path of the console to go on with: that which was asked for, or the first page.
+func within(next string) string {
+	if strings.HasPrefix(next, Root) && !strings.ContainsAny(next, "\\\r\n") {
+		return next
+	}
+	return Root
+}
+
+// The themes, and the cookie that keeps which one a person chose; without it the system's is used.
+const themeCookie = "tidewaiter-theme"
+
+// setTheme keeps the choice of light or dark.
+func (c *Console) setTheme(w http.ResponseWriter, r *http.Request) {
+	theme := r.PostFormValue("theme")
+	cookie := &http.Cookie{Name: themeCookie, Value: theme, Path: Root, MaxAge: 365 * 24 * 3600, Secure: r.TLS != nil, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if theme != "light" && theme != "dark" {
+		cookie.Value, cookie.MaxAge = "", -1
+	}
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, within(r.PostFormValue("next")), http.StatusSeeOther)
+}
+
+// themeOf is the theme that was chosen; empty for the system's.
+func themeOf(r *http.Request) string {
+	if cookie, err := r.Cookie(themeCookie); err == nil && (cookie.Value == "light" || cookie.Value == "dark") {
+		return cookie.Value
+	}
+	return ""
+}

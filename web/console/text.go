@@ -1,0 +1,100 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+// maxText bounds a text on a page, in bytes.
+const maxText = 4 << 10
+
+// text is text that anybody may have written, made fit for people to read when it comes in. Templates escape it.
+type text string
+
+// UnmarshalText implements encoding.TextUnmarshaler, by which JSON fills strings and keys.
+func (t *text) UnmarshalText(b []byte) error {
+	*t = text(printable.Line(string(b), maxText))
+	return nil
+}
+
+// textOf is the text of a cell.
+func textOf(cell any) text {
+	if cell == nil {
+		return ""
+	}
+	return text(printable.Line(fmt.Sprint(cell), maxText))
+}
+
+// short is the part of a digest that people compare.
+func short(digest text) string {
+	algorithm, digits, ok := strings.Cut(string(digest), ":")
+	if !ok {
+		digits = algorithm
+	}
+	return digits[:min(len(digits), 12)]
+}
+
+// moment is a time on a page: relative, and absolute when pointed at.
+type moment struct {
+	Ago, At, Machine string
+}
+
+// when is a time as it is shown at now.
+func when(t, now time.Time) moment {
+	if t.IsZero() {
+		return moment{Ago: "unknown"}
+	}
+	ago := duration.HumanDuration(now.Sub(t)) + " ago"
+	if t.After(now) {
+		ago = "in " + duration.HumanDuration(t.Sub(now))
+	}
+	return moment{ago, t.UTC().Format("2 January 2006, 15:04:05 UTC"), t.UTC().Format(time.RFC3339)}
+}
+
+// size prints bytes as registries do.
+func size(n int64) string {
+	switch {
+	case n <= 0:
+		return "unknown"
+	case n < 1000:
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n), 0
+	for value >= 999.5 && unit < 4 {
+		value /= 1000
+		unit++
+	}
+	return fmt.Sprintf("%.3g %s", value, [...]string{"B", "kB", "MB", "GB", "TB"}[unit])
+}
+
+// spaced puts a space between the number and the unit of a size in a table of the API.
+func spaced(cell text) string {
+	digits := strings.TrimRight(string(cell), "BkMGTPE")
+	if digits == "" || digits == string(cell) {
+		return string(cell)
+	}
+	return digits + " " + strings.TrimPrefix(string(cell), digits)
+}
+
+// quantity is a number with its noun.
+func quantity(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("@%+=:,./-_", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
