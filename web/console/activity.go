@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,44 +115,64 @@ func (v *visit) live() error {
 		return &apiError{Code: http.StatusBadRequest, Message: "that is not a place to begin at"}
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
-	control := http.NewResponseController(v.w)
-	begun := false
-	tell := func(id, event, data string) error {
-		// A browser that does not read holds nothing for longer than this.
-		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second))
-		begun = true
-		if _, err := fmt.Fprintf(v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, strings.ReplaceAll(data, "\n", " ")); err != nil {
-			return err
-		}
-		return control.Flush()
-	}
-	_ = control.SetWriteDeadline(time.Now().Add(longestLive + time.Minute))
-	if err := tell(after, "open", ""); err != nil {
+	told := &liveWriter{v: v, control: http.NewResponseController(v.w)}
+	if told.tell(after, "open", "") != nil {
 		return nil // the browser is gone
 	}
-	err := v.call.watch(v.ctx(), eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {fmt.Sprint(int(longestLive.Seconds()))}}, asJSON, func(w watchEvent) error {
-		if w.Type != "ADDED" && w.Type != "MODIFIED" {
+	ctx, stop := context.WithTimeout(v.ctx(), longestLive)
+	defer stop()
+	for {
+		err := v.call.watch(ctx, eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}}, asJSON, told.event)
+		if !isCode(err, http.StatusGone) {
+			return nil // the browser connects again, and is told why it may not
+		}
+		// The place is too long ago: what happened since is on the page when it is loaded again.
+		var now list[event]
+		if v.call.get(ctx, eventsPath, url.Values{"limit": {"1"}}, &now) != nil {
 			return nil
 		}
-		var e event
-		if err := json.Unmarshal(w.Object, &e); err != nil {
-			return err
+		if after = now.Metadata.ResourceVersion; told.row(after, eventRow{Reason: "Missed", Message: "Events may have been missed: load the page again.", Warning: true, When: when(v.clock.Now(), v.clock.Now())}) != nil {
+			return nil
 		}
-		var row bytes.Buffer
-		if err := v.pages.byName["activity"].ExecuteTemplate(&row, "event", eventOf(&e, v.clock.Now())); err != nil {
-			return err
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(30 * time.Second))
-		if err := tell(string(e.Metadata.ResourceVersion), "row", row.String()); err != nil {
-			return err
-		}
-		return control.SetWriteDeadline(time.Now().Add(longestLive + time.Minute))
-	})
-	if err != nil && begun {
-		if isCode(err, http.StatusGone) { // too long ago: the page is loaded anew
-			_ = tell("0", "stale", "")
-		}
-		return nil
 	}
-	return err
+}
+
+// liveWriter tells a page that is open.
+type liveWriter struct {
+	v       *visit
+	control *http.ResponseController
+}
+
+// tell sends an event. A browser that does not read it within half a minute is given up; between events it may wait.
+func (l *liveWriter) tell(id, event, data string) error {
+	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a writer that cannot be bound is not a connection
+	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()
+	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, strings.ReplaceAll(data, "\n", " ")); err != nil {
+		return err
+	}
+	return l.control.Flush()
+}
+
+// row sends a row of the table.
+func (l *liveWriter) row(id string, row eventRow) error {
+	var out bytes.Buffer
+	if err := l.v.pages.byName["activity"].ExecuteTemplate(&out, "event", row); err != nil {
+		return err
+	}
+	return l.tell(id, "row", out.String())
+}
+
+// event tells of a line of the watch. Bookmarks keep the place at which a browser goes on.
+func (l *liveWriter) event(w watchEvent) error {
+	var e event
+	if err := json.Unmarshal(w.Object, &e); err != nil {
+		return err
+	}
+	switch w.Type {
+	case "ADDED", "MODIFIED":
+		return l.row(e.Metadata.ResourceVersion, eventOf(&e, l.v.clock.Now()))
+	case "BOOKMARK":
+		return l.tell(e.Metadata.ResourceVersion, "bookmark", "")
+	}
+	return nil
 }

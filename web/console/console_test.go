@@ -3,6 +3,7 @@ package console
 import (
 	"compress/gzip"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -159,6 +160,14 @@ func TestOwnCredentials(t *testing.T) {
 	w := b.do("GET", Root+"images", nil, func(r *http.Request) { r.Header.Set("Authorization", "Bearer other") })
 	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ben") || strings.Contains(w.Body.String(), "Sign out") {
 		t.Errorf("with a header: %d %s", w.Code, w.Body)
+	}
+	certified := func(r *http.Request) { r.TLS.PeerCertificates = []*x509.Certificate{{}} }
+	if w := b.do("GET", Root+"images", nil, certified); !strings.Contains(w.Body.String(), "ann") {
+		t.Errorf("a session gives way to a certificate: %s", w.Body)
+	}
+	b.cookies = nil
+	if w := b.do("GET", Root+"images", nil, certified); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "cert") {
+		t.Errorf("with a certificate: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -20,7 +20,7 @@ type imageView struct {
 	Verdicts []verdict // for each reference
 	Image    *image    // nil if it is not stored
 	Layers   []layerView
-	Size     int64
+	InLayers int64     // bytes
 	Config   [][2]text // what is set, and to what
 	Env      []text
 	Labels   [][2]text
@@ -166,7 +166,7 @@ func (d *imageView) layers() {
 	largest := int64(1)
 	for _, l := range d.Image.Layers {
 		largest = max(largest, l.Size)
-		d.Size += l.Size
+		d.InLayers += l.Size
 	}
 	for i, l := range d.Image.Layers {
 		view := layerView{Digest: l.Name, Size: l.Size, Share: int(max(1, l.Size*100/largest))}

@@ -254,3 +254,32 @@ func BenchmarkPages(b *testing.B) {
 		api.asked = nil
 	}
 }
+
+// A browser that comes back too late goes on from now, and is told that it may have missed something.
+func TestLiveAfterTooLong(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var from []string
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch q := r.URL.Query(); {
+		case r.URL.Path == whoAmIPath:
+			fmt.Fprint(w, `{"metadata":{"name":"ann"}}`)
+		case q.Get("watch") == "":
+			fmt.Fprint(w, `{"metadata":{"resourceVersion":"90"}}`)
+		case len(from) == 0:
+			from = append(from, q.Get("resourceVersion"))
+			fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}`)
+		default:
+			from = append(from, q.Get("resourceVersion"))
+			fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"91"}}}`)
+		}
+	})
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, Root+"activity/live?after=1", nil)
+	r.Header.Set("Authorization", "Bearer good")
+	r.Header.Set("Last-Event-Id", "7")
+	w := httptest.NewRecorder()
+	New(api, Options{}).ServeHTTP(w, r)
+	if got := w.Body.String(); strings.Join(from, " ") != "7 90" || !strings.Contains(got, "id: 90\nevent: row\ndata: <tr>") || !strings.Contains(got, "may have been missed") || !strings.HasSuffix(got, "id: 91\nevent: bookmark\ndata: \n\n") {
+		t.Errorf("it was watched from %q, and told\n%s", from, got)
+	}
+}
