@@ -114,6 +114,12 @@ func (b *browser) visit(t *testing.T, path string) (text string) {
 	return text
 }
 
+// click follows a link to a page that has an element.
+func (b *browser) click(t *testing.T, link, element string) {
+	t.Helper()
+	b.run(t, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).click()", link), nil), chromedp.WaitReady(element, chromedp.ByQuery))
+}
+
 // signIn signs in with a token.
 func (b *browser) signIn(t *testing.T, token string) {
 	t.Helper()
@@ -154,8 +160,9 @@ func TestConsole(t *testing.T) {
 	// From the first page, two clicks lead to why ferry:v1 is not verified, and where it runs.
 	b.visit(t, "")
 	var text string
-	b.run(t, chromedp.Click(`//a[contains(@class,"concern")][.//strong[text()="Not verified"]]`), chromedp.WaitReady("table.cards"),
-		chromedp.Click("table.cards tbody a", chromedp.ByQuery), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	b.click(t, "a.concern.grave", ".filters")
+	b.click(t, "table.cards tbody a", "#h-where")
+	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
 	for _, want := range []string{"harbour/ferry", "DigestMismatch", "Where it runs", "In no pod", "podman pull"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("two clicks from the first page there is no %q:\n%s", want, text)

@@ -59,7 +59,9 @@ func (v *visit) count(path, selector string) (c counted, err error) {
 		Metadata objectMeta `json:"metadata"`
 	}]
 	err = v.call.do(v.ctx(), http.MethodGet, path, query, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", nil, &l)
-	c.n, c.more = len(l.Items), l.Metadata.Continue != ""
+	if c.n, c.more = len(l.Items), l.Metadata.Continue != ""; c.more {
+		return c, err // the oldest may be among the others
+	}
 	for _, item := range l.Items {
 		if at := item.Metadata.Created; c.oldest.IsZero() || at.Before(c.oldest) {
 			c.oldest = at
