@@ -173,7 +173,12 @@ func TestConsole(t *testing.T) {
 	digest := regexp.MustCompile(`@sha256:([0-9a-f]{64})`).FindStringSubmatch(text)[1]
 	for _, query := range []string{"ferry:v1", digest[:8]} {
 		b.visit(t, "policies")
-		b.run(t, chromedp.KeyEvent("/"), chromedp.KeyEvent(query+"\r"), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+		var focused string
+		b.run(t, chromedp.KeyEvent("/"), chromedp.Evaluate(`document.activeElement.name`, &focused), chromedp.Evaluate(`document.activeElement.value = ""`, nil)) // the driver types the slash, too
+		if focused != "q" {
+			t.Errorf("a slash goes to %q", focused)
+		}
+		b.run(t, chromedp.KeyEvent(query+"\r"), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
 		if !strings.Contains(text, "harbour/ferry") {
 			t.Errorf("%q finds\n%s", query, text)
 		}
