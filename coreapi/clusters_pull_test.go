@@ -92,7 +92,7 @@ func TestPullSecretsOfPods(t *testing.T) {
 	}
 	// What is said of a secret that cannot be read has nothing of it.
 	got, unread, err := keychains("prod", "registry.example.com/odd:1")
-	if want := "those of service account default in namespace odd of cluster prod are not in the form that kubectl create secret docker-registry gives them"; len(got) != 0 || err != nil || fmt.Sprint(unread) != want {
+	if want := "those of service account default in namespace odd of cluster prod do not have the format of kubectl create secret docker-registry"; len(got) != 0 || err != nil || fmt.Sprint(unread) != want {
 		t.Errorf("%d, %v, %v", len(got), unread, err)
 	}
 	c.Forbid("secrets")

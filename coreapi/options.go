@@ -32,7 +32,7 @@ const minIPv4Mask = 12
 // Options are the choices that a server offers; the zero value means the
 // defaults.
 type Options struct {
-	// EventTTL is how long an Event is kept after it was last written, in
+	// EventTTL is how long to keep an Event after its last write, in
 	// whole seconds; 0 means DefaultEventTTL.
 	EventTTL time.Duration
 

@@ -98,7 +98,7 @@ func runServiceAccountController(ctx genericapiserver.PostStartHookContext) erro
 	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(onlyIdentity))
 	for resource, example := range map[string]runtime.Object{"serviceaccounts": &corev1.ServiceAccount{}, "namespaces": &corev1.Namespace{}} {
 		shared.InformerFor(example, pages.Informer(client.CoreV1().RESTClient(), resource, example, func(err error) {
-			slog.Error("A namespace gets no service account for what cannot be read", "resource", resource, "err", err)
+			slog.Error("A namespace cannot be read, so it gets no default service account", "resource", resource, "err", err)
 		}))
 	}
 	controller, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx), shared.Core().V1().ServiceAccounts(), shared.Core().V1().Namespaces(),

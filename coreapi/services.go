@@ -160,7 +160,7 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	case <-repaired:
 		run(s.interval, func() {}, stop)
 		if err := s.dropStored(ctx, client.CoreV1()); err != nil && ctx.Err() == nil {
-			slog.Warn("Services of type ExternalName that an earlier release stored were not all changed; watches may show their internalTrafficPolicy", "err", err)
+			slog.Warn("Not all ExternalName services of an earlier release were migrated; watches may show their internalTrafficPolicy", "err", err)
 		}
 	case <-ctx.Done():
 	}
@@ -177,7 +177,7 @@ func (s *services) dropStored(ctx context.Context, client corev1client.ServicesG
 		for i := range page.Items {
 			service := &page.Items[i]
 			err := s.dropOne(ctx, client, service)
-			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // whoever was faster has done it
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // another writer has done it
 				failed = fmt.Errorf("service %s/%s: %w", service.Namespace, service.Name, err)
 			}
 		}
@@ -222,7 +222,7 @@ func (s readableServicesIn) List(ctx context.Context, opts metav1.ListOptions) (
 		all.ResourceVersion, all.Items = cmp.Or(all.ResourceVersion, page.ResourceVersion), append(all.Items, page.Items...)
 		return nil
 	}, func(err error) {
-		slog.Error("The addresses of a service that cannot be read are not kept for it", "err", err)
+		slog.Error("A service cannot be read, so its addresses are not reserved for it", "err", err)
 	})
 	return all, err
 }

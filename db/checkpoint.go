@@ -34,7 +34,7 @@ func (d *DB) checkpointLoop(c *sqlite.Conn) {
 		}
 		d.checkpointing.Unlock()
 		if err != nil {
-			d.log.Error("copying the database's log fails and will be tried again", "file", d.path+"-wal", "err", d.translate(err))
+			d.log.Error("checkpointing the database's log failed, will retry", "file", d.path+"-wal", "err", d.translate(err))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (d *DB) boundLog() error {
 	d.logBound = walLimit
 	if err == nil && busy {
 		d.logBound += size
-		d.log.Warn("the database's log cannot be restarted: a program reads the database for long", "file", d.path+"-wal", "bytes", size)
+		d.log.Warn("the database's log cannot be restarted: another program has been reading the database for a long time", "file", d.path+"-wal", "bytes", size)
 	}
 	return d.translate(err)
 }

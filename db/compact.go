@@ -138,7 +138,7 @@ func (t *tx) remove(rev int64) error {
 	return nil
 }
 
-// What the file may hold beyond what it needs.
+// Unused space that the file may keep.
 const (
 	// freeReserve pages stay free for the next writes, or a twentieth of the file.
 	freeReserve = 256

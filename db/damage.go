@@ -60,7 +60,7 @@ func (g *diagnosis) lookOver(met error, done chan struct{}) {
 	device := datafile.DeviceError(g.path, met)
 	if device != nil {
 		g.log.Error("the database file cannot be read", "file", g.path, "met", met, "err", device,
-			"do", "look at the system's log for errors of the device; copy the file from it as soon as it can be read")
+			"do", "look for errors of the device in the system log; copy the file to another device as soon as it can be read")
 		g.found("", device)
 		return
 	}
@@ -70,7 +70,7 @@ func (g *diagnosis) lookOver(met error, done chan struct{}) {
 	}
 	detail := strings.Join(faults, "; ")
 	if len(faults) == 0 {
-		detail = "every page is in order by itself"
+		detail = "each page by itself is intact"
 	}
 	g.log.Error("the database file is damaged", "file", g.path, "met", met, "found", detail,
 		"do", "stop the server, keep the file, restore a backup")

@@ -53,7 +53,7 @@ func (d *DB) translate(err error) error {
 	if se.Code == sqlite3.ErrReadonly {
 		if version := datafile.WriteVersion(d.path); version > datafile.WALVersion {
 			d.metrics.damaged.Inc()
-			return &datafile.CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the file format for writers, and SQLite knows up to %d", version, datafile.WALVersion), Err: err}
+			return &datafile.CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the write format, but SQLite supports up to %d", version, datafile.WALVersion), Err: err}
 		}
 	}
 	switch se.Code {
@@ -100,5 +100,5 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 type indexError struct{ key, detail string }
 
 func (e *indexError) Error() string {
-	return fmt.Sprintf("whether %s exists cannot be told: %s", e.key, e.detail)
+	return fmt.Sprintf("it is unknown whether %s exists: %s", e.key, e.detail)
 }

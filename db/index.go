@@ -35,7 +35,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 	defer d.declareMu.Unlock()
 	if have, ok := d.declared[prefix]; ok {
 		if !slices.EqualFunc(have, names, func(ix *Index, name string) bool { return ix.Name == name }) {
-			return nil, fmt.Errorf("indexes of %s are declared already, and differently: not %q", prefix, names)
+			return nil, fmt.Errorf("indexes of %s are already declared differently: not %q", prefix, names)
 		}
 		return have, nil
 	}

@@ -32,7 +32,7 @@ func (b *indexBuilder) run(drop []int64) {
 		if err == nil || errors.Is(err, ErrClosed) {
 			return
 		}
-		b.db.log.Error("building indexes fails and will be tried again", "prefix", b.prefix, "err", err)
+		b.db.log.Error("building indexes failed, will retry", "prefix", b.prefix, "err", err)
 		select {
 		case <-b.db.clock.After(10 * time.Second):
 		case <-b.db.stop:

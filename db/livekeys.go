@@ -7,7 +7,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
-// A disk that loses a write leaves the page of before, which is whole. Such a page of the
+// A disk that loses a write leaves the previous page, which is whole. Such a page of the
 // index live lacks the keys that were written since, and nothing in it says so: a get
 // would find no object, and a create would put a second one beside it. So the process
 // learns the live keys from the table, and asks the table about a key that the index

@@ -27,7 +27,7 @@ func (d *DB) maintain() {
 		d.space.Warn()
 		now, set := clock.Now(d.clock.Now(), time.Now(), d.opts.MaintenanceInterval)
 		if set {
-			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has lasted", "ahead", clock.Ahead.String(), "until", clockguard.Wait.String())
+			d.log.Warn("the clock was set ahead: nothing expires by the new time until it has been stable for a while", "ahead", clock.Ahead.String(), "until", clockguard.Wait.String())
 		}
 		err := errors.Join(d.expire(ctx, now), d.compactOld(ctx, now), d.shrink(ctx), d.boundLog())
 		if orphans && err == nil {
@@ -39,7 +39,7 @@ func (d *DB) maintain() {
 		}
 		switch {
 		case err != nil && !failing:
-			d.log.Error("database maintenance fails and will be tried again", "dir", d.dir, "err", err)
+			d.log.Error("database maintenance failed, will retry", "dir", d.dir, "err", err)
 		case err == nil && failing:
 			d.log.Info("database maintenance works again", "dir", d.dir)
 		}

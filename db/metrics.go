@@ -21,10 +21,10 @@ func newMetrics(d *DB) *metrics {
 		batch:              histogram("commit_writers", "Writers that shared a commit.", prometheus.ExponentialBuckets(1, 2, 9)),
 		read:               histogram("read_duration_seconds", "Time of a read from the file: a key, a page, or a look for events.", prometheus.ExponentialBuckets(0.00001, 4, 10)),
 		lag:                histogram("event_lag_seconds", "Time from a commit to a watcher fetching its events.", prometheus.ExponentialBuckets(0.0001, 4, 10)),
-		commitFailures:     counter("commit_failures_total", "Commits that failed; nothing of them was written."),
+		commitFailures:     counter("commit_failures_total", "Commits that failed and wrote nothing."),
 		compactedRevisions: counter("compacted_revisions_total", "Superseded revisions removed."),
-		expired:            counter("expired_keys_total", "Keys deleted because their time to live was over."),
-		damaged:            counter("damaged_reads_total", "Reads that met damage in the file or in a value."),
+		expired:            counter("expired_keys_total", "Keys deleted because their time to live expired."),
+		damaged:            counter("damaged_reads_total", "Reads that found damage in the file or in a value."),
 	}
 	add := func(name, help string, labels prometheus.Labels, value func() float64) {
 		m.gauges = append(m.gauges, gauge{prometheus.NewDesc("tidewaiter_db_"+name, help, nil, labels), value})

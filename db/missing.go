@@ -30,7 +30,7 @@ const wrongNeighbour = `SELECT e.key FROM (
 // index does not have is damaged.
 func checkNeighbours(c *sqlite.Conn, key string) error {
 	return c.Each(func(row []driver.Value) error {
-		return &indexError{key, fmt.Sprintf("beside its place the index of keys has %.100q, and the table has not", fmt.Sprint(row[0]))}
+		return &indexError{key, fmt.Sprintf("the index of keys has %.100q out of place, and the table does not have it", fmt.Sprint(row[0]))}
 	}, wrongNeighbour, key)
 }
 
@@ -48,7 +48,7 @@ func (d *DB) checkMissing(c *sqlite.Conn, key string) error {
 		case err != nil:
 			return err
 		case missing:
-			return &indexError{key, fmt.Sprintf("the table has it at revision %d, and the index of keys has not", rev)}
+			return &indexError{key, fmt.Sprintf("the table has it at revision %d, but the index of keys does not", rev)}
 		}
 	}
 	if complete {

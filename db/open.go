@@ -118,7 +118,7 @@ func open(opts Options) (_ *DB, err error) {
 	go d.maintain()
 	d.wg.Go(func() {
 		if err := d.learnLiveKeys(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
-			d.log.Error("which keys are there could not be read from the table: damage to their index may be noticed later", "file", d.path, "err", err)
+			d.log.Error("the keys could not be read from the table: damage to their index may be noticed later", "file", d.path, "err", err)
 		}
 	})
 	return d, nil
@@ -166,8 +166,8 @@ func (d *DB) noticeLoss(c *sqlite.Conn) error {
 	if err != nil {
 		return err
 	}
-	d.log.Error("the database has lost commits: its log (-wal) was moved away or cut, or an older file was put in its place. "+
-		"If you have the log, stop the server and put it back; else restore a backup if that has more. Clients are told to start again",
+	d.log.Error("the database has lost commits: its log (-wal) was moved away or truncated, or the file was replaced by an older one. "+
+		"If you have the log, stop the server and put it back; otherwise restore a backup if it has more. Clients have to list again",
 		"file", d.path, "lost", last-have, "from", have+1, "to", last, "goes on at", rev)
 	return nil
 }

@@ -50,7 +50,7 @@ func (d *DB) Read(ctx context.Context, fn func(Snapshot) error) error {
 }
 
 // Transact runs fn in the next commit, which other writers share, and returns once
-// that is durable. When fn returns an error, what it wrote is taken back. fn must
+// that is durable. When fn returns an error, its writes are undone. fn must
 // be short, must not call other methods of DB, and may run twice: it has no effect
 // but on the transaction.
 func (d *DB) Transact(ctx context.Context, fn func(Transaction) error) error {

@@ -376,7 +376,7 @@ func TestPruningByLists(t *testing.T) {
 	admin.must(t, http.StatusCreated, "POST", "images", nil, stray)
 	run("stray-1", digest(2))
 	awaitUsed(4)
-	stops("in the history of no tag", "oc tag --source=docker "+streamRegistry+"/team/app@"+digest(2)+" team/app:in-use")
+	stops("not in the history of any tag", "oc tag --source=docker "+streamRegistry+"/team/app@"+digest(2)+" team/app:in-use")
 	admin.must(t, http.StatusCreated, "PUT", "namespaces/team/imagestreamtags/app:in-use", nil, map[string]any{"kind": "ImageStreamTag", "apiVersion": "image.openshift.io/v1",
 		"metadata": map[string]any{"name": "app:in-use", "namespace": "team"}, "tag": map[string]any{"from": map[string]any{"kind": "DockerImage", "name": streamRegistry + "/team/app@" + digest(2)}}})
 	if p := pruner(0); p.prune(t) != nil || len(p.blobs)+len(p.deleted)+len(p.errs) > 0 {

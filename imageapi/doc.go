@@ -10,7 +10,7 @@
 // change again: a write that changes one is answered with 422 naming the field. A write that leaves
 // such a field out keeps it.
 //
-// [Options] bring what is not in an Image's own fields: who judges its signatures and sums them up,
+// [Options] supply what is not in an Image's own fields: who judges its signatures and summarizes them,
 // and which pods use it. The table has columns and the field selectors have fields for them. The
 // verdict and its signers are index entries of the storage; use is asked for at each read. [Views]
 // has the same for SQL.

@@ -94,9 +94,9 @@ func TestSelectByDigest(t *testing.T) {
 		"digest=" + digest("9f87") + "0": "is a digest or its beginning",
 		"digest=9f86,digest=9f87":        "once",
 
-		"digest=" + digest("9f87") + "|9f86":                                             `"9f86" is no whole digest`,
-		"digest=" + digest("9f87") + "|":                                                 `"" is no whole digest`,
-		"digest=" + strings.TrimPrefix(digest("9f87"), "sha256:") + "|" + digest("9f87"): "is no whole digest",
+		"digest=" + digest("9f87") + "|9f86":                                             `"9f86" is not a whole digest`,
+		"digest=" + digest("9f87") + "|":                                                 `"" is not a whole digest`,
+		"digest=" + strings.TrimPrefix(digest("9f87"), "sha256:") + "|" + digest("9f87"): "is not a whole digest",
 		"digest=" + manyDigests(101):                                                     "at most 100",
 	} {
 		if got, err := names(selector); err == nil || !strings.Contains(err.Error(), want) {

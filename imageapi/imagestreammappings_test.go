@@ -510,7 +510,7 @@ func TestMappingsThatAreRefused(t *testing.T) {
 		"another repository": {func(m *imagev1.ImageStreamMapping) {
 			m.Image.DockerImageReference = ownRegistry + "/secret/app@" + m.Image.Name
 		}, "must be in the stream's repository"},
-		"a stream of others":   {func(m *imagev1.ImageStreamMapping) { m.Name = "other" }, "leave out its spec.dockerImageRepository"},
+		"a stream of others":   {func(m *imagev1.ImageStreamMapping) { m.Name = "other" }, "remove its spec.dockerImageRepository"},
 		"a tag that follows":   {func(m *imagev1.ImageStreamMapping) { m.Tag = "fixed" }, "the stream says that fixed follows"},
 		"no tag":               {func(m *imagev1.ImageStreamMapping) { m.Tag = "a b" }, "must be a tag"},
 		"no digest":            {func(m *imagev1.ImageStreamMapping) { m.Image.Name = "app" }, "must be the digest"},

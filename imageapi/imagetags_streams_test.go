@@ -52,7 +52,7 @@ func TestImageTagsOfStreams(t *testing.T) {
 	}
 	waits, err := s.imageTag("team", "app:waits")
 	if err != nil || waits.Spec == nil || waits.Status != nil || waits.Image != nil {
-		t.Errorf("nothing is known of it: %+v, %v", waits, err)
+		t.Errorf("nothing is known about it: %+v, %v", waits, err)
 	}
 	for _, name := range []string{"app:none", "none:v1", tags.Name(s.ref)} {
 		if _, err := s.imageTag("team", name); err == nil || err.Error() != fmt.Sprintf("imagetags.image.openshift.io %q not found", name) {

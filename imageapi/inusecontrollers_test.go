@@ -210,7 +210,7 @@ func TestNeededImagesAreInStreams(t *testing.T) {
 	s.wantNeeded("", "")
 	tag.ResourceVersion, tag.UID = "", ""
 	s.lead(tag, digestOf(2), "sweep") // nobody has told of a push
-	refused("the tag "+own.String()+" leads to an image", "Make the image stream team/app")
+	refused("the tag "+own.String()+" leads to an image", "Create the image stream team/app")
 	s.mustCreateStream(stream("app", ""))
 	s.wantNeeded("", "team/app=2")
 }

@@ -44,7 +44,7 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 			if refused++; refused == 1 {
 				warnings = append(warnings, "")
 			}
-			warnings[0] = fmt.Sprintf("%s lists %d names that are no repositories, %q last", host, refused, pull.Clean(n))
+			warnings[0] = fmt.Sprintf("%s lists %d invalid repository names, %q last", host, refused, pull.Clean(n))
 			continue
 		}
 		repositories = append(repositories, repository)

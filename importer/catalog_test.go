@@ -50,7 +50,7 @@ func TestCatalogIsPaged(t *testing.T) {
 	if want := "HOST/team/a HOST/team/b HOST/top"; strings.ReplaceAll(strings.Join(names, " "), registry.Host, "HOST") != want {
 		t.Errorf("%v", names)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], "lists 2 names that are no repositories") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "lists 2 invalid repository names") {
 		t.Errorf("warnings %q", warnings)
 	}
 	scoped := false

@@ -65,14 +65,14 @@ func fetchManifest(ctx context.Context, s *pull.Session, identifier, want string
 	} else {
 		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
 	}
-	if want == "" && errors.Is(err, manifest.ErrNoManifest) { // it may have been cut, as nobody said what to expect
-		return nil, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the registry sent %d bytes that are no manifest", part.Size), err)
+	if want == "" && errors.Is(err, manifest.ErrNoManifest) { // it may have been cut, as no digest says what to expect
+		return nil, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the registry sent %d bytes that are not a manifest", part.Size), err)
 	}
 	if err != nil {
 		if want == "" || part.Digest == want {
 			return nil, notRead(part, resp.Header.Get("Content-Type"), err)
 		}
-		// If nobody asked for these bytes, it does not matter what is wrong with them.
+		// If these bytes were not requested, it does not matter what is wrong with them.
 		return nil, pull.CausedBy(pull.DigestMismatch, "the registry sent a manifest of digest "+part.Digest, err)
 	}
 	if want != "" {

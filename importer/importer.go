@@ -110,7 +110,7 @@ type Skipped struct {
 const (
 	SkippedAttestation = "attestation"            // BuildKit's provenance or SBOM of a sibling
 	SkippedArtifact    = "not an image"           // some other artifact
-	SkippedPlatform    = "platform not asked for" // see Options.Platforms
+	SkippedPlatform    = "platform not requested" // see Options.Platforms
 	SkippedMissing     = "not in the registry"    // the index is sparse, as a partial mirror's are
 	SkippedDigest      = "unsupported digest algorithm"
 	SkippedNoManifest  = "not a manifest" // the registry has other bytes by this digest
@@ -208,7 +208,7 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 // *[reference.Error].
 func pulled(ref reference.Reference) (reference.Reference, error) {
 	if ref = ref.Pulled(); ref.Host == "" {
-		return ref, &reference.Error{Input: ref.String(), Problem: "it names no registry"}
+		return ref, &reference.Error{Input: ref.String(), Problem: "it does not name a registry"}
 	}
 	return ref, nil
 }
@@ -225,7 +225,7 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 	}
 	if ref.Digest != "" && n.digest != "" {
 		if algorithm(n.digest) == algorithm(ref.Digest) && n.digest != ref.Digest {
-			return node{}, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry says that it is " + n.digest}
+			return node{}, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry reports it as " + n.digest}
 		}
 		n.digest = ref.Digest // even if the registry names it by another algorithm
 	}

@@ -111,7 +111,7 @@ func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room 
 	}
 	switch {
 	case !whole.Verified():
-		return 0, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry sent other bytes for layer " + digest}
+		return 0, &pull.Error{Reason: pull.DigestMismatch, Message: "the registry sent the wrong bytes for layer " + digest}
 	case err != nil:
 		return 0, pull.CausedBy(pull.InvalidImage, fmt.Sprintf("layer %s cannot be decompressed: %s", digest, pull.Clean(err.Error())), err)
 	case !content.Verified():

@@ -27,7 +27,7 @@ import (
 
 // Prefetcher is Tagged for the import of many references. If enough references of a repository are expected, it reads where
 // the repository's tags led with a list, which costs a tenth of reading each. Images are read with lists, too, see
-// [Prefetcher.Prefetch]. What it has listed changes no outcome: see recordTag for tags. An Image that somebody has written since is
+// [Prefetcher.Prefetch]. Its lists change no outcome: see recordTag for tags. An Image that somebody has written since is
 // not overwritten, because its version has changed.
 type Prefetcher struct {
 	Tagged
@@ -73,7 +73,7 @@ type listedTags struct {
 	listed  int                  // tags on it
 	taken   int                  // of these
 	whole   bool
-	// empty says that the repository had neither a tag nor an Image. This does not grow old: who imports a tag meanwhile
+	// empty says that the repository had neither a tag nor an Image. This cannot go stale: an import of a tag meanwhile
 	// makes its ImageTag, so that a write of it is refused, and the list would have but the tags that this run has made.
 	empty bool
 	// digests are those that isNew was asked about, as hashes, while the images of an empty repository prove to be new. A hash
@@ -225,7 +225,7 @@ func (a *Prefetcher) isKnown(repository reference.Reference) {
 }
 
 // repository returns the entry of a repository of which references are expected, and how many; nil if none is. Then it
-// expects so many less as are taken.
+// lowers the expected count by taken.
 func (a *Prefetcher) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -318,7 +318,7 @@ func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) prefe
 }
 
 // errEnough ends a list that is not needed whole.
-var errEnough = errors.New("no more is needed")
+var errEnough = errors.New("no longer needed")
 
 // list reads the tags of a repository, at most most of them.
 func (a *Prefetcher) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {

@@ -30,7 +30,7 @@ type Tagged interface {
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 }
 
-// Confirmer is told that registries were asked, and that references lead where they were known to. Images that are none keep no
+// Confirmer gets the references whose registries confirmed where they lead. Images that are none keep no
 // such record.
 type Confirmer interface {
 	ConfirmTags(ctx context.Context, checks []tags.Check) error
@@ -63,7 +63,7 @@ func WithCause(ctx context.Context, cause string) context.Context {
 
 // recordTag calls look to ask the registry about a tag, and records the result.
 //
-// It writes only if nobody has written of the tag since before the registry was asked; else it asks again. So a history
+// It writes only if the tag was not written since before the registry was asked; else it asks again. So a history
 // is in the order in which the registry was asked, by whomever and however slowly, and its newest item is what the
 // registry said last. A tag that [Prefetcher] has listed is older than one that is read now, and that is safe: if somebody
 // has written of it since, its version has changed, and the write is refused. left are the Images that the tag has
@@ -112,7 +112,7 @@ func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, imag
 			return left, err
 		}
 	}
-	return left, fmt.Errorf("where %s leads was written by others %d times meanwhile: import it again", ref, conflictBackoff.Steps)
+	return left, fmt.Errorf("others updated where %s leads %d times in the meantime: import it again", ref, conflictBackoff.Steps)
 }
 
 // getTag reads the ImageTag of a reference; nil if it has none.
@@ -194,7 +194,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 
 // leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
 // longer has the reference, it marks them, and the Image that it led to: that need not be known by it, since an Image shows
-// but so many references. left are their names.
+// but the given number of references. left are their names.
 func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen tagAnswer, now metav1.Time) (left []string, err error) {
 	var names []string
 	if seen.absent && led != "" {

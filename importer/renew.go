@@ -71,7 +71,7 @@ func renewTags(ctx context.Context, images Renewed) (renewed int, err error) {
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil:
-				slog.Error("A tag stays under an old name", "tag", list.Items[i].Name, "err", err)
+				slog.Error("A tag keeps its old name in storage", "tag", list.Items[i].Name, "err", err)
 			default:
 				renewed++
 			}
@@ -144,13 +144,13 @@ func renewSelected(ctx context.Context, images ListedImages, selector fields.Sel
 				return ctx.Err()
 			}
 			if err != nil {
-				slog.Error("An image stays in an old form", "image", list.Items[i].Name, "form", selector.String(), "err", err)
+				slog.Error("An image keeps an old storage format", "image", list.Items[i].Name, "form", selector.String(), "err", err)
 			}
 		}
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("listing images that are stored in an old form (%s): %w", selector, err)
+		err = fmt.Errorf("listing images in an old storage format (%s): %w", selector, err)
 	}
 	return renewed, err
 }

@@ -148,7 +148,7 @@ func TestARefusalByTheTokenServer(t *testing.T) {
 	named := strings.TrimPrefix(elsewhere.AliasURL(), "http://")
 	im := newImporter(t, importer.Options{Clock: &skippingClock{}, Registries: []pull.Registry{{Prefix: registry.Host, TokenHosts: []string{named}}}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, pull.RateLimited); !e.Refused || e.RetryAfter != 0 || !strings.Contains(e.Message, named+", where the registry sends us: ") {
+	if e := wantReason(t, err, pull.RateLimited); !e.Refused || e.RetryAfter != 0 || !strings.Contains(e.Message, named+", to which the registry redirected: ") {
 		t.Errorf("%v: refused is %t, again after %s", e, e.Refused, e.RetryAfter)
 	}
 }

@@ -332,7 +332,7 @@ func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
 	if wrong == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d of its entries have another size than what they name, so some programs do not pull it: %s", n.reference, wrong, first)
+	return fmt.Sprintf("%s: %d of its entries give a wrong size, so some programs do not pull it: %s", n.reference, wrong, first)
 }
 
 // noChild says why an index led to no image.
@@ -349,11 +349,11 @@ func noChild(index *outcome) error {
 	})
 	switch {
 	case len(platforms) > 0:
-		return &pull.Error{Reason: pull.NotFound, Message: "the index has no image for the platforms asked for, but for " + pull.Clean(strings.Join(platforms, ", "))}
+		return &pull.Error{Reason: pull.NotFound, Message: "the index has no image for the requested platforms, only for " + pull.Clean(strings.Join(platforms, ", "))}
 	case missing:
-		return &pull.Error{Reason: pull.NotFound, Message: "none of the images that the index lists is in the registry"}
+		return &pull.Error{Reason: pull.NotFound, Message: "the registry has none of the images that the index lists"}
 	}
-	return &pull.Error{Reason: pull.NotAnImage, Message: "the index lists no image"}
+	return &pull.Error{Reason: pull.NotAnImage, Message: "the index does not list an image"}
 }
 
 // importChildren imports the children of an index, some at a time. One failure does not stop the others.

@@ -56,7 +56,7 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 		return !isTag || signatureTag.MatchString(tag)
 	})
 	if refused > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s lists %d names that are no tags, %q last", ref.Name(), refused, pull.Clean(last)))
+		warnings = append(warnings, fmt.Sprintf("%s lists %d invalid tag names, %q last", ref.Name(), refused, pull.Clean(last)))
 	}
 	slices.SortFunc(tags, compareTags)
 	return slices.Compact(tags), warnings, nil

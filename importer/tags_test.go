@@ -83,7 +83,7 @@ func TestNamesThatAreNoTagsAreLeftOut(t *testing.T) {
 	if err != nil || !slices.Equal(got, []string{"v2", "v1"}) {
 		t.Errorf("the tags are %q, %v", got, err)
 	}
-	if want := registry.Host + `/team/app lists 3 names that are no tags, "" last`; !slices.Equal(warnings, []string{want}) {
+	if want := registry.Host + `/team/app lists 3 invalid tag names, "" last`; !slices.Equal(warnings, []string{want}) {
 		t.Errorf("the warnings are %q, want %s", warnings, want)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Each test here is an attack that some verifier fell for. docs/reference/signatures.md lists them.
+// Each test here is an attack that succeeded against some verifier.
 // Without the guard, the test fails.
 
 const (

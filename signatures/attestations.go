@@ -163,7 +163,7 @@ func (p verdictScope) onlyAttestations(judged []judgement) (reason, message stri
 		case j.IssuedTo != nil:
 			found[fmt.Sprintf("%s by %s, who is not trusted (%s)", j.PredicateType, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID), j.Reason())] = true
 		default:
-			found[fmt.Sprintf("%s by somebody not trusted (%s)", cmp.Or(j.PredicateType, "of no type that can be read"), j.Reason())] = true
+			found[fmt.Sprintf("%s by an untrusted signer (%s)", cmp.Or(j.PredicateType, "of an unreadable type"), j.Reason())] = true
 		}
 	}
 	for _, typ := range p.leftOut() {

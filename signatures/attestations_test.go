@@ -314,7 +314,7 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 	})
 	signatures.VerifyImage(img, set, now, nil)
 	judged := annotation.Judged(img.Annotations)
-	wantVerdict(t, judged[repository], verdicts.Unsigned, "OnlyAttestations", slsa1+" by prod", spdx+" by somebody not trusted (NoMatchingKey)", "https://cyclonedx.org/bom, not read")
+	wantVerdict(t, judged[repository], verdicts.Unsigned, "OnlyAttestations", slsa1+" by prod", spdx+" by an untrusted signer (NoMatchingKey)", "https://cyclonedx.org/bom, not read")
 	wantVerdict(t, judged["registry.example.com/dev/app"], verdicts.Unsigned, "OnlyAttestations", spdx+" by dev")
 	if strings.Contains(judged["registry.example.com/dev/app"].Message, slsa1) {
 		t.Errorf("one repository's attestation is told of another: %s", judged["registry.example.com/dev/app"].Message)

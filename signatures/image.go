@@ -103,7 +103,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		switch {
 		case covered:
 			if in.moreScopes > 0 {
-				worst = unjudged(ReasonNotJudged, "the image is in too many repositories: it is judged in this one only when somebody asks about it")
+				worst = unjudged(ReasonNotJudged, "the image is in too many repositories: its verdict in this one is computed only on request")
 			}
 			first := true
 			for _, p := range scopes {

@@ -13,7 +13,7 @@ import (
 // Live is the policies in force in a running server, and a clock. The policies are a Set that can be replaced while
 // others use it. The image API asks Live for verdicts (it is its Verifier). NewLive makes one.
 type Live struct {
-	// Written, if set before the first verdict, is told of each Image that is covered, by which policies it was judged.
+	// Written, if set before the first verdict, gets each covered Image and the policies by which it was judged.
 	Written func(image *imagev1.Image, set *policy.Set)
 
 	clock clock.PassiveClock

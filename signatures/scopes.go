@@ -173,7 +173,7 @@ func (j judging) all() []verdictScope { return slices.Concat(j.scopes, j.namespa
 func notJudged(more int, of string) annotation.Verdict {
 	return annotation.Verdict{
 		Verified: verdicts.VerifiedUnknown, Reason: string(ReasonNotJudged),
-		Message: fmt.Sprintf("%d more %s that policies cover are judged only when somebody asks about them", more, of),
+		Message: fmt.Sprintf("%d more %s that policies cover are judged only on request", more, of),
 	}
 }
 
@@ -416,7 +416,7 @@ func boundRecords(image *imagev1.Image, found map[string]annotation.Repository) 
 		total -= len(found[largest].Signatures)
 		drop(image, found, largest, found[largest].Signatures)
 		r := found[largest]
-		r.Unusable = "there are too many signatures in all repositories that the image is in"
+		r.Unusable = "there are too many signatures in all repositories of the image"
 		found[largest] = r
 	}
 }
@@ -430,7 +430,7 @@ type judgement struct {
 	Verdict
 }
 
-// retained are the judgements on signatures that the image still holds. What was judged and then left out must not change a
+// retained are the judgements on signatures that the image still holds. Signatures that were judged and then left out must not change a
 // verdict: it will not be there the next time.
 func retained(image *imagev1.Image, judged []judgement) []judgement {
 	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
@@ -524,10 +524,10 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 	switch {
 	case v.Verified == verdicts.Unsigned && leftOut.signatures > 0:
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: %d signatures are left out, none is held", p.repository, leftOut.signatures)
+		v.Message = fmt.Sprintf("in %s: %d signatures were left out, none is stored", p.repository, leftOut.signatures)
 	case v.Verified == verdicts.VerifiedFalse && leftOut.of(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: none that is held is trusted, and of %d that are left out it is not known: import the image again", p.repository, leftOut.of(demanded))
+		v.Message = fmt.Sprintf("in %s: no stored signature is trusted, and %d were left out: import the image again", p.repository, leftOut.of(demanded))
 		if demanded && v.Attested != verdicts.VerifiedTrue {
 			v.Attested = verdicts.VerifiedUnknown
 		}

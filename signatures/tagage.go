@@ -13,7 +13,7 @@ import (
 // TagAge says in words when a registry last confirmed where a tag leads; zero if that is not known.
 func TagAge(tag reference.Reference, checked, now time.Time) string {
 	if checked.IsZero() {
-		return fmt.Sprintf("it is not known when the registry last said where %s leads", tag)
+		return fmt.Sprintf("it is unknown when the registry last confirmed where %s leads", tag)
 	}
 	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
 }

@@ -36,7 +36,7 @@ const (
 	ReasonIndexUnreadable        evidence.Reason = "IndexUnreadable"        // of a repository: it could not be read whether an index vouches
 	ReasonSignaturesLeftOut      evidence.Reason = "SignaturesLeftOut"      // of a repository: none of its signatures is held
 	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
-	ReasonSignaturesUnusable     evidence.Reason = "SignaturesUnusable"     // of a repository: what may be a signature there cannot be used
+	ReasonSignaturesUnusable     evidence.Reason = "SignaturesUnusable"     // of a repository: a possible signature there cannot be used
 	ReasonNotJudged              evidence.Reason = "NotJudged"              // of many repositories: there is no place for their verdicts
 	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
 )

@@ -59,7 +59,7 @@ func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy,
 		// too.
 		err = fmt.Errorf("image reference %q has both a tag and a digest; use one", image.Reference)
 	case ref.Digest != "" && ref.Digest != image.Digest:
-		err = fmt.Errorf("image reference %q names another digest than the image %s", image.Reference, image.Digest)
+		err = fmt.Errorf("image reference %q names a different digest than the image %s", image.Reference, image.Digest)
 	}
 	if err != nil {
 		if len(set.Policies()) == 0 {
@@ -102,7 +102,7 @@ func (s signedContent) signedDigest() string {
 // the signature beside it.
 func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
-		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are looked at", len(s.Content), verdicts.MaxContent)
+		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are accepted", len(s.Content), verdicts.MaxContent)
 	}
 	switch s.Type {
 	case TypeAtomic, TypeAtomicAlias:
@@ -111,7 +111,7 @@ func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedCon
 			return checkBlob(s.Content, p, now)
 		}
 		if p.GPG == nil {
-			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "an OpenPGP signature, and the policy trusts no OpenPGP keys")
+			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "an OpenPGP signature, but the policy trusts no OpenPGP keys")
 		}
 		doc, e, err := p.GPG.Verify(s.Content, now)
 		return signedContent{simple: doc}, e, err
@@ -131,7 +131,7 @@ func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedCon
 		return checkSigstore(parsed, p, now)
 	case TypeNotation:
 		if p.Notary == nil {
-			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a signature of the Notary Project, and the policy trusts none of these")
+			return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a Notary Project signature, but the policy trusts none of these")
 		}
 		digest, e, err := p.Notary.Verify(s.Content, now)
 		return signedContent{digest: digest}, e, err
@@ -153,7 +153,7 @@ func checkBlob(content []byte, p *policy.Policy, now time.Time) (signedContent, 
 
 func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if p.Sigstore == nil {
-		return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, and the policy trusts none of these")
+		return signedContent{}, nil, evidence.Fail(evidence.NoMatchingKey, "a sigstore signature, but the policy trusts none of these")
 	}
 	e, err := p.Sigstore.Verify(parsed, now)
 	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
@@ -180,7 +180,7 @@ func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, 
 		if f.Authentic {
 			v.setForImage(what, image)
 		} else {
-			v.setUnknown(verdicts.ForImage, ReasonNotEvaluated, "nobody whom the policy trusts vouches for the signed digest")
+			v.setUnknown(verdicts.ForImage, ReasonNotEvaluated, "no signer trusted by the policy signed this digest")
 		}
 		if f.Expired {
 			v.set(verdicts.Expired, true, f.Reason, f.Error())
@@ -208,7 +208,7 @@ func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, 
 		v.set(verdicts.Trusted, true, ReasonSignatureVerified, fmt.Sprintf("signed by %s", e.Signer()))
 	case what.simple == nil:
 		v.set(verdicts.Trusted, false, ReasonNoSignedIdentity,
-			fmt.Sprintf("signed by %s, but names no image: only matchPolicy DigestOnly can accept a bundle", e.Signer()))
+			fmt.Sprintf("signed by %s, but the signature does not name an image: only matchPolicy DigestOnly accepts a bundle", e.Signer()))
 	case !p.Identity.Match(ref, what.simple.Reference):
 		v.set(verdicts.Trusted, false, ReasonSignedIdentityMismatch,
 			fmt.Sprintf("signed by %s as %q, which by %s is not the reference %s", e.Signer(), what.simple.Reference, p.Identity, ref))

@@ -54,7 +54,7 @@ func TestWordsForAnotherKey(t *testing.T) {
 		set := signaturestest.Set(t, signaturestest.TrustKey(trusted, nil), "{matchPolicy: MatchRepository}")
 		v := verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, other.SimpleSigning(t, digest, repository)), set)
 		c, _ := v.Condition("Trusted")
-		if !strings.Contains(c.Message, "signed by another key than sha256:") || strings.Contains(c.Message, "ASN.1") {
+		if !strings.Contains(c.Message, "signed with a different key than sha256:") || strings.Contains(c.Message, "ASN.1") {
 			t.Errorf("%s: says %q", kind, c.Message)
 		}
 	}

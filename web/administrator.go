@@ -109,7 +109,7 @@ func (r *revocations) read() ([]x509.RevocationListEntry, error) {
 		err = list.CheckSignatureFrom(r.ca.revoker())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is no list of revoked certificates of pki/ca.crt: %w", r.file, err)
+		return nil, fmt.Errorf("%s is not a list of revoked certificates of pki/ca.crt: %w", r.file, err)
 	}
 	return list.RevokedCertificateEntries, nil
 }
@@ -135,7 +135,7 @@ func (r *revocations) add(now time.Time, certs ...*x509.Certificate) error {
 		return err
 	}
 	if len(der) > maxRevoked {
-		return fmt.Errorf("%s would be larger than %d bytes: remove pki/ca.crt and pki/ca.key to have a new authority made, which every client must then be told to trust", r.file, maxRevoked)
+		return fmt.Errorf("%s would be larger than %d bytes: remove pki/ca.crt and pki/ca.key to create a new authority, and have every client trust it", r.file, maxRevoked)
 	}
 	return writeFile(r.file, der, 0o644)
 }
@@ -175,7 +175,7 @@ func (c *Credentials) ensureAdminCertificate(now time.Time) error {
 	}
 	err := c.issueAdmin(now)
 	if isFull(err) {
-		slog.Warn("the disk is full: the administrator's certificate cannot be written; it is tried again in a day and at the next start", "err", err)
+		slog.Warn("the disk is full: the administrator's certificate cannot be written; retrying in a day and at the next start", "err", err)
 		return nil
 	}
 	return err
@@ -215,11 +215,11 @@ type Rotation struct {
 
 // Rotate replaces the administrator's token and certificate in the data directory dir. A
 // server that runs there takes the new ones, and refuses the old, within a second, and
-// writes admin.kubeconfig anew. Rotate returns the new token.
+// rewrites admin.kubeconfig. Rotate returns the new token.
 func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
 	pki := filepath.Join(dir, "pki")
 	if _, err := os.Stat(filepath.Join(pki, "ca.key")); err != nil {
-		return "", fmt.Errorf("%s is no data directory of a server: %w", dir, err)
+		return "", fmt.Errorf("%s is not the data directory of a server: %w", dir, err)
 	}
 	unlock, err := lockDir(pki)
 	if err != nil {
@@ -234,7 +234,7 @@ func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The old certificates go first: whoever is interrupted has one credential less, not
+	// The old certificates go first: an interruption leaves one credential less, not
 	// one more.
 	if err := c.revoked.add(now, revoke...); err != nil {
 		return "", err
@@ -263,7 +263,7 @@ func (c *Credentials) ownCertificates(files []string) ([]*x509.Certificate, erro
 			err = certs[0].CheckSignatureFrom(c.ca.cert)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s is no certificate of %s: %w", file, c.CAFile, err)
+			return nil, fmt.Errorf("%s is not a certificate of %s: %w", file, c.CAFile, err)
 		}
 		all = append(all, certs[0])
 	}
@@ -298,7 +298,7 @@ func (c *Credentials) replaceAdminToken() (string, error) {
 	return token, errors.Join(w.Error(), writeFile(c.tokenFile, []byte(b.String()), 0o600))
 }
 
-// lockDir waits until nobody else holds dir, and then holds it.
+// lockDir waits until no other process holds dir, and then holds it.
 func lockDir(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {

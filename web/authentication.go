@@ -38,7 +38,7 @@ import (
 )
 
 // defaultIssuer is the issuer of service accounts' tokens, unless another is given. It
-// names no host: if others are to ask the server for its keys, the server is told its own
+// has no host: if others are to ask the server for its keys, the server has to know its own
 // issuer.
 const defaultIssuer = "https://tidewaiter.local"
 
@@ -72,10 +72,10 @@ func NewAuthentication() *Authentication {
 // AddFlags adds kube-apiserver's flags.
 func (a *Authentication) AddFlags(fs *pflag.FlagSet) {
 	a.BuiltInAuthenticationOptions.AddFlags(fs)
-	fs.StringVar(&a.SigningKeyFile, "service-account-signing-key-file", "", "File with the private key (PEM, RSA or ECDSA) that signs the tokens of service accounts. Without it pki/sa.key of the data directory signs. It is read again when it changes.")
-	fs.Lookup("service-account-key-file").Usage = "File with public or private keys (PEM, RSA or ECDSA) that verify the tokens of service accounts; may be given several times. Without it pki/sa.pub of the data directory does. It is read again when it changes."
-	fs.Lookup("client-ca-file").Usage = "If set, client certificates signed by one of the authorities in this file are accepted beside those of the data directory's own authority: the user is the CommonName, the groups are the Organizations."
-	fs.Lookup("anonymous-auth").Usage = "Whether requests without a credential are those of system:anonymous, of the group system:unauthenticated. Without it they are answered 401, but for the health endpoints."
+	fs.StringVar(&a.SigningKeyFile, "service-account-signing-key-file", "", "File with the private key (PEM, RSA or ECDSA) that signs service account tokens (default: pki/sa.key in the data directory). Reread when it changes.")
+	fs.Lookup("service-account-key-file").Usage = "File with public or private keys (PEM, RSA or ECDSA) that verify service account tokens; may be repeated (default: pki/sa.pub in the data directory). Reread when it changes."
+	fs.Lookup("client-ca-file").Usage = "If set, client certificates signed by one of the authorities in this file are accepted, in addition to those of the data directory's authority: the user is the CommonName, the groups are the Organizations."
+	fs.Lookup("anonymous-auth").Usage = "Whether to accept requests without a credential as system:anonymous, of the group system:unauthenticated. Otherwise they get 401, except at the health endpoints."
 	// This flag is about tokens in Secrets, which are not served.
 	_ = fs.MarkHidden("service-account-lookup")
 }
@@ -219,7 +219,7 @@ func (c claimed) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 		}
 	}
 	if strings.HasPrefix(name, systemPrefix) {
-		return nil, false, fmt.Errorf("the token claims the %s %q, and names that begin with %q are none of its issuer's: give its names a prefix", kind, printable.Line(name, maxClaimedName), systemPrefix)
+		return nil, false, fmt.Errorf("the token claims the %s %q, but its issuer may not use names that begin with %q: give its names a prefix", kind, printable.Line(name, maxClaimedName), systemPrefix)
 	}
 	return response, true, nil
 }

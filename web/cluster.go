@@ -67,7 +67,7 @@ func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 	o := options.NewDelegatingAuthenticationOptions()
 	o.RemoteKubeConfigFile, o.ClientCert.CAContentProvider = c.Kubeconfig, authorities
 	if err := o.ApplyTo(&cfg.Authentication, cfg.SecureServing, cfg.OpenAPIConfig); err != nil {
-		return fmt.Errorf("asking the cluster who callers are: %w", err)
+		return fmt.Errorf("authenticating through the cluster: %w", err)
 	}
 	// Whatever the options say, ApplyTo would take everybody else for system:anonymous.
 	known := authenticatorfactory.DelegatingAuthenticatorConfig{
@@ -86,7 +86,7 @@ func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
 	o.AlwaysAllowPaths = nil // newAuthorizer has these paths, exactly
 	var info genericapiserver.AuthorizationInfo
 	if err := o.ApplyTo(&info); err != nil {
-		return nil, fmt.Errorf("asking the cluster what callers may do: %w", err)
+		return nil, fmt.Errorf("authorizing through the cluster: %w", err)
 	}
 	return info.Authorizer, nil
 }
@@ -110,7 +110,7 @@ func (c *Cluster) namespaces() (admission.Interface, informers.SharedInformerFac
 }
 
 // whenRead refuses with 503 while the cluster's namespaces are not read yet. The admission itself would wait for ten seconds, and
-// then say 403, after which nobody tries again.
+// then say 403, after which clients do not try again.
 type whenRead struct {
 	*lifecycle.Lifecycle
 	read cache.InformerSynced
@@ -141,7 +141,7 @@ func (c *Cluster) lead(groups map[schema.GroupVersion]map[string]registryrest.St
 }
 
 // KeepAPIServices makes the APIServices of the server's groups lead to it, with the authority to trust, until ctx ends.
-// It creates and deletes none: whoever installs the server chooses which of its groups the cluster has. An APIService
+// It creates and deletes none: the installation chooses which of its groups the cluster has. An APIService
 // that leads elsewhere is left alone, because the cluster has that group already.
 func (s *Server) KeepAPIServices(ctx context.Context) error {
 	client, err := apiregistration.NewForConfig(s.cluster.Client)
@@ -165,12 +165,12 @@ func (s *Server) KeepAPIServices(ctx context.Context) error {
 }
 
 // errElsewhere says that another server has a group.
-var errElsewhere = errors.New("it leads to another server, which keeps the group: this server has it on its own port only")
+var errElsewhere = errors.New("it leads to another server, which serves the group: this server serves it on its own port only")
 
 func (s *Server) keepAPIService(ctx context.Context, client apiregistration.APIServiceInterface, name string) error {
 	have, err := client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return errors.New("it is not there, so the cluster does not have the group: deploy/ has it")
+		return errors.New("it does not exist, so the cluster does not serve the group: deploy/ creates it")
 	}
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ type Credentials struct {
 }
 
 // LoadCredentials reads the credentials below dir and creates what is missing.
-// The serving certificate is made anew when it does not cover one of hosts (IP
+// The serving certificate is recreated when it does not cover one of hosts (IP
 // addresses or DNS names), does not come from the authority, or ends within 30
 // days of now; a running server looks after it once a day. Where the disk is full it is
 // held in memory alone. A file that another user
@@ -136,7 +136,7 @@ func (c *Credentials) checkTrusted(dir, pki string) error {
 			errs = append(errs, err)
 		}
 	}
-	// The kubeconfig is a secret, too, but it is written anew with its own mode.
+	// The kubeconfig is a secret, too, but it is rewritten with its own mode.
 	for _, file := range []string{c.CAFile, c.serving.certFile, c.adminCertFile, c.publicFile, c.Kubeconfig} {
 		check(trusted.CheckPath(file))
 	}
@@ -182,7 +182,7 @@ func (c *Credentials) adminToken() (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%s holds no token of the group %s; remove the file to have a new one made", c.tokenFile, user.SystemPrivilegedGroup)
+	return "", fmt.Errorf("%s has no token of the group %s; remove the file to create a new one", c.tokenFile, user.SystemPrivilegedGroup)
 }
 
 // readTokens are the records of the token file.

@@ -117,7 +117,7 @@ type localError struct {
 }
 
 func (e *localError) Error() string {
-	return fmt.Sprintf("%s: %v; start the server again to have it made anew", e.file, e.err)
+	return fmt.Sprintf("%s: %v; restart the server to recreate it", e.file, e.err)
 }
 
 func (e *localError) Unwrap() error { return e.err }
@@ -129,10 +129,10 @@ func parseLocal(data []byte) (*localCredential, error) {
 	d.DisallowUnknownFields()
 	l := &localCredential{}
 	if err := d.Decode(l); err != nil {
-		return nil, fmt.Errorf("it is no local credential: %w", err)
+		return nil, fmt.Errorf("it is not a local credential: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the local credential")
+		return nil, errors.New("there is data after the local credential")
 	}
 	if !isAddress(l.Server) {
 		return nil, fmt.Errorf("server %q is not https://IP:PORT", l.Server)

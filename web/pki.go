@@ -46,7 +46,7 @@ func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (a *authorit
 		return a, keyErr != nil, err
 	}
 	if err := errors.Join(certErr, keyErr); err != nil {
-		return nil, false, fmt.Errorf("the certificate authority is incomplete: %w (restore the missing file, or remove both to have a new authority made, which every client must then be told to trust)", err)
+		return nil, false, fmt.Errorf("the certificate authority is incomplete: %w (restore the missing file, or remove both to create a new authority, and have every client trust it)", err)
 	}
 	certs, err := certutil.CertsFromFile(certFile)
 	if err != nil {

@@ -69,7 +69,7 @@ func (r *reloader) look() (loaded bool) {
 		if f.failed = f.load(); f.failed == nil {
 			loaded = true
 		} else if changed || before == nil || f.failed.Error() != before.Error() {
-			slog.Error("a file of credentials has changed and cannot be used; what it held before stays in force, and it is tried again", "files", f.names, "err", f.failed)
+			slog.Error("a changed credential file cannot be used, will retry; its previous content stays in force", "files", f.names, "err", f.failed)
 		}
 	}
 	return loaded

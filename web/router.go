@@ -53,7 +53,7 @@ func recovering(next http.Handler) http.Handler {
 				panic(p)
 			default:
 				slog.Error("A webhook's handler panicked", "panic", p, "stack", string(debug.Stack()))
-				http.Error(w, "the server failed; it has logged why", http.StatusInternalServerError)
+				http.Error(w, "internal error; the server's log says why", http.StatusInternalServerError)
 			}
 		}()
 		next.ServeHTTP(w, r)

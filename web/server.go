@@ -35,7 +35,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// watchDrain is how long open watches may take to end once the server stops. Each is told to
+// watchDrain is how long open watches may take to end once the server stops. Each gets a request to
 // end at once, and a client that does not read is cut off.
 const watchDrain = 5 * time.Second
 
@@ -81,7 +81,7 @@ type Config struct {
 	// Authentication says how callers without such credentials prove who they are; nil for
 	// the defaults.
 	Authentication *Authentication
-	// Cluster, if set, is asked who callers are, in place of Authentication and Accounts.
+	// Cluster, if set, authenticates callers, in place of Authentication and Accounts.
 	Cluster *Cluster
 	// Tokens and Accounts, if set, let service accounts in: Tokens has the keys that verify
 	// their tokens, and Accounts says which of them exist.
@@ -173,7 +173,7 @@ func New(c Config) (_ *Server, err error) {
 	if cfg.Authorization.Authorizer, err = newAuthorizer(c.Authorizer); err != nil {
 		return nil, err
 	}
-	// Who calls without a listener asks for no description, and to build it is a third of the start.
+	// Callers without a listener do not need a description, and building it takes a third of the start.
 	cfg.SkipOpenAPIInstallation = c.Listener == nil
 	namer := openapi.NewDefinitionNamer(c.Scheme)
 	cfg.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(c.OpenAPI, namer)
@@ -301,7 +301,7 @@ func (s *Server) Run(ctx context.Context) error {
 			s.api.Destroy()
 		}
 	}
-	// The API server has drained: nobody is left to wait for.
+	// The API server has drained: there is nothing left to wait for.
 	closeErr := local.Close()
 	if serveErr := <-localDone; !errors.Is(serveErr, http.ErrServerClosed) {
 		closeErr = errors.Join(closeErr, serveErr)
@@ -313,7 +313,7 @@ func (s *Server) Run(ctx context.Context) error {
 // administrator's.
 func (s *Server) renew(context.Context) {
 	if err := errors.Join(s.credentials.ensureServing(time.Now()), s.credentials.ensureAdminCertificate(time.Now())); err != nil {
-		slog.Error("renewing a certificate fails and will be tried again in a day", "err", err)
+		slog.Error("renewing a certificate failed; retrying in a day", "err", err)
 	}
 }
 

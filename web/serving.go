@@ -51,7 +51,7 @@ func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
 		err = writeFile(s.certFile, s.cert, 0o644)
 	}
 	if isFull(err) {
-		slog.Warn("the disk is full: the serving certificate was made and cannot be written; it is tried again in a day and at the next start", "err", err)
+		slog.Warn("the disk is full: the new serving certificate cannot be written; retrying in a day and at the next start", "err", err)
 		return nil
 	}
 	return err

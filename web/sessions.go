@@ -167,10 +167,10 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	}
 	_ = group.Wait() // there are no errors
 	if n := unanswered.Load(); n > 0 {
-		slog.Warn("Watches and logs go on for now, though the server that knows their credential cannot be asked", "requests", n, "for", unaskedTime)
+		slog.Warn("The server that verifies their credentials does not answer; watches and logs continue for now", "requests", n, "for", unaskedTime)
 	}
 	if n := ended.Load(); n > 0 {
-		slog.Info("Watches and logs were ended, as their credential is good no longer, or nobody could say so for too long", "requests", n)
+		slog.Info("Watches and logs were ended: their credential is no longer valid, or could not be verified for too long", "requests", n)
 	}
 }
 
@@ -182,7 +182,7 @@ func isUnasked(err error) bool {
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		code := status.Status().Code
-		// 401 and 403 are about who asks: a token that is not known is told in the answer's status.
+		// 401 and 403 are about this server's credential: an unknown token is in the answer's status.
 		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized || code == http.StatusForbidden
 	}
 	var network net.Error // also that of a time that is over

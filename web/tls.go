@@ -49,12 +49,12 @@ type TLS struct {
 
 // AddFlags adds the flags. Flags that kube-apiserver has too have its names.
 func (t *TLS) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&t.CertFile, "tls-cert-file", "", "File with the server's certificate (PEM), with those of its authorities after it; read again when it changes. Without it pki/serving.crt of the data directory is made and renewed. That one is served beside it, for localhost and the addresses of this machine.")
+	fs.StringVar(&t.CertFile, "tls-cert-file", "", "File with the server's certificate (PEM), followed by those of its authorities; reread when it changes. The server also has its own certificate, pki/serving.crt, which it renews; with this flag it serves that one only for localhost and the addresses of this machine.")
 	fs.StringVar(&t.KeyFile, "tls-private-key-file", "", "File with the key (PEM) of --tls-cert-file")
 	fs.StringVar(&t.MinVersion, "tls-min-version", minTLSVersion, "Minimum TLS version supported. Possible values: VersionTLS12, VersionTLS13")
-	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "Comma-separated list of cipher suites of TLS 1.2. If omitted, those that Go takes for secure, but for those in CBC mode. Values: "+strings.Join(suiteNames(tls.CipherSuites()), ", ")+". Insecure values: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+".")
-	fs.StringSliceVar(&t.SANs, "tls-san", nil, "name or IP address to be in the server's certificate besides those of this machine; may be given several times")
-	fs.StringVar(&t.AdvertiseURL, "advertise-url", "", "https://HOST[:PORT] that admin.kubeconfig names, for use from other machines; the certificate is made for HOST, too")
+	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "Comma-separated list of TLS 1.2 cipher suites (default: those that Go considers secure, without CBC mode). Values: "+strings.Join(suiteNames(tls.CipherSuites()), ", ")+". Insecure values: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+".")
+	fs.StringSliceVar(&t.SANs, "tls-san", nil, "additional name or IP address for the server's certificate; may be repeated")
+	fs.StringVar(&t.AdvertiseURL, "advertise-url", "", "https://HOST[:PORT] to write into admin.kubeconfig, for use from other machines; the certificate covers HOST, too")
 }
 
 // suiteNames are the names of the suites that TLS 1.2 has.
@@ -78,7 +78,7 @@ func cipherSuites() []string {
 func (t *TLS) Validate() error {
 	var errs []error
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file are given together"))
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
 	}
 	switch t.MinVersion {
 	case "", minTLSVersion, "VersionTLS13":

@@ -35,7 +35,7 @@ const (
 )
 
 // Tokens signs the tokens of service accounts, and knows the keys that verify them. The
-// files of the keys are read again when they change. Whoever changes the signing key
+// files of the keys are read again when they change. An administrator who changes the signing key
 // keeps the old one among those that verify, until the last token signed with it has
 // ended.
 type Tokens struct {
@@ -73,7 +73,7 @@ func (c *Credentials) ServiceAccountTokens(a *Authentication) (*Tokens, error) {
 	if t.signFile == c.signFile || slices.Contains(t.verifyFile, c.publicFile) {
 		key, err := ensureSigningKey(c.signFile, c.publicFile)
 		if isFull(err) {
-			slog.Warn("the disk is full: the key of service accounts' tokens was made and cannot be written; tokens end with the server", "err", err)
+			slog.Warn("the disk is full: the new key for service account tokens cannot be written; tokens become invalid when the server stops", "err", err)
 			return t, t.set(key, nil)
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ func addPublicKey(file string, key crypto.Signer) error {
 		return nil
 	}
 	if len(have)+len(block) > maxKeyFile {
-		return fmt.Errorf("%s holds %d bytes of keys: remove those whose tokens have ended", file, len(have))
+		return fmt.Errorf("%s holds %d bytes of keys: remove those whose tokens have expired", file, len(have))
 	}
 	return writeFile(file, append(have, block...), 0o644)
 }

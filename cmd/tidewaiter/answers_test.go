@@ -83,7 +83,7 @@ func TestReferenceReview(t *testing.T) {
 		{"sha256:" + short("new"), "", answers.Found, a + "/team/app@" + l.digests["new"], "new", []string{`"tags":["` + a + `/team/app:v1"]`}},
 		{strings.TrimPrefix(l.digests["new"], "sha256:"), "", answers.Found, a + "/team/app@" + l.digests["new"], "new", nil},
 		{a + "/team/app@" + short("old"), "", answers.Found, a + "/team/app@" + l.digests["old"], "old", nil},
-		{a + "/team/app:v9@" + l.digests["old"], "", answers.Found, a + "/team/app@" + l.digests["old"], "old", []string{"the tag v9 is not looked at"}},
+		{a + "/team/app:v9@" + l.digests["old"], "", answers.Found, a + "/team/app@" + l.digests["old"], "old", []string{"the tag v9 is ignored"}},
 		{"app@" + l.digests["old"], "", answers.Found, a + "/team/app@" + l.digests["old"], "old", []string{"app is " + a + "/team/app"}},
 		{"lone:v2", "", answers.Found, b + "/team/lone:v2", "lone", []string{"the repository " + b + "/team/lone, the only one"}},
 		{"team/lone:v2", "", answers.Found, b + "/team/lone:v2", "lone", nil},

@@ -42,9 +42,9 @@ func (l *looker) review(ctx context.Context, spec answers.ReferenceReviewSpec) (
 	result := client.Post().AbsPath(reviewsPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx)
 	switch err := result.Error(); {
 	case apierrors.IsNotFound(err):
-		return nil, cli.WithHint(fmt.Errorf("%s answers no questions about references: it is not a tidewaiter server, or an older one", l.Server.destination()), "kubectl config current-context shows what KUBECONFIG names; --kubeconfig and --server name another server")
+		return nil, cli.WithHint(fmt.Errorf("%s does not review references: it is not a tidewaiter server, or it is an older one", l.Server.destination()), "kubectl config current-context shows the context in use; --kubeconfig and --server select another server")
 	case apierrors.IsForbidden(err):
-		return nil, cli.WithHint(err, "the role tidewaiter:image-viewer has that right, and so has view")
+		return nil, cli.WithHint(err, "the roles tidewaiter:image-viewer and view allow it")
 	case err != nil:
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answ
 	}
 	var review answers.ReferenceReview
 	if err := json.Unmarshal(raw, &review); err != nil || len(review.Status.References) != len(questions) {
-		return nil, fmt.Errorf("%s answers something that is not a review: %w", l.Server.destination(), cmp.Or(err, errors.New("it has not an answer to each question")))
+		return nil, fmt.Errorf("%s did not answer with a review: %w", l.Server.destination(), cmp.Or(err, errors.New("it does not answer every question")))
 	}
 	return review.Status.References, nil
 }
@@ -113,7 +113,7 @@ func (f *found) name() string {
 	return cmp.Or(f.Meaning.Reference, asked)
 }
 
-// find asks what a person means. It fails unless something is known of that; what is not known here may run all the same, so its
+// find asks what a person means. It fails unless something is known about that; an unknown image may run all the same, so its
 // answer is returned beside the error.
 func (l *looker) find(ctx context.Context, asked, platform string) (*found, error) {
 	all, err := l.ask(ctx, answers.Question{Reference: asked, Platform: platform})
@@ -133,16 +133,16 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 		if len(m.Others) > 0 {
 			text += ":\n  " + strings.Join(m.Others, "\n  ")
 		}
-		hint := "the registry's name makes it one"
+		hint := "add the name of the registry"
 		switch {
 		case m.Reference != "":
 			hint = "tidewaiter import " + m.Reference + " looks"
 		case len(m.Others) == 0 || strings.HasPrefix(m.Others[0], "sha"):
-			hint = "more digits name one"
+			hint = "give more digits"
 		}
 		return nil, cli.WithHint(errors.New(text), "%s", hint)
 	case answers.Unknown:
-		return nil, cli.WithHint(errors.New(f.Message), "the role tidewaiter:image-viewer has that right, and so has view")
+		return nil, cli.WithHint(errors.New(f.Message), "the roles tidewaiter:image-viewer and view allow it")
 	case answers.Absent:
 		return f, &cli.Exit{Code: exitAbsent, Err: l.absent(f, asked)}
 	}
@@ -156,12 +156,12 @@ func (l *looker) absent(f *found, asked string) error {
 	switch {
 	case strings.Contains(f.Message, " is not for "):
 		message, rest, _ := strings.Cut(f.Message, ", but for ")
-		err, hint = errors.New(message), "it is for "+cmp.Or(rest, "a platform that is not known")
+		err, hint = errors.New(message), "it is for "+cmp.Or(rest, "an unknown platform")
 	case m.Tag == "":
 	case answers.NamesRegistry(asked):
 		hint = "tidewaiter import " + m.Reference
 	default:
-		hint = "name the registry, too, as in registry.example.com/" + strings.TrimPrefix(asked, "/")
+		hint = "add the name of the registry, as in registry.example.com/" + strings.TrimPrefix(asked, "/")
 		if strings.Contains(f.Message, "digest that begins") {
 			hint = ""
 		}

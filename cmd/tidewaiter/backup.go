@@ -17,14 +17,14 @@ func newBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the database to a file, while it is in use",
-		Long: `Copy the database of a data directory to a new file. A server may hold the
-directory and go on writing: the copy shows one moment. FILE has its name once it
-is whole, and a file that exists is not overwritten. "-" writes to standard
-output, by way of a file without a name in $TMPDIR. A server makes backups by
-itself with "tidewaiter serve --backup-dir".
+		Long: `Copy the database of a data directory to a new file. A server may keep running
+and writing: the copy is a consistent snapshot. FILE appears only when it is
+complete, and an existing file is not overwritten. "-" writes to standard output,
+by way of an unnamed file in $TMPDIR. "tidewaiter serve --backup-dir" makes
+backups on a schedule.
 
 The copy is a SQLite database. It holds no certificates and no credentials:
-keep pki/ apart, or let a restored directory make new ones.`,
+back up pki/ separately, or let the restored server create new ones.`,
 		Example: `  tidewaiter backup tidewaiter-monday.db
   tidewaiter backup - | ssh backup.example.com 'cat > tidewaiter.db'`,
 		Args: cobra.ExactArgs(1),
@@ -37,12 +37,12 @@ keep pki/ apart, or let a restored directory make new ones.`,
 				return err
 			}
 			if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-				return cli.Misuse(errors.New("standard output is a terminal, and a database is no text"), "tidewaiter backup FILE")
+				return cli.Misuse(errors.New("standard output is a terminal, and a database is binary"), "tidewaiter backup FILE")
 			}
 			return backup.Stream(cmd.Context(), dataDir, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to copy the database of")
+	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory whose database to copy")
 	return cmd
 }
 
@@ -52,11 +52,11 @@ func newRestoreCommand() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Make a data directory from a backup",
 		Long: `Make a data directory from a backup. The directory must have no database, and no
-server may hold it. A backup brings its role bindings: a file that another user
+server may hold it. A backup contains role bindings, so a file that another user
 owns or can write is refused.
 
-Whoever watched the server that was backed up is told to start again (410
-Expired), rather than shown a past.`,
+Clients that watched the original server get 410 Expired and list again, so they
+never see it go back in time.`,
 		Example: "  tidewaiter restore tidewaiter-monday.db --data-dir ./restored",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -39,12 +39,12 @@ type clientOptions struct {
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", cli.DefaultDataDir, "data directory; the server on this machine that holds it is asked")
-	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig of the server; without it and --server the environment's KUBECONFIG is used if no server holds the data directory")
+	f.StringVar(&o.dataDir, "data-dir", cli.DefaultDataDir, "data directory; asks the server on this machine that holds it")
+	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig of the server; without it and --server, KUBECONFIG is used if no server holds the data directory")
 	f.StringVar(&o.cluster.Server, clientcmd.FlagAPIServer, "", "URL of the server, https://HOST:PORT; no kubeconfig is read unless --kubeconfig names one")
-	f.StringVar(&o.cluster.CertificateAuthority, clientcmd.FlagCAFile, "", "file of the authority that the server's certificate is of")
-	f.StringVar(&o.token, clientcmd.FlagBearerToken, "", "bearer token for the server, in place of any other credential; others on this machine see it: --token-file or "+tokenEnv+" hide it")
-	f.StringVar(&o.tokenFile, "token-file", "", "file of the bearer token; read again when it changes")
+	f.StringVar(&o.cluster.CertificateAuthority, clientcmd.FlagCAFile, "", "CA file for the server's certificate")
+	f.StringVar(&o.token, clientcmd.FlagBearerToken, "", "bearer token for the server, instead of any other credential; other users of this machine can see it: prefer --token-file or "+tokenEnv)
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token; reread when it changes")
 	cmd.MarkFlagsMutuallyExclusive(clientcmd.FlagBearerToken, "token-file")
 }
 
@@ -54,7 +54,7 @@ func (o *clientOptions) addFlags(cmd *cobra.Command) {
 func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
 	named := o.kubeconfig != "" || o.cluster.Server != ""
 	if named && cmd.Flags().Changed("data-dir") {
-		return server, false, cli.Misuse(errors.New("--data-dir names another place than --kubeconfig or --server"), "give one of them")
+		return server, false, cli.Misuse(errors.New("--data-dir conflicts with --kubeconfig and --server"), "give one of them")
 	}
 	var config *restclient.Config
 	how := ""

@@ -148,7 +148,7 @@ func TestTokenForTheServerThatHoldsTheDirectory(t *testing.T) {
 	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", "wrong"); code == cli.ExitOK || !strings.Contains(stderr, "refuses the credential") {
+	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", "wrong"); code == cli.ExitOK || !strings.Contains(stderr, "rejected the credential") {
 		t.Errorf("with a wrong token: exit code %d: %s", code, stderr)
 	}
 	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir, "--token", config.BearerToken); code != cli.ExitOK {
@@ -175,7 +175,7 @@ func TestImportMakesNoDataDirectory(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--create-data-dir --server https://127.0.0.1:1": "without a server", "--server 127.0.0.1:1": "does not begin with https://",
-		"--server http://127.0.0.1:1": "does not begin with https://", "--data-dir x --kubeconfig y": "names another place",
+		"--server http://127.0.0.1:1": "does not begin with https://", "--data-dir x --kubeconfig y": "conflicts with",
 		"--token a --token-file b": "token-file",
 	} {
 		code, _, stderr := tidewaiter(t, append([]string{"import", reference}, strings.Fields(args)...)...)

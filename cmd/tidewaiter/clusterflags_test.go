@@ -14,7 +14,7 @@ func TestServeClusterRefusesFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--client-ca-file has no effect with --cluster":     {"--cluster", "--client-ca-file", "ca.crt"},
 		"--authorization-mode has no effect with --cluster": {"--cluster", "--authorization-mode", "RBAC"},
-		"this is not a pod of a cluster":                    {"--cluster"},
+		"the server does not run in a pod":                  {"--cluster"},
 		"--cluster-kubeconfig: ":                            {"--cluster", "--cluster-kubeconfig", filepath.Join(t.TempDir(), "none")},
 	} {
 		var out, errs bytes.Buffer

@@ -34,20 +34,20 @@ func newCredentialsCommand() *cobra.Command {
 		Use:   "rotate",
 		Short: "Replace the administrator's token and certificate, also while the server runs",
 		Long: `Replace the administrator's token and client certificate (pki/tokens.csv,
-pki/admin.crt). A server that holds the directory takes the new ones, refuses the
-old ones within a second, and writes admin.kubeconfig anew; who had a copy of it
-needs a new one. Where no server runs, the next start does so.
+pki/admin.crt). A running server adopts the new ones, refuses the old ones within a
+second, and rewrites admin.kubeconfig; copies of the old file stop working. If no
+server runs, the next start does this.
 
-Other tokens in pki/tokens.csv, service accounts and other client certificates stay
-good. Watches that were begun with the old token or certificate end.`,
+Other tokens in pki/tokens.csv, tokens of service accounts and other client
+certificates stay valid. Watches opened with the old token or certificate end.`,
 		Example: `  # admin.kubeconfig was leaked
   tidewaiter credentials rotate
 
-  # So was a client certificate that pki/ca.key had signed for somebody
+  # A client certificate signed with pki/ca.key was leaked
   tidewaiter credentials rotate --revoke somebody.crt
 
-  # The tokens of service accounts are to be signed by a new key. Those of the old
-  # key stay good until they end; take it out of pki/sa.pub to refuse them now
+  # Sign service account tokens with a new key. Tokens of the old key stay valid until
+  # they expire; remove that key from pki/sa.pub to refuse them now
   tidewaiter credentials rotate --signing-key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,8 +72,8 @@ good. Watches that were begun with the old token or certificate end.`,
 	}
 	f := rotate.Flags()
 	f.StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
-	f.BoolVar(&r.SigningKey, "signing-key", false, "make a new key for the tokens of service accounts, too")
-	f.StringArrayVar(&r.Revoke, "revoke", nil, "file of a client certificate of this server's authority that is to be refused from now on; may be given several times")
+	f.BoolVar(&r.SigningKey, "signing-key", false, "also make a new key for service account tokens")
+	f.StringArrayVar(&r.Revoke, "revoke", nil, "file with a client certificate of this server's authority to revoke; may be repeated")
 	cmd.AddCommand(rotate)
 	return cmd
 }
@@ -97,8 +97,8 @@ func awaitToken(ctx context.Context, dir, token string) error {
 		return err == nil && bytes.Contains(data, []byte(token)), nil
 	})
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("the token and the certificate were replaced, but the server has not taken them after %s", rotatePatience),
-			"its log says why; one of an older version has to be started again")
+		return cli.WithHint(fmt.Errorf("the token and the certificate were replaced, but the server has not adopted them within %s", rotatePatience),
+			"its log says why; a server of an older version needs a restart")
 	}
 	return nil
 }

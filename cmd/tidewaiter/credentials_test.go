@@ -452,7 +452,7 @@ func TestLostPKICostsCredentialsAlone(t *testing.T) {
 			t.Errorf("a token of the lost key is of %q", got)
 		}
 	})
-	if !strings.Contains(log.String(), "All data is there") || !strings.Contains(log.String(), "admin.kubeconfig") {
+	if !strings.Contains(log.String(), "No data was lost") || !strings.Contains(log.String(), "admin.kubeconfig") {
 		t.Errorf("it does not say what was lost: %s", &log)
 	}
 }

@@ -13,15 +13,15 @@ func newDemoCommand() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it all: a throw-away registry, a server, pushes",
-		Long: `Show it all, with nothing but this binary and no network: start a registry and a
+		Short: "Demonstrate everything with a throw-away registry and server",
+		Long: `Demonstrate everything with this binary alone and no network: start a registry and a
 server, both on loopback and on free ports, push a few images, signed, unsigned
 and tampered with, and print what kubectl would. The registry tells the server of
 each push by webhook. Both then run until interrupted, for you to try things;
 everything they made is removed when they stop.`,
 		Example: `  tidewaiter demo
 
-  # Leave once it has been shown
+  # Exit when the demonstration is over
   tidewaiter demo --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -33,6 +33,6 @@ everything they made is removed when they stop.`,
 			return demo.Run(cmd.Context(), dir, once, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "leave once it has been shown")
+	cmd.Flags().BoolVar(&once, "once", false, "exit when the demonstration is over")
 	return cmd
 }

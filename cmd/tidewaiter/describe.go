@@ -312,7 +312,7 @@ func (c *content) print(line func(name, value string)) {
 	}
 	line("Entrypoint", words(c.Entrypoint))
 	line("Cmd", words(c.Cmd))
-	line("User", cmp.Or(c.User, "<none> (root, as a rule)"))
+	line("User", cmp.Or(c.User, "<none> (usually root)"))
 	line("Working dir", c.WorkingDir)
 	line("Ports", strings.Join(c.Ports, ", "))
 	line("Volumes", strings.Join(c.Volumes, ", "))
@@ -471,7 +471,7 @@ func (l *looker) check(cmd *cobra.Command, asked string) (unchecked, err error) 
 	case failed == nil:
 		return nil, nil
 	case errors.As(failed, &exit) && exit.Err == nil: // it has said why
-		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("the registry has not confirmed %s: shown is what is known without that", f.Meaning.Reference)}, nil
+		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("the registry has not confirmed %s; showing what is known without it", f.Meaning.Reference)}, nil
 	}
 	return nil, failed
 }
@@ -486,7 +486,7 @@ type describeOptions struct {
 func (o *describeOptions) addFlags(cmd *cobra.Command, references int, formats ...string) {
 	o.output.AddFlag(cmd, "a page", formats...)
 	cmd.ValidArgsFunction = o.completeReferences(references)
-	cmd.Flags().StringVar(&o.platform, "platform", "", "of a multi-platform image the one for os/architecture[/variant]")
+	cmd.Flags().StringVar(&o.platform, "platform", "", "platform to show of a multi-platform image, as os/architecture[/variant]")
 	o.clientOptions.addFlags(cmd)
 }
 
@@ -494,25 +494,24 @@ func newDescribeCommand() *cobra.Command {
 	o, check := &describeOptions{}, false
 	cmd := &cobra.Command{
 		Use:   "describe REF",
-		Short: "Show all that is known of an image on a page",
-		Long: `Show all that a server knows of an image: what it is made of (platforms, size,
-layers, environment, entrypoint, user, labels), who signed it and why that counts or
-does not, how many pods use it and where, and which tags lead to it, since when.
-The pods of the server's own API are in the cluster "local". The verdict is that for
-the very reference; a digest that is in several repositories has one in each.
+		Short: "Show everything known about an image",
+		Long: `Show everything that a server knows about an image: its contents (platforms, size,
+layers, environment, entrypoint, user, labels), who signed it and whether that
+counts, how many pods use it and where, and which tags lead to it, since when.
+The pods of the server's own API are in the cluster "local". The verdict is for
+exactly this reference; a digest in several repositories has one in each.
 
 ` + referenceHelp + `
 
---check asks the registry first, as tidewaiter import does: from here, with the
-credentials that skopeo and podman use, and with the right to import into the server.
-If the registry cannot be asked, the page shows what was known.
+--check asks the registry first, as tidewaiter import does: from this machine, with
+the credentials that skopeo and podman use. It needs the right to import into the
+server. If the registry does not answer, the page shows what is already known.
 
-The exit code is 0 when the image was found, 1 when the server knows no such image,
-and 2 when REF may be several, or the server, or with --check the registry, could not
-be asked.`,
+The exit code is 0 if the image was found, 1 if the server does not know it, and 2 if
+REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 		Example: `  tidewaiter describe registry.example.com/team/app:v1
 
-  # As of now: where does the tag lead, and does the registry have it still?
+  # Ask the registry first: where does the tag lead now, and does it still exist?
   tidewaiter describe --check registry.example.com/team/app:v1
 
   # One platform of it
@@ -550,7 +549,7 @@ be asked.`,
 		},
 	}
 	o.addFlags(cmd, 1, cli.ObjectFormats...)
-	cmd.Flags().BoolVar(&check, "check", false, "ask the registry first; the flags about registries are for this")
+	cmd.Flags().BoolVar(&check, "check", false, "ask the registry first; the registry flags apply to this")
 	(&registryOptions{}).addFlags(cmd) // import has them
 	return cmd
 }

@@ -162,7 +162,7 @@ func (l *looker) diff(ctx context.Context, a, b *found, platform string) (*diffR
 	var err error
 	if len(platformsA)+len(platformsB) > 0 {
 		if platform == "" {
-			r.NotCompared = append(r.NotCompared, "the contents: there is no platform that both are for")
+			r.NotCompared = append(r.NotCompared, "the contents: the images have no platform in common")
 			return r, nil
 		}
 		r.Platform = platform
@@ -279,7 +279,7 @@ func (r *diffReport) print(out io.Writer) error {
 	}
 	r.Layers.print(out)
 	if len(r.Changes) == 0 && len(r.Layers.Added)+len(r.Layers.Removed) == 0 && len(r.NotCompared) == 0 {
-		fmt.Fprintln(out, "\nWhat is compared is the same: the images differ in what else their manifests or configurations say, such as dates.")
+		fmt.Fprintln(out, "\nEverything compared is the same; the images differ elsewhere in their manifests or configs, such as in dates.")
 	}
 	for _, what := range r.NotCompared {
 		fmt.Fprintf(out, "\nnot compared: %s\n", printable.Line(what, 0))
@@ -310,7 +310,7 @@ func (d *diffLayers) print(out io.Writer) {
 		}
 		return cmp.Or(strings.TrimPrefix(table.Size(n), "<none>"), "0B")
 	}
-	fmt.Fprintf(out, "\nLayers: %d shared (%s), the first %d of them in the same place; %d removed (%s), %d added (%s)\n",
+	fmt.Fprintf(out, "\nLayers: %d shared (%s), the first %d of them in the same position; %d removed (%s), %d added (%s)\n",
 		len(d.Shared), sum(d.Shared), d.Base, len(d.Removed), sum(d.Removed), len(d.Added), sum(d.Added))
 	for _, part := range []struct {
 		sign   string
@@ -326,21 +326,21 @@ func newDiffCommand() *cobra.Command {
 	o := &describeOptions{}
 	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "Show what tells two images apart",
-		Long: `Show what tells two images that a server knows apart, such as two tags: platform,
-size, base, entrypoint, command, user, working directory, ports, volumes, health
-check, environment, labels, and which layers both have or one. What begins with - is
-of A, with + of B. Of images for several platforms it shows which platforms differ,
-and compares the first that both have, or the one of --platform.
+		Short: "Compare two images",
+		Long: `Compare two images that a server knows, such as two tags: platform, size, base,
+entrypoint, command, user, working directory, ports, volumes, health check,
+environment, labels and layers. Lines that begin with - are about A, lines with +
+about B. For multi-platform images it shows which platforms differ, and compares
+the first platform that both have, or the one given with --platform.
 
 A and B are each a REF. ` + referenceHelp + `
 
-The exit code is that of diff: 0 when both are the same image (one digest), 1 when
-they differ, and 2 when one is not known, may be several, or the server could not be
-asked.`,
+The exit code is like that of diff: 0 if both are the same image (one digest), 1 if
+they differ, and 2 if one of them is unknown or ambiguous, or the server did not
+answer.`,
 		Example: `  tidewaiter diff registry.example.com/team/app:v1 registry.example.com/team/app:v2
 
-  # What did the tag lead to before, and what has changed?
+  # What did the tag lead to before, and what changed?
   tidewaiter history registry.example.com/team/app:v1
   tidewaiter diff 9f86d081884c registry.example.com/team/app:v1
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
 )
 
 var writeFlags = flag.String("write-flags", "", "file to write the reference of all flags to")
@@ -38,23 +39,10 @@ func TestFlagsDocument(t *testing.T) {
 	}
 }
 
-// flagGroups are the groups of the flags of serve, each with the beginnings of its flags' names.
-// A flag goes to the first group that has it.
-var flagGroups = []struct {
-	title    string
-	prefixes []string
-	upstream bool // kube-apiserver's, and documented there
-}{
-	{"Audit", []string{"audit-"}, true},
-	{"Authentication and authorization", []string{"anonymous-auth", "api-audiences", "authentication-", "authorization-", "client-ca-file", "oidc-", "service-account-"}, true},
-	{"Address and certificate", []string{"advertise-url", "bind-address", "secure-port", "tls-"}, false},
-	{"Inside a cluster", []string{"cluster"}, false},
-	{"Data", []string{"backup-", "data-dir", "history", "quota-", "event-ttl"}, false},
-	{"Bounds", []string{"max-"}, false},
-	{"Other", []string{""}, false},
-}
+// upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
+var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document: a section for each verb, a table for each group.
+// flagsReference is the document: a section for each verb, and of serve a table for each section of its help.
 func flagsReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
@@ -71,7 +59,7 @@ func flagsReference(root *cobra.Command) string {
 			}
 			b.WriteString("\n")
 			if cmd.Name() == "serve" {
-				writeGroups(&b, flags)
+				writeSections(&b, new(serveOptions).flags())
 			} else {
 				writeTable(&b, flags)
 			}
@@ -123,9 +111,10 @@ func same(f *pflag.Flag) func(*pflag.Flag) bool {
 	}
 }
 
-func visibleFlags(cmd *cobra.Command) []*pflag.Flag {
-	var flags []*pflag.Flag
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+func visibleFlags(cmd *cobra.Command) []*pflag.Flag { return visible(cmd.LocalFlags()) }
+
+func visible(all *pflag.FlagSet) (flags []*pflag.Flag) {
+	all.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && f.Deprecated == "" && f.Name != "help" {
 			flags = append(flags, f)
 		}
@@ -133,26 +122,16 @@ func visibleFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-func writeGroups(b *strings.Builder, flags []*pflag.Flag) {
-	for _, group := range flagGroups {
-		var of []*pflag.Flag
-		flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool {
-			in := slices.ContainsFunc(group.prefixes, func(prefix string) bool { return strings.HasPrefix(f.Name, prefix) })
-			if in {
-				of = append(of, f)
-			}
-			return in
-		})
-		if len(of) == 0 {
-			continue
-		}
-		fmt.Fprintf(b, "\n### %s\n", group.title)
-		if !group.upstream {
-			writeTable(b, of)
+func writeSections(b *strings.Builder, sections *cliflag.NamedFlagSets) {
+	for _, name := range sections.Order {
+		flags := visible(sections.FlagSets[name])
+		fmt.Fprintf(b, "\n### %s%s\n", strings.ToUpper(name[:1]), name[1:])
+		if !slices.Contains(upstream, name) {
+			writeTable(b, flags)
 			continue
 		}
 		b.WriteString("\nThese are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ")
-		for i, f := range of {
+		for i, f := range flags {
 			if i > 0 {
 				b.WriteString(", ")
 			}

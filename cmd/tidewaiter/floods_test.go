@@ -768,7 +768,7 @@ func idleConnections(ctx context.Context, t *testing.T, s *process, n int, begun
 	if err != nil {
 		t.Error(err)
 	}
-	if bytes.Contains(log, []byte("too many open files")) || !bytes.Contains(log, []byte("as many connections as the server holds")) {
+	if bytes.Contains(log, []byte("too many open files")) || !bytes.Contains(log, []byte("reached its limit of connections")) {
 		t.Errorf("the log:\n%s", log)
 	}
 }

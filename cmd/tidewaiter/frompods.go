@@ -28,20 +28,20 @@ type podSource struct {
 }
 
 func (s *podSource) addFlags(f *pflag.FlagSet) {
-	f.BoolVar(&s.enabled, "from-pods", false, "import every image that pods run, by the digest they run where it is known")
-	f.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "with --from-pods: the pods of all namespaces")
-	f.StringVarP(&s.namespace, "namespace", "n", metav1.NamespaceDefault, "with --from-pods: the pods of this namespace")
-	f.StringVar(&s.kubeconfig, "source-kubeconfig", "", "with --from-pods: the cluster that has the pods (default: the server that is imported into)")
+	f.BoolVar(&s.enabled, "from-pods", false, "import every image that pods run, by digest where it is known")
+	f.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "with --from-pods: read the pods of all namespaces")
+	f.StringVarP(&s.namespace, "namespace", "n", metav1.NamespaceDefault, "with --from-pods: read the pods of this namespace")
+	f.StringVar(&s.kubeconfig, "source-kubeconfig", "", "with --from-pods: kubeconfig of the cluster that runs the pods (default: the server to import into)")
 }
 
 func (s *podSource) validate(listed, dryRun bool) error {
 	switch {
 	case !s.enabled && (s.allNamespaces || s.kubeconfig != "" || s.namespace != metav1.NamespaceDefault):
-		return cli.Misuse(errors.New("-A, -n and --source-kubeconfig are about pods"), "tidewaiter import --from-pods -A")
+		return cli.Misuse(errors.New("-A, -n and --source-kubeconfig need --from-pods"), "tidewaiter import --from-pods -A")
 	case s.enabled && listed:
-		return cli.Misuse(errors.New("--from-pods gives references, --all-tags wants repositories and --catalog registries"), "give one of them")
+		return cli.Misuse(errors.New("--from-pods reads references, --all-tags needs repositories, and --catalog needs registries"), "give one of them")
 	case s.enabled && dryRun && s.kubeconfig == "":
-		return cli.Misuse(errors.New("a dry run asks no server, so it has no pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
+		return cli.Misuse(errors.New("a dry run does not contact a server, so it cannot list pods"), "tidewaiter import --from-pods --dry-run --source-kubeconfig tidewaiter-data/admin.kubeconfig")
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 				continue
 			}
 			if len(jobs) == bulk.MaxReferences {
-				return fmt.Errorf("these pods run more than %d images: import them by namespace", bulk.MaxReferences)
+				return fmt.Errorf("the pods run more than %d images: import them by namespace", bulk.MaxReferences)
 			}
 			seen[j] = true
 			jobs = append(jobs, j)
@@ -94,7 +94,7 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	if len(jobs) == 0 {
-		return nil, cli.WithHint(errors.New("no pod there runs an image"), "-A looks into all namespaces")
+		return nil, cli.WithHint(errors.New("no pod in that namespace runs an image"), "-A reads all namespaces")
 	}
 	return jobs, nil
 }

@@ -72,10 +72,10 @@ func historyOf(tag *imagev1.ImageTag) *historyReport {
 func (r *historyReport) print(out io.Writer) error {
 	fmt.Fprintln(out, r.Reference)
 	if r.Failing != "" {
-		fmt.Fprintf(out, "not as of now: %s for %s\n", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
+		fmt.Fprintf(out, "out of date: %s for %s\n", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
 	}
 	if len(r.Items) == 0 {
-		_, err := fmt.Fprintln(out, "nobody has seen yet where it leads")
+		_, err := fmt.Fprintln(out, "no registry has confirmed yet where it leads")
 		return err
 	}
 	table := cli.Table{Columns: []string{"WHEN", "AGO", "DIGEST", "BEFORE", "BY…"}}
@@ -101,15 +101,15 @@ func newHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history REF",
 		Short: "Show what a tag has led to, since when, and who recorded it",
-		Long: `Show what a tag has led to, the newest first: when it was seen, the digest, what the
-tag had led to before, and who recorded it by what (an import, a webhook, a sweep).
-At most 100 are kept of a tag; image streams show the same.
+		Long: `Show what a tag has led to, newest first: when that was seen, the digest, the digest
+before it, and who recorded it (by an import, a webhook or a sweep). Tidewaiter
+keeps the last 100 entries of a tag; image streams show the same.
 
 ` + referenceHelp + `
-A digest has no history: what leads to it is shown by tidewaiter describe.
+A digest has no history; tidewaiter describe shows which tags lead to it.
 
-The exit code is 0 when the tag is known, 1 when it is not, and 2 when REF may be
-several, is no tag, or the server could not be asked.`,
+The exit code is 0 if the tag is known, 1 if it is not, and 2 if REF is ambiguous or
+not a tag, or the server did not answer.`,
 		Example: `  tidewaiter history registry.example.com/team/app:v1
 
   # For programs
@@ -125,7 +125,7 @@ several, is no tag, or the server could not be asked.`,
 				return err
 			}
 			if f.Meaning.Tag == "" || f.Checked.Since == nil && f.State == answers.Found {
-				return cli.WithHint(fmt.Errorf("%s is not a tag of which a history is kept", f.name()), "tags that lead to it now: %s", cmp.Or(strings.Join(f.Meaning.Tags, ", "), "none"))
+				return cli.WithHint(fmt.Errorf("%s is not a tag with a history", f.name()), "tags that lead to it now: %s", cmp.Or(strings.Join(f.Meaning.Tags, ", "), "none"))
 			}
 			tag, err := l.history(cmd.Context(), f)
 			if err != nil {

@@ -56,73 +56,73 @@ that skopeo and podman use.
 
 Images go to the server of --kubeconfig or --server; else to the one that holds
 the data directory; else, without --data-dir, to that of the environment's
-KUBECONFIG; else, when no server runs, straight into the directory. The first
+KUBECONFIG; else, if no server runs, directly into the directory. The first
 line on standard error says where. --token-file, --token or the environment's
-TIDEWAITER_TOKEN is shown to the server in place of any other credential.
+TIDEWAITER_TOKEN replaces any other credential for the server.
 
-A reference that fails does not stop the others. A registry that asks to be left
-alone, or stops answering for a moment, is waited for while the others go on. What
-is no image, such as a chart or a signature, is skipped and counted. The exit code
-is 0 when nothing failed, 1 when something did, and 2 when nothing was imported.
+A reference that fails does not stop the others. If a registry asks for a pause or
+stops answering for a moment, its references wait while the others go on. Anything
+that is not an image, such as a chart or a signature, is skipped and counted. The
+exit code is 0 if nothing failed, 1 if something did, and 2 if nothing was imported.
 
 Patterns of --include and --exclude are REPOSITORY, REPOSITORY:TAG or :TAG. * and ?
-stand for characters, [a-z] for one of some, but not for / in a repository; a last
-segment ** stands for all that is below.`,
+match characters, [a-z] matches one of a set; none of them matches / in a repository.
+** as the last segment matches everything below.`,
 		Example: `  # One image, with all its platforms
   tidewaiter import registry.example.com/team/app:v1
 
   # Every tag of a repository, 16 at a time
   tidewaiter import --all-tags --jobs 16 registry.example.com/team/app
 
-  # All of a registry, but for pull requests' images; only releases of the team's own
+  # All of a registry except images of pull requests; only the releases of one team
   tidewaiter import --catalog --exclude ':pr-*' registry.example.com/
   tidewaiter import --catalog --include 'team/**:v[0-9]*' registry.example.com/
 
-  # The five images of each repository that were made last, of those of the last two weeks
+  # The five newest images of each repository, if created in the last two weeks
   tidewaiter import --catalog --newest 5 --changed-since 14d registry.example.com/
 
-  # References from a file, one a line; "-" reads standard input
+  # References from a file, one per line; "-" reads standard input
   tidewaiter import -f references.txt
 
-  # What a build wrote to a file, by the name that it will have in its registry
+  # The archive that a build wrote, under the name that it will have in its registry
   tidewaiter import oci-archive:build/app.tar --store-as registry.example.com/team/app:v1
 
-  # From a registry with a certificate of the company's own authority
+  # From a registry whose certificate is signed by the company's own CA
   tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
   # Into a server elsewhere, as a service account
   tidewaiter import --server https://tidewaiter.example.com:6443 --certificate-authority ca.crt \\
     --token-file token registry.example.com/team/app:v1
 
-  # What failed once more
+  # Retry what failed
   tidewaiter import -f references.txt --failures failed.txt
   tidewaiter import -f failed.txt
 
   # Every image that the pods of a cluster run
   tidewaiter import --from-pods -A --source-kubeconfig ~/.kube/config
 
-  # What would be stored, without storing it
+  # Show what would be stored, without storing it
   tidewaiter import --dry-run -o yaml registry.example.com/team/app:v1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd, args)
 		},
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one a line, # begins a comment; REPOSITORY:* is all tags of a repository, HOST/** all of a registry; "-" is standard input`)
+	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one per line, # begins a comment; REPOSITORY:* is all tags of a repository, HOST/** all of a registry; "-" is standard input`)
 	f.BoolVar(&o.allTags, "all-tags", false, "the arguments are repositories: import each of their tags, but not signatures")
 	f.BoolVar(&o.catalog, "catalog", false, "the arguments are registries: import each tag of each repository that they list")
 	o.selection.AddFlags(f)
-	f.StringVar(&o.storeAs, "store-as", "", "the reference that the one image of an oci:, oci-archive:, docker-archive: or dir: argument is stored by")
+	f.StringVar(&o.storeAs, "store-as", "", "the reference under which to store the one image of an oci:, oci-archive:, docker-archive: or dir: argument")
 	o.pods.addFlags(f)
 	f.StringArrayVar(&o.platforms, "platform", nil, "import only this os/architecture[/variant][:os.version] of a multi-platform image; may be repeated")
 	f.StringVar(&o.layers, "layers", string(importer.LayersFromManifest), `"manifest" takes the layers from the manifest, "verify" reads and checks each`)
-	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; those that are known stay")
-	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("how many references to import at a time from one registry, 1 to %d", maxJobs))
+	f.BoolVar(&o.noSignatures, "no-signatures", false, "do not look for signatures; known signatures stay")
+	f.IntVar(&o.jobs, "jobs", 4, fmt.Sprintf("number of references to import at a time from one registry, 1 to %d", maxJobs))
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check everything, store nothing")
 	o.output.AddFlag(cmd, "a line for each reference", bulk.Outputs()...)
-	f.StringVar(&o.failures, "failures", "", "file to write the references to that failed or were not tried, each with the reason; -f reads it")
+	f.StringVar(&o.failures, "failures", "", "file for the references that failed or were not tried, each with its reason; -f reads it")
 	o.addFlags(cmd)
-	f.BoolVar(&o.create, createFlag, false, "make the data directory if there is none, and import into it without a server")
+	f.BoolVar(&o.create, createFlag, false, "create the data directory if it does not exist, and import into it without a server")
 	o.registries.addFlags(cmd)
 	return cmd
 }
@@ -132,7 +132,7 @@ func (o *importOptions) validate() error {
 		return cli.Misuse(fmt.Errorf("--jobs %d is not between 1 and %d", o.jobs, maxJobs), "tidewaiter import --jobs 8 …")
 	}
 	if o.catalog && o.allTags {
-		return cli.Misuse(errors.New("--catalog wants registries, --all-tags wants repositories"), "give one of them")
+		return cli.Misuse(errors.New("--catalog needs registries, --all-tags needs repositories"), "give one of them")
 	}
 	if err := o.selection.Validate(time.Now()); err != nil {
 		return err

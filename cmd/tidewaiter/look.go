@@ -20,10 +20,10 @@ const exitAbsent = 1
 
 // referenceHelp is the help on references of the verbs that look images up.
 const referenceHelp = `REF is a tag (registry.example.com/team/app:v1; without a tag, latest), a digest
-(sha256:9f86d0…, also behind a repository and @), or the beginning of a digest, at
-least four digits: sha256:9f86, 9f86d081884c. docker.io/library may be left out as
-Docker has it. Where docker.io has no such tag here, team/app:v1 and app:v1 are
-those of the one registry that has them; with several the command says which.`
+(sha256:9f86d0…, also after a repository and @), or the beginning of a digest, at
+least four digits: sha256:9f86, 9f86d081884c. docker.io/library may be omitted, as
+with Docker. If no docker.io tag is known here, team/app:v1 and app:v1 stand for the
+tag in the one registry that has it; if several do, the command lists them.`
 
 // looker looks images up on a server.
 type looker struct {
@@ -71,18 +71,18 @@ func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
 		Use:   "get REF",
-		Short: "Show what a reference means in a line: repository, tag, verdict, pods",
-		Long: `Show what a reference means, in a line: the image, repository and tag, the verdict
-for that very reference, how many pods run the image, how many that name the tag run
-something else than it leads to now, and when the registry last confirmed the tag.
+		Short: "Show what a reference means in one line: repository, tag, verdict, pods",
+		Long: `Show what a reference means, in one line: the image, repository and tag, the verdict
+for exactly this reference, how many pods run the image, how many pods name the tag
+but run a different image, and when the registry last confirmed the tag.
 
 VERDICT is True, ByIndex, False, Unsigned (a policy demands a signature and there is
-none), NoPolicy (there is none, and no policy covers the reference), or Unknown and why.
+none), NoPolicy (no policy covers the reference), or Unknown with the reason.
 
 ` + referenceHelp + `
 
-The exit code is 0 when the image was found, 1 when the server knows no such image,
-and 2 when REF may be several, or the server could not be asked.`,
+The exit code is 0 if the image was found, 1 if the server does not know it, and 2 if
+REF is ambiguous or the server did not answer.`,
 		Example: `  # By tag, and by the beginning of a digest
   tidewaiter get registry.example.com/team/app:v1
   tidewaiter get 9f86d081884c

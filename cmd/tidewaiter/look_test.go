@@ -124,10 +124,10 @@ func TestLookUp(t *testing.T) {
 		{"team/lone:v2", "lone", 0, nil},
 		{a + "/team/multi:v1", "index", 0, nil},
 
-		{"team/app:v1", "", 2, []string{"tags of several repositories:\n  ", a + "/team/app:v1\n", b + "/team/app:v1\n", "hint: the registry's name"}},
+		{"team/app:v1", "", 2, []string{"tags of several repositories:\n  ", a + "/team/app:v1\n", b + "/team/app:v1\n", "hint: add the name of the registry"}},
 		{"app:v1", "", 2, []string{"tags of several repositories"}},
-		{"team/app", "", 1, []string{"hint: name the registry, too, as in registry.example.com/team/app\n"}},
-		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag is called so: "}},
+		{"team/app", "", 1, []string{"hint: add the name of the registry, as in registry.example.com/team/app\n"}},
+		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag has this name: "}},
 		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import" + kept + "docker.io/team/lone:v2"}},
 		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import" + kept + a + "/team/app:v9; known tags of the repository: v1"}},
 		{a + "/team/app", "", 1, []string{"/team/app:latest", "known tags of the repository: v1"}},
@@ -163,7 +163,7 @@ func TestLookUp(t *testing.T) {
 			}
 		}
 		_, stderr, code := l.run("get", "sha256:abcd")
-		for _, part := range []string{"several images:\n", "sha256:abcd0000", "sha256:abcd1111", "r.example.com/a", "hint: more digits name one"} {
+		for _, part := range []string{"several images:\n", "sha256:abcd0000", "sha256:abcd1111", "r.example.com/a", "hint: give more digits"} {
 			if code != 2 || !strings.Contains(stderr, part) {
 				t.Errorf("exit code %d, and it says not %q:\n%s", code, part, stderr)
 			}
@@ -285,7 +285,7 @@ func (l *looking) showsArtifacts(t *testing.T) {
 func (l *looking) describes(t *testing.T) {
 	stdout, stderr, code := l.run("describe", l.a.Host+"/team/app:v1")
 	for _, part := range []string{
-		l.a.Host + "/team/app:v1\n", l.digests["new"], "2026-01-03T03:04:05Z (", "linux/amd64", "12.2kB in 3 layers", `["/app"]`, "root, as a rule",
+		l.a.Host + "/team/app:v1\n", l.digests["new"], "2026-01-03T03:04:05Z (", "linux/amd64", "12.2kB in 3 layers", `["/app"]`, "usually root",
 		"\n  MODE=b\n", "\n  team=red\ufffd[31m\n", "NoPolicy: no policy covers " + l.a.Host + "/team/app:v1, and it has no signature there", "had it, last checked ", "\nLayers:\n", manifest.Digest([]byte("newer")),
 		"\nTags:\n", reference.ShortDigest(l.digests["old"]), ", import\n",
 	} {
@@ -340,7 +340,7 @@ func (l *looking) differs(t *testing.T) {
 	for _, part := range []string{
 		"--- " + l.digests["old"] + "\n+++ " + l.a.Host + "/team/app:v1 " + l.digests["new"] + "\n", "\nSize:\n- ", "\nEntrypoint:\n- [\"/app\",\"a b\"]\n+ [\"/app\"]\n", "\nUser:\n- 1001\n",
 		"\nEnvironment:\n- MODE=a\n+ MODE=b\n- OLD=\n", "\nLabels:\n- gone=\n- team=blue\n+ team=red\ufffd[31m\n",
-		"\nLayers: 1 shared (4kB), the first 1 of them in the same place; 1 removed (3kB), 2 added (8kB)\n  " + manifest.Digest([]byte("base")), "\n- " + manifest.Digest([]byte("old")) + " 3kB", "\n+ " + manifest.Digest([]byte("top")),
+		"\nLayers: 1 shared (4kB), the first 1 of them in the same position; 1 removed (3kB), 2 added (8kB)\n  " + manifest.Digest([]byte("base")), "\n- " + manifest.Digest([]byte("old")) + " 3kB", "\n+ " + manifest.Digest([]byte("top")),
 	} {
 		if code != exitDiffer || !strings.Contains(stdout, part) {
 			t.Errorf("exit code %d, and it has not %q:\n%s%s", code, part, stdout, stderr)
@@ -355,7 +355,7 @@ func (l *looking) differs(t *testing.T) {
 	if stdout, _, code = l.run("diff", "lone:v2", l.b.Host+"/team/app:v1"); code != exitDiffer || !strings.Contains(stdout, "not compared: the configuration: that of "+l.b.Host+"/team/app:v1 is not known") {
 		t.Errorf("without a configuration: exit code %d:\n%s", code, stdout)
 	}
-	if stdout, _, code = l.run("diff", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi:arm64"); code != exitDiffer || !strings.Contains(stdout, "Of linux/arm64") || !strings.Contains(stdout, "What is compared is the same") {
+	if stdout, _, code = l.run("diff", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi:arm64"); code != exitDiffer || !strings.Contains(stdout, "Of linux/arm64") || !strings.Contains(stdout, "Everything compared is the same") {
 		t.Errorf("an index and one of its platforms: exit code %d:\n%s", code, stdout)
 	}
 	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != cli.ExitNone || !strings.Contains(stderr, "hint: tidewaiter import --kubeconfig "+l.kubeconfig+" nowhere.example.com/app:latest") {
@@ -384,8 +384,8 @@ func TestLookUpWithoutServer(t *testing.T) {
 	}{
 		"no server":    {[]string{"--data-dir", empty}, []string{"no server holds " + empty, "hint: tidewaiter serve --data-dir"}},
 		"no answer":    {[]string{"--server", "https://127.0.0.1:1"}, []string{"the connection was refused", "hint: start it (tidewaiter serve)"}},
-		"wrong token":  {[]string{"--kubeconfig", server.KubeconfigPath(dir), "--token", "wrong"}, []string{"the server refuses the credential", "hint: --token-file or --kubeconfig"}},
-		"nothing here": {[]string{"--kubeconfig", server.KubeconfigPath(dir)}, []string{"docker.io/library/app:v1", "hint: name the registry, too, as in registry.example.com/app:v1\n"}},
+		"wrong token":  {[]string{"--kubeconfig", server.KubeconfigPath(dir), "--token", "wrong"}, []string{"the server rejected the credential", "hint: give another with --token-file or --kubeconfig"}},
+		"nothing here": {[]string{"--kubeconfig", server.KubeconfigPath(dir)}, []string{"docker.io/library/app:v1", "hint: add the name of the registry, as in registry.example.com/app:v1\n"}},
 	} {
 		for _, verb := range []string{"get", "describe", "history", "diff"} {
 			args := append([]string{verb, "app:v1"}, tt.args...)

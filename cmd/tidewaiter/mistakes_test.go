@@ -74,8 +74,8 @@ func TestMistakes(t *testing.T) {
 		"import --from-pods": {"import", "--from-pods", "-A"},
 	}
 	for verb, args := range verbs {
-		add(verb+" with a bad token", with(args, "--server", server, "--certificate-authority", ca, "--token", "bad"), "the server refuses the credential", "create token")
-		add(verb+" with an unknown authority", with(args, "--server", server), "of an unknown authority", "--certificate-authority", "pki/ca.crt")
+		add(verb+" with a bad token", with(args, "--server", server, "--certificate-authority", ca, "--token", "bad"), "the server rejected the credential", "create token")
+		add(verb+" with an unknown authority", with(args, "--server", server), "signed by an unknown authority", "--certificate-authority", "pki/ca.crt")
 		add(verb+" where nothing listens", with(args, "--server", "https://127.0.0.1:1"), "no server answers at 127.0.0.1:1", "tidewaiter serve")
 		add(verb+" where there is no host", with(args, "--server", "https://nohost.invalid:6443"), "nohost.invalid")
 		if verb != "import" && verb != "import --from-pods" { // an import meets the registry first
@@ -88,12 +88,12 @@ func TestMistakes(t *testing.T) {
 		return with(args, "--server", server, "--certificate-authority", ca, "--token-file", robot)
 	}
 	add("no right to ask", asRobot("get", "team/app:v1"), "tidewaiter:image-viewer")
-	add("no right to see the queue", asRobot("spool", "list"), `cannot get path "/tidewaiter/spool"`, "the role tidewaiter:queue-viewer has that right", "--serviceaccount=ci:robot")
-	add("no right to retry", asRobot("spool", "retry", "1"), "the role tidewaiter:queue-operator has that right")
-	add("no right to verify", asRobot("verify", "--all"), "the role tidewaiter:verifier has that right")
-	add("no right to import", asRobot("import", "r.example.com/team/app:v1"), "the role tidewaiter:importer has that right")
-	add("no right to prune", asRobot("prune"), "has that right")
-	add("no right to pods", asRobot("import", "--from-pods", "-A"), "the role view has that right")
+	add("no right to see the queue", asRobot("spool", "list"), `cannot get path "/tidewaiter/spool"`, "the role tidewaiter:queue-viewer allows it", "--serviceaccount=ci:robot")
+	add("no right to retry", asRobot("spool", "retry", "1"), "the role tidewaiter:queue-operator allows it")
+	add("no right to verify", asRobot("verify", "--all"), "the role tidewaiter:verifier allows it")
+	add("no right to import", asRobot("import", "r.example.com/team/app:v1"), "the role tidewaiter:importer allows it")
+	add("no right to prune", asRobot("prune"), "allows it")
+	add("no right to pods", asRobot("import", "--from-pods", "-A"), "the role view allows it")
 
 	serve := func(args ...string) []string { return with([]string{"serve", "--secure-port", "0"}, args...) }
 	fresh := filepath.Join(dir, "fresh")
@@ -128,7 +128,7 @@ func TestMistakes(t *testing.T) {
 		"not base64":        {document("{scopes: [a.example.com], policy: {rootOfTrust: {policyType: PublicKey, publicKey: {keyData: '-----BEGIN'}}}}"), "publicKey.keyData: is not base64"},
 		"a scope":           {document("{scopes: [registry], policy: {rootOfTrust: {" + key + "}}}"), "the host with its port, as in registry:5000"},
 		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: policy, scopes"},
-		"sigstore":          {"apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: {images: [{glob: '**'}]}\n", "is a policy of sigstore's policy-controller, and not a ClusterImagePolicy of config.openshift.io/v1"},
+		"sigstore":          {"apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: {images: [{glob: '**'}]}\n", "is a policy of sigstore's policy-controller, not a ClusterImagePolicy of config.openshift.io/v1"},
 		"Kyverno":           {"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: x}\nspec: {rules: []}\n", "is a policy of Kyverno"},
 		"containers/image":  {`{"default":[{"type":"reject"}],"transports":{}}`, "is a policy of containers/image (policy.json)"},
 		"notation":          {`{"version":"1.0","trustPolicies":[]}`, "is a policy of notation (trustpolicy.json)"},
@@ -157,7 +157,7 @@ func TestMistakes(t *testing.T) {
 	add("no server and no directory", []string{"import", "--data-dir", filepath.Join(dir, "none"), "r.example.com/a:1"}, "there is nowhere to import into", "--create-data-dir")
 	add("no server", []string{"get", "--data-dir", filepath.Join(dir, "none"), "a"}, "no server holds", "tidewaiter serve --data-dir")
 	add("plain HTTP", []string{"get", "--server", "http://127.0.0.1:6443", "a"}, "does not begin with https://")
-	add("two places", []string{"get", "--server", server, "--data-dir", data, "a"}, "--data-dir names another place")
+	add("two places", []string{"get", "--server", server, "--data-dir", data, "a"}, "--data-dir conflicts with")
 	add("no kubeconfig", []string{"get", "--kubeconfig", filepath.Join(dir, "none"), "a"}, "none: no such file", "--kubeconfig")
 	add("no token file", []string{"get", "--server", server, "--token-file", filepath.Join(dir, "none"), "a"}, "none: no such file")
 	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
@@ -171,19 +171,19 @@ func TestMistakes(t *testing.T) {
 		add(verb+" of what is not known, with flags", with([]string{verb, unknown}, there...), "hint: tidewaiter import"+kept+" "+unknown)
 		add(verb+" in capitals, with flags", with([]string{verb, "-o", "yaml", "r.example.com/Team/app:v1"}, there...), "hint: tidewaiter "+verb+" --certificate-authority "+ca+" -o yaml --server "+server+" --token-file "+filepath.Join(dir, "admin")+" r.example.com/team/app:v1")
 		add(verb+" of digits", with([]string{verb, "18b9f2576376"}, there...), "18b9f2576376")
-		add(verb+" of a name without a registry", with([]string{verb, "team/app"}, there...), "hint: name the registry, too, as in registry.example.com/team/app")
+		add(verb+" of a name without a registry", with([]string{verb, "team/app"}, there...), "hint: add the name of the registry, as in registry.example.com/team/app")
 	}
 	add("diff of digits", with([]string{"diff", "18b9f2576376", "team/app"}, there...), "18b9f2576376")
-	add("diff of a name without a registry", with([]string{"diff", "team/app", "18b9f2576376"}, there...), "hint: name the registry, too")
-	add("pods of digits", with([]string{"pods", "18b9f2576376"}, there...), "follows no cluster")
-	add("pods of a name without a registry", with([]string{"pods", "team/app"}, there...), "follows no cluster")
+	add("diff of a name without a registry", with([]string{"diff", "team/app", "18b9f2576376"}, there...), "hint: add the name of the registry")
+	add("pods of digits", with([]string{"pods", "18b9f2576376"}, there...), "does not follow a cluster")
+	add("pods of a name without a registry", with([]string{"pods", "team/app"}, there...), "does not follow a cluster")
 	add("a check of digits", with([]string{"describe", "--check", "18b9f2576376"}, there...), "18b9f2576376")
-	add("a check of a name without a registry", with([]string{"describe", "--check", "team/app"}, there...), "hint: name the registry, too")
+	add("a check of a name without a registry", with([]string{"describe", "--check", "team/app"}, there...), "hint: add the name of the registry")
 	add("diff of what is not known, with flags", with([]string{"diff", unknown, "a"}, there...), "hint: tidewaiter import"+kept+" "+unknown)
 	add("diff in capitals", with([]string{"diff", "R.example.com/Team/app:v1", "b"}, there...), "hint: tidewaiter diff"+kept+" r.example.com/team/app:v1 b")
-	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "follows no cluster")
-	add("two references with flags", with([]string{"verify", "--all", "a"}, there...), "leave out what is too much")
-	add("both tokens", with([]string{"get", "a", "--token", "x"}, there...), "--token and --token-file cannot be given together", "leave one of them out")
+	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "does not follow a cluster")
+	add("two references with flags", with([]string{"verify", "--all", "a"}, there...), "remove the extra arguments")
+	add("both tokens", with([]string{"get", "a", "--token", "x"}, there...), "--token and --token-file exclude each other", "give one of them")
 	add("an old output", with([]string{"get", "-o", "xml", "a"}, there...), "-o xml is not known", "-o is one of wide, json, yaml, name")
 	add("a secret in a hint", []string{"get", unknown, "--server", server, "--certificate-authority", ca, "--token", admin}, "hint: tidewaiter import --certificate-authority "+ca+" --server "+server+" --token … "+unknown)
 	add("no IDs, with flags", with([]string{"spool", "retry"}, there...), "hint: tidewaiter spool list"+kept+" shows the IDs")

@@ -160,7 +160,7 @@ func TestFilesThatAnotherUserCanWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.Chmod(path, 0o600)
-			if code, _, stderr := tidewaiter(t, "serve", "--secure-port", "0", "--data-dir", dir); code == cli.ExitOK || !strings.Contains(stderr, "every user can read it, and it is a secret") {
+			if code, _, stderr := tidewaiter(t, "serve", "--secure-port", "0", "--data-dir", dir); code == cli.ExitOK || !strings.Contains(stderr, "it is a secret, and every user can read it") {
 				t.Errorf("exit code %d, %s", code, stderr)
 			}
 		})

@@ -38,33 +38,33 @@ func newPodsCommand() *cobra.Command {
 	o := &podsOptions{}
 	cmd := &cobra.Command{
 		Use:   "pods [REF]",
-		Short: "List what runs an image in the clusters that a server follows",
-		Long: `List what runs an image in the clusters that a server follows ("clusters" in its
-configuration): cluster, namespace and pod, container, the reference as the pod
-has it, the digest that runs, what its tag leads to now if that is something else,
-the verdict for that reference, and since when. A volume that is an image counts as a
-container, volume/NAME.
+		Short: "List the pods that run an image in the clusters that a server follows",
+		Long: `List the pods that run an image in the clusters that a server follows ("clusters" in its
+configuration): cluster, namespace and pod, container, the reference in the pod's
+spec, the digest that runs, the digest that its tag leads to now if it differs,
+the verdict for that reference, and the age. An image volume counts as a container,
+volume/NAME.
 
 ` + referenceHelp + `
-Here a repository without a tag stands for all of its images. A tag lists the pods that
-name it, whatever they run, and those that run what it leads to now under another name.
-A digest lists the pods that run it, an index that lists it, or what it lists.
+Here a repository without a tag stands for all its images. A tag lists the pods that
+name it, whatever they run, and the pods that run its current image under another name.
+A digest lists the pods that run it, an index that contains it, or an image in it.
 
---outdated lists only pods that name a tag and run something else than the tag leads
-to now; without REF, those of all images.
+--outdated lists only pods that name a tag but run a different image than the tag
+leads to now; without REF, those of all images.
 
 kubectl shows the same: kubectl get clusterpods --field-selector
-image=REFERENCE,outdated=true. A server's own pods are with kubectl get pods.
+image=REFERENCE,outdated=true. kubectl get pods lists a server's own pods.
 
-The exit code is 0 when there are such pods, 1 when there are none, and 2 when that
-could not be told: REF may be several, no cluster is followed, or one was not read.`,
-		Example: `  # Who runs anything of this repository?
+The exit code is 0 if there are such pods, 1 if there are none, and 2 if that is
+unknown: REF is ambiguous, no cluster is followed, or a cluster was not read.`,
+		Example: `  # Which pods run an image of this repository?
   tidewaiter pods registry.example.com/team/app
 
-  # Who runs this digest, under any name?
+  # Which pods run this digest, under any name?
   tidewaiter pods 2bdcd6f6c8a7
 
-  # Who has not been restarted since the tag moved?
+  # Which pods have not been restarted since the tag moved?
   tidewaiter pods --outdated registry.example.com/team/app:v1`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,9 +74,9 @@ could not be told: REF may be several, no cluster is followed, or one was not re
 			return o.run(cmd, args)
 		},
 	}
-	o.output.AddFlag(cmd, "a table of the main columns", append([]string{cli.Wide}, cli.ListFormats...)...)
+	o.output.AddFlag(cmd, "a table with the main columns", append([]string{cli.Wide}, cli.ListFormats...)...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
-	cmd.Flags().BoolVar(&o.outdated, "outdated", false, "only pods that run something else than their tag leads to now")
+	cmd.Flags().BoolVar(&o.outdated, "outdated", false, "list only pods that run a different image than their tag leads to now")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -102,7 +102,7 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		values, platform = about.Running.Selectors, about.Meaning.Platform
 		if o.outdated && about.Meaning.Tag != "" && values[0] == about.Meaning.Reference {
-			values = values[:1] // who runs the image by another tag is not asked about
+			values = values[:1] // pods that run the image by another tag do not count
 		}
 	}
 	table, err := l.podsTable(ctx, values, o.outdated)
@@ -173,10 +173,10 @@ func printPods(out io.Writer, table *metav1.Table) error {
 func (l *looker) withoutPods(f *found) error {
 	for _, u := range f.Unknowns {
 		if u.Part == "running" {
-			return cli.WithHint(errors.New(u.Reason), "the roles tidewaiter:image-viewer and tidewaiter:cluster-viewer have the rights, and so has view")
+			return cli.WithHint(errors.New(u.Reason), "the role view allows it, and so do tidewaiter:image-viewer and tidewaiter:cluster-viewer together")
 		}
 	}
-	return fmt.Errorf("%s does not say what runs %s", l.Server.destination(), f.name())
+	return fmt.Errorf("%s does not know which pods run %s", l.Server.destination(), f.name())
 }
 
 // podsTable lists the pods that any of the values selects, each once; the empty value selects all.
@@ -233,17 +233,17 @@ func (l *looker) noPods(cmd *cobra.Command, about *found, what string, outdated 
 		return err
 	}
 	if len(followed.Rows) == 0 {
-		err := fmt.Errorf("%s follows no cluster, so it does not know what runs %s", l.Server.destination(), what)
+		err := fmt.Errorf("%s does not follow a cluster, so it does not know which pods run %s", l.Server.destination(), what)
 		if about != nil && about.Running != nil && about.Running.Pods > 0 {
 			return cli.WithHint(err, "%s of its own pods run it: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer))
 		}
 		return cli.WithHint(err, "name clusters in the server's configuration: clusters: [{name: prod, kubeconfig: prod.kubeconfig}]")
 	}
 	if about != nil && (about.Running == nil || !about.Running.Complete) {
-		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, and not all are known: kubectl get clusters", what)}
+		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, but not all pods are known: kubectl get clusters", what)}
 	}
 	if outdated {
-		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters names a tag of %s and runs something else", what)}
+		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters names a tag of %s but runs a different image", what)}
 	}
 	return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters runs %s", what)}
 }

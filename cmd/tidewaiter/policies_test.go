@@ -240,7 +240,7 @@ func TestPolicyObjectsAreValidated(t *testing.T) {
 		{"a key", signaturestest.Document("wrong", scope, "{policyType: PublicKey, publicKey: {keyData: "+signaturestest.B64([]byte("junk"))+"}}", ""), "spec.policy.rootOfTrust.publicKey.keyData", "is not a public key"},
 		{"an identity", signaturestest.Document("wrong", scope, key, "{matchPolicy: ExactRepository}"), "spec.policy.signedIdentity.exactRepository", "is required"},
 		{"a name", signaturestest.Document("Wrong", scope, key, ""), "metadata.name", "RFC 1123"},
-		{"a file", signaturestest.Document("wrong", scope, "{policyType: PublicKey, publicKey: {keyPath: /etc/passwd}}", ""), "spec.policy.rootOfTrust.publicKey.keyPath", "reads no file"},
+		{"a file", signaturestest.Document("wrong", scope, "{policyType: PublicKey, publicKey: {keyPath: /etc/passwd}}", ""), "spec.policy.rootOfTrust.publicKey.keyPath", "does not read a file"},
 	} {
 		_, err := client.Create(t.Context(), object(t, tt.document), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": "+tt.field+": ") || !strings.Contains(err.Error(), tt.message) {
@@ -529,7 +529,7 @@ func TestPoliciesThatLeaveImagesUncovered(t *testing.T) {
 	warned.reset()
 	client.create(audited(signaturestest.Document("rest", "['*']", trust, "")))
 	client.await("strict", "that all are covered", func(o *unstructured.Unstructured) bool {
-		return strings.HasSuffix(condition(o, policyapi.ConditionApplied), "are judged by it")
+		return strings.HasSuffix(condition(o, policyapi.ConditionApplied), "unless a more specific scope covers them")
 	})
 	if text := warned.String(); text != "" {
 		t.Errorf("the writer of the rest is told %q", text)
@@ -556,7 +556,7 @@ func TestDamagedPolicyObject(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := s.Verification.Keeper.Loaded(); err == nil || !strings.Contains(err.Error(), "policies that are API objects") {
+	if err := s.Verification.Keeper.Loaded(); err == nil || !strings.Contains(err.Error(), "policies in the API") {
 		t.Errorf("what cannot be read: %v", err)
 	}
 	runServer(t, s) // returns once it is ready
@@ -626,7 +626,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	awaitSelected("signatures.verified=Unknown", n)
 	shop.await("signed", "covering all", func(o *unstructured.Unstructured) bool {
 		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 20 images in 1 repository" &&
-			strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce: for the pods of namespace shop")
+			strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce: for pods of namespace shop")
 	})
 
 	_, err = shop.Create(t.Context(), object(t, namespaced(signaturestest.Document("wrong", `["a*"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))), metav1.CreateOptions{})

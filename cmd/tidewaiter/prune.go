@@ -59,7 +59,7 @@ const (
 	prunePage       = 500 // images at a time, without what they are made of
 	pruneTagsPage   = 200 // tags at a time, each with its history
 	pruneRow        = "%-19s   %-8s   %-20s   %s\n"
-	pruneWhy        = cli.MaxWidth - 56 // characters; what is longer is printed below
+	pruneWhy        = cli.MaxWidth - 56 // characters; a longer text is printed below
 	leastRepository = 16                // characters that say something of a repository
 	maxPruneReason  = 300               // bytes of a reason that is shown
 )
@@ -111,42 +111,42 @@ func newPruneCommand() *cobra.Command {
 	o := &pruneOptions{now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Delete images that nothing needs, after a grace period in which that is undone with one command",
-		Long: `Delete images that no tag leads to, no pod uses, no workload needs, and no index
-that stays lists. A workload is what makes pods, whether it runs any or not: a
-Deployment of zero replicas, the ReplicaSet that it may be rolled back to, a CronJob.
+		Short: "Delete images that nothing needs, after a grace period in which one command undoes it",
+		Long: `Delete images that no tag leads to, no pod uses, no workload needs, and no remaining
+index lists. A workload creates pods, whether any run now or not: a Deployment with
+zero replicas, the ReplicaSet that it may be rolled back to, a CronJob.
 
-Without --confirm nothing is changed: it is shown what would be. With it, images that
-nothing needs are marked (the annotation tidewaiter.dev/prune-after), and a later run
-deletes those whose --grace is over and that nothing has needed since. So run it
-daily. Until an image is deleted, --undo takes the marks off; afterwards an import
-brings it back as long as its registry has it, as registries are not touched.
+Without --confirm, prune only shows what it would change. With it, prune marks images
+that nothing needs (the annotation tidewaiter.dev/prune-after), and a later run deletes
+those whose --grace is over and that nothing has needed since. So run it daily. Until
+an image is deleted, --undo removes the marks. Registries are not touched, so a deleted
+image can be imported again as long as its registry has it.
 
-An image is kept that
-  - has the annotation tidewaiter.dev/prune: disabled,
-  - is younger than --keep-younger-than,
-  - has another verdict than those of --verdict in one of its repositories,
-  - one of the last --keep-tag-revisions images is that a tag has led to,
-  - the server would not delete: a tag leads to it, pods use it, workloads need it, or
-    that is unknown (--without-workloads: only what workloads need may be unknown),
-  - is listed by an index that is not marked: what it lists goes after the index.
+Prune keeps an image if
+  - it has the annotation tidewaiter.dev/prune: disabled,
+  - it is younger than --keep-younger-than,
+  - its verdict in one of its repositories is not one of --verdict,
+  - it is one of the last --keep-tag-revisions images that a tag has led to,
+  - the server would not delete it: a tag leads to it, pods use it, workloads need it, or
+    one of these is unknown (with --without-workloads the workloads may be unknown),
+  - an index that is not marked lists it: an index is deleted before what it lists.
 
-The exit code is 0 when all was decided and done, 1 when some images were kept
-because it is unknown whether they are needed, or could not be changed, and 2 when
-nothing could be.`,
-		Example: `  # What would go, and why
+The exit code is 0 if everything was decided and done, 1 if some images were kept
+because it is unknown whether they are needed, or could not be changed, and 2 if
+nothing could be done.`,
+		Example: `  # Show what would be deleted, and why
   tidewaiter prune
 
-  # Mark what nothing needs; delete what was marked a day ago and nothing needs still
+  # Mark what nothing needs; delete what was marked a day ago and is still not needed
   tidewaiter prune --confirm
 
-  # Only what nobody has signed; keep ten images of each tag, and all of the last 30 days
+  # Only unsigned images; keep ten images of each tag, and all of the last 30 days
   tidewaiter prune --verdict Unsigned,NoPolicy --keep-tag-revisions 10 --keep-younger-than 720h --confirm
 
   # Undo
   tidewaiter prune --undo --confirm
 
-  # Each decision, also about what is kept, for programs
+  # Each decision, including images that are kept, for programs
   tidewaiter prune --kept -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -166,27 +166,27 @@ nothing could be.`,
 				return err
 			}
 			if !o.confirm {
-				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed: --confirm does")
+				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed; to apply this, add --confirm")
 			}
 			n := p.counts[decisionFail]
 			for _, unknown := range []string{annotation.UnknownReason, annotation.WorkloadsReason} {
 				n += p.counts[decisionKeep+" "+unknown] + p.counts[decisionUnmark+" "+unknown]
 			}
 			if n > 0 {
-				return &cli.Exit{Code: cli.ExitSome, Err: fmt.Errorf("of %d images it is unknown whether something needs them, or they could not be changed", n)}
+				return &cli.Exit{Code: cli.ExitSome, Err: fmt.Errorf("%d images could not be changed, or it is unknown whether something needs them", n)}
 			}
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.confirm, "confirm", false, "change what is shown, instead of only showing it")
-	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep so many images of each tag that its registry has: those it led to last")
-	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that were stored less than this ago")
-	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images that have one of these verdicts in each of their repositories: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy; without it, with any")
-	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time from marking an image to deleting it, in which --undo helps")
-	f.BoolVar(&o.undo, "undo", false, "take the marks off, and delete nothing")
-	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete also while it is unknown what workloads need: then pods and tags alone keep images")
-	f.BoolVar(&o.kept, "kept", false, "show what is kept, too, instead of counting it")
+	f.BoolVar(&o.confirm, "confirm", false, "apply the changes instead of only showing them")
+	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep the last N images of each tag that its registry still has")
+	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that are younger than this")
+	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts in every one of their repositories: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy (default: any)")
+	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time between marking an image and deleting it, in which --undo works")
+	f.BoolVar(&o.undo, "undo", false, "remove the marks, and delete nothing")
+	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete even if it is unknown what workloads need: then only pods and tags keep images")
+	f.BoolVar(&o.kept, "kept", false, "also list the images that are kept")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	cli.Complete(cmd, "verdict", knownVerdicts...)
 	o.addFlags(cmd)
@@ -195,7 +195,7 @@ nothing could be.`,
 
 func (o *pruneOptions) check() error {
 	if o.revisions < 0 || o.younger < 0 || o.grace < 0 {
-		return cli.Misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 keeps nothing by that")
+		return cli.Misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 turns the rule off")
 	}
 	for _, verdict := range o.verdicts {
 		if !slices.Contains(knownVerdicts, verdict) {
@@ -435,7 +435,7 @@ func refusal(err error) (reason, message string) {
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
 		return "", ""
 	}
-	reason, message = keptChanged, "it has changed meanwhile"
+	reason, message = keptChanged, "it changed in the meantime"
 	if details := status.Status().Details; details != nil {
 		weak := []string{annotation.UnknownReason, annotation.WorkloadsReason, keptChanged}
 		for _, cause := range details.Causes {
@@ -567,7 +567,7 @@ func (p *pruner) printTo(out io.Writer) (end func() error) {
 	}
 }
 
-// ended is what programs are told when all is decided.
+// ended is the last document for programs, once everything is decided.
 func (p *pruner) ended() map[string]any {
 	return map[string]any{"confirmed": p.confirm, "counts": p.summary()}
 }

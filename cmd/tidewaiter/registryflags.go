@@ -19,11 +19,11 @@ type registryOptions struct {
 
 func (o *registryOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.configFile, "config", "", "configuration file (YAML), for its registries")
-	f.StringVar(&o.authFile, "authfile", "", "file of credentials, as podman login and docker login write it (default: REGISTRY_AUTH_FILE, or all that skopeo reads)")
+	f.StringVar(&o.configFile, "config", "", "configuration file (YAML); only its registries are used")
+	f.StringVar(&o.authFile, "authfile", "", "credentials file, as podman login and docker login write it (default: REGISTRY_AUTH_FILE, or the files that skopeo reads)")
 	f.StringVar(&o.creds, "creds", "", "USER[:PASSWORD] for every registry; other users of the machine can see it: prefer --authfile")
-	f.StringVar(&o.certDir, "cert-dir", "", "folder of certificates (*.crt, *.cert, *.key) for every registry (default: those of certs.d)")
-	f.BoolVar(&o.tlsVerify, "tls-verify", true, "false allows plain HTTP and certificates that cannot be verified, where the configuration has no entry for the registry")
+	f.StringVar(&o.certDir, "cert-dir", "", "folder of certificates (*.crt, *.cert, *.key) for every registry (default: certs.d)")
+	f.BoolVar(&o.tlsVerify, "tls-verify", true, "false allows plain HTTP and unverified certificates, unless the configuration has an entry for the registry")
 }
 
 // importerOptions are the options for an importer, from the flags and the configuration.

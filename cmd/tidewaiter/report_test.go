@@ -224,7 +224,7 @@ func TestReportForPrograms(t *testing.T) {
 	}
 
 	// People are told as well, but for attestations, which each build brings.
-	if _, stdout, _ = tidewaiter(t, args...); !strings.Contains(stdout, "(dry run, 2 images, skipped 1: platform not asked for)") {
+	if _, stdout, _ = tidewaiter(t, args...); !strings.Contains(stdout, "(dry run, 2 images, skipped 1: platform not requested)") {
 		t.Errorf("%s", stdout)
 	}
 }
@@ -258,7 +258,7 @@ func TestProgressTellsWhatIsLeft(t *testing.T) {
 	for range 10 {
 		p.Done(func() {})
 	}
-	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 under way, 2.5 a second, 36s left: h/a") {
+	if s := out.String(); !strings.Contains(s, "10 of 100 done, 10 running, 2.5 a second, 36s left: h/a") {
 		t.Errorf("%q", s)
 	}
 }

@@ -400,14 +400,14 @@ func TestServeRefusesAuthorization(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"Node is not offered":                    {"--authorization-mode=Node,RBAC"},
-		"authorization mode Node is not offered": {"--authorization-config=" + file},
-		`"Nobody" is not a valid mode`:           {"--authorization-mode=Nobody"},
-		"authorization config file not passed":   {"--authorization-mode=Webhook"},
-		"more than once":                         {"--authorization-mode=RBAC,RBAC"},
-		"can not be specified":                   {"--authorization-mode=RBAC", "--authorization-config=" + file},
-		"without mode Webhook":                   {"--authorization-webhook-config-file=x"},
-		"no such file":                           {"--authorization-config=" + file + "x"},
+		"Node is not supported":                    {"--authorization-mode=Node,RBAC"},
+		"authorization mode Node is not supported": {"--authorization-config=" + file},
+		`"Nobody" is not a valid mode`:             {"--authorization-mode=Nobody"},
+		"authorization config file not passed":     {"--authorization-mode=Webhook"},
+		"more than once":                           {"--authorization-mode=RBAC,RBAC"},
+		"can not be specified":                     {"--authorization-mode=RBAC", "--authorization-config=" + file},
+		"without mode Webhook":                     {"--authorization-webhook-config-file=x"},
+		"no such file":                             {"--authorization-config=" + file + "x"},
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		root := newRootCommand()

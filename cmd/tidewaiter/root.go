@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if number := wrongNumber.FindStringSubmatch(text); number != nil {
 			text, hint = fmt.Sprintf("%s %s", cmd.CommandPath(), numberOfArguments(number[1], number[2])), "usage: "+cmd.UseLine()
 		} else if group := together.FindStringSubmatch(text); group != nil {
-			text, hint = "--"+strings.ReplaceAll(group[1], " ", " and --")+" cannot be given together", "leave one of them out"
+			text, hint = "--"+strings.ReplaceAll(group[1], " ", " and --")+" exclude each other", "give one of them"
 		}
 		fmt.Fprintf(stderr, "error: %s\n", printable.Text(text))
 		if hint != "" {
@@ -78,7 +78,7 @@ func newRootCommand() *cobra.Command {
 		Short: "What is in these images, who signed them, where do they run",
 		Long: `Tidewaiter reads images from OCI registries, keeps them as image.openshift.io/v1
 Images in one SQLite file, and answers kubectl and oc about them.`,
-		Example: `  # See it work, with nothing but this binary
+		Example: `  # See it work with this binary alone
   tidewaiter demo
 
   # Serve a data directory, import an image into it, ask about it
@@ -87,7 +87,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
   tidewaiter describe registry.example.com/team/app:v1
   kubectl --kubeconfig ./tidewaiter-data/admin.kubeconfig get images
 
-  # Let the shell complete verbs, references that the server knows, and values of flags
+  # Complete verbs, references and flag values in the shell
   source <(tidewaiter completion bash)`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -96,7 +96,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 			return setUpLogging(cmd.ErrOrStderr(), verbosity)
 		},
 	}
-	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "how much to log, to standard error: 0 warnings, 1 progress, up to 10 for all")
+	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log level, to standard error: 0 warnings, 1 progress, up to 10 for everything")
 	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newConsoleCommand(), newSpoolCommand(), newCredentialsCommand(),
 		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
 	return root

@@ -70,7 +70,7 @@ func TestSelectionMisuse(t *testing.T) {
 		{"--exclude :[", "tag pattern"},
 		{"--newest 3", "--all-tags or --catalog"},
 		{"--catalog --newest -1", "less than one"},
-		{"--catalog --changed-since yesterday", "neither a date nor a time"},
+		{"--catalog --changed-since yesterday", "neither a date nor a duration"},
 		{"--catalog --all-tags", "give one of them"},
 	} {
 		args := append([]string{"import", "--dry-run"}, strings.Fields(tc.args)...)
@@ -99,7 +99,7 @@ func TestImportSaysWhatIsNoImage(t *testing.T) {
 		{[]string{"x.tar"}, []string{"is a file"}},
 		{[]string{"images/x.tar.gz"}, []string{"is a file"}},
 		{[]string{"./layout"}, []string{"is a folder", "oci:./layout"}},
-		{[]string{"--catalog", "quay.io/acme"}, []string{"--catalog wants a registry", "--include 'acme/**' quay.io/"}},
+		{[]string{"--catalog", "quay.io/acme"}, []string{"--catalog needs a registry", "--include 'acme/**' quay.io/"}},
 		{[]string{"--catalog", "quay"}, []string{"registry host"}},
 	} {
 		code, _, stderr := tidewaiter(t, append([]string{"import", "--dry-run"}, tc.args...)...)
@@ -193,7 +193,7 @@ func TestListingWaitsForARegistryThatAsksForIt(t *testing.T) {
 	registry.Push("team/app:v1", image)
 	registry.Inject("/tags/list", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "2"))
 	code, stdout, stderr := tidewaiter(t, "import", "--dry-run", "--all-tags", registry.Host+"/team/app")
-	if code != cli.ExitOK || !strings.Contains(stdout, "team/app:v1") || !strings.Contains(stderr, "asks to be left alone for 2s") {
+	if code != cli.ExitOK || !strings.Contains(stdout, "team/app:v1") || !strings.Contains(stderr, "asks for a pause of 2s") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/term"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -38,7 +39,7 @@ type serveOptions struct {
 
 func newServeCommand() *cobra.Command {
 	o := &serveOptions{}
-	callers := pflag.NewFlagSet("callers", pflag.ContinueOnError) // flags about callers and what they may do
+	sections := o.flags()
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve a data directory as a Kubernetes API",
@@ -46,7 +47,7 @@ func newServeCommand() *cobra.Command {
 
 The directory is created on the first start, with a private certificate
 authority (pki/ca.crt) and an administrator's credential (admin.kubeconfig).
-When the server is ready one line on standard output says where.`,
+When the server is ready, it prints its address on standard output.`,
 		Example: `  # Serve ./tidewaiter-data on https://127.0.0.1:6443
   tidewaiter serve
 
@@ -56,14 +57,14 @@ When the server is ready one line on standard output says where.`,
   # For other machines
   tidewaiter serve --bind-address 0.0.0.0
 
-  # Behind a name, with a certificate of one's own
+  # Under a host name, with your own certificate
   tidewaiter serve --bind-address 0.0.0.0 --advertise-url https://tidewaiter.example.com:6443 \
     --tls-cert-file tls.crt --tls-private-key-file tls.key
 
-  # As an API server of the cluster that this is a pod of; docs/start/kubectl.md installs it
+  # As an aggregated API server of the cluster it runs in; docs/start/kubectl.md installs it
   tidewaiter serve --bind-address 0.0.0.0 --cluster
 
-  # With a backup every six hours, those of two weeks kept
+  # With a backup every six hours, kept for two weeks
   tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,30 +72,50 @@ When the server is ready one line on standard output says where.`,
 			if !cmd.Flags().Changed("audit-log-path") {
 				o.Audit.LogOptions.Path = auditLog(o.DataDir)
 			}
-			if err := o.Cluster.RefuseUnused(callers); err != nil {
+			if err := o.Cluster.RefuseUnused(sections.FlagSet("authentication"), sections.FlagSet("authorization")); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	f := cmd.Flags()
-	o.AddFlags(f)
-	o.Audit = filters.NewAuditOptions("")
-	o.Audit.AddFlags(f)
-	f.Lookup("audit-policy-file").Usage = "audit policy, as kube-apiserver's; without one, changes and refusals are written down at the level Metadata"
-	f.Lookup("audit-log-path").Usage = `file of the audit log; "-" is standard output, "" none (default: audit/audit.log in the data directory)`
+	for _, section := range sections.FlagSets {
+		cmd.Flags().AddFlagSet(section)
+	}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
+		out := cmd.OutOrStdout()
+		fmt.Fprintf(out, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
+		width, _, _ := term.TerminalSize(out) // 0 does not wrap lines
+		cliflag.PrintSections(out, *sections, width)
+		_, err := fmt.Fprintf(out, "\nGlobal flags:\n\n%s", cmd.InheritedFlags().FlagUsagesWrapped(width))
+		return err
+	})
+	return cmd
+}
+
+// flags are the flags of a server, in the sections of its help.
+func (o *serveOptions) flags() *cliflag.NamedFlagSets {
+	sections := &cliflag.NamedFlagSets{}
+	f := sections.FlagSet("serving")
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on; 0.0.0.0 or :: for all")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
 	o.TLS.AddFlags(f)
-	o.Cluster.AddFlags(f)
-	o.Authentication, o.Access = web.NewAuthentication(), access.NewOptions()
-	o.Authentication.AddFlags(callers)
-	o.Access.AddFlags(callers)
-	f.AddFlagSet(callers)
 	f.BoolVar(&o.Console, "console", true, "serve the web console at /console/")
-	f.IntVar(&o.MaxReads, "max-requests-inflight", 400, "how many requests that change nothing are served at once, lists a quarter of them, and of one user a part; the others wait for a moment and are then told to come later")
-	f.IntVar(&o.MaxWrites, "max-mutating-requests-inflight", 200, "how many requests that change something are served at once, and of one user a part")
-	return cmd
+	f.IntVar(&o.MaxReads, "max-requests-inflight", 400, "most read requests served at once, a quarter of them lists; one user gets only a share; others wait briefly, then get 429")
+	f.IntVar(&o.MaxWrites, "max-mutating-requests-inflight", 200, "most write requests served at once; one user gets only a share")
+
+	o.AddFlags(sections)
+	o.Cluster.AddFlags(sections.FlagSet("aggregation"))
+
+	o.Authentication, o.Access = web.NewAuthentication(), access.NewOptions()
+	o.Authentication.AddFlags(sections.FlagSet("authentication"))
+	o.Access.AddFlags(sections.FlagSet("authorization"))
+
+	f = sections.FlagSet("audit")
+	o.Audit = filters.NewAuditOptions("")
+	o.Audit.AddFlags(f)
+	f.Lookup("audit-policy-file").Usage = "audit policy file, as for kube-apiserver; without one, changes and refusals are logged at the level Metadata"
+	f.Lookup("audit-log-path").Usage = `audit log file; "-" means standard output, "" none (default: audit/audit.log in the data directory)`
+	return sections
 }
 
 func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
@@ -121,7 +142,7 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	if o.Backups.Dir != "" && (o.Backups.Every < time.Minute || o.Backups.Keep < 1) {
 		return &cli.Exit{Code: cli.ExitUsage, Err: cli.WithHint(
-			fmt.Errorf("--backup-every %s --backup-keep %d: a backup is made once a minute at most, and one at least is kept", o.Backups.Every, o.Backups.Keep),
+			fmt.Errorf("--backup-every %s --backup-keep %d: the interval is at least one minute, and at least one backup is kept", o.Backups.Every, o.Backups.Keep),
 			"tidewaiter serve --backup-dir %s --backup-every 24h --backup-keep 7", o.Backups.Dir)}
 	}
 	if err := o.TLS.Validate(); err != nil {
@@ -148,7 +169,7 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		return errors.Join(err, listener.Close())
 	}
 	if isNew && o.DataDir != cli.DefaultDataDir {
-		slog.Warn("created a new, empty database; if there should be one already, check --data-dir, and that its disk is mounted", "dir", o.DataDir)
+		slog.Warn("created a new, empty database; if one should exist already, check --data-dir and that its disk is mounted", "dir", o.DataDir)
 	}
 	return s.Run(ctx, func(context.Context) error {
 		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n", s.URL, s.Credentials.Kubeconfig)

@@ -23,7 +23,7 @@ func (o *importOptions) openSources(args []string) (opened bulk.Sources, others 
 			return nil, nil, fmt.Errorf("--store-as: %w", err)
 		}
 		if as.Digest != "" {
-			return nil, nil, errors.New("--store-as: the digest is that of the image: give a repository, or a tag in one")
+			return nil, nil, errors.New("--store-as: the image determines the digest: give a repository or a tag")
 		}
 	}
 	for _, arg := range args {
@@ -43,9 +43,9 @@ func (o *importOptions) openSources(args []string) (opened bulk.Sources, others 
 	}
 	switch {
 	case o.storeAs != "" && (len(opened) != 1 || len(others) > 0):
-		return opened, nil, cli.WithHint(errors.New("--store-as is the name of one image that comes from a file"), "tidewaiter import oci-archive:app.tar --store-as registry.example.com/team/app:v1")
+		return opened, nil, cli.WithHint(errors.New("--store-as names one image that comes from a file"), "tidewaiter import oci-archive:app.tar --store-as registry.example.com/team/app:v1")
 	case len(opened) > 0 && (o.allTags || o.catalog):
-		return opened, nil, cli.WithHint(fmt.Errorf("%s is not a repository or a registry; all images of a file are imported if none is named", opened[0]), "leave --all-tags and --catalog out")
+		return opened, nil, cli.WithHint(fmt.Errorf("%s is not a repository or a registry; all images of a file are imported if none is named", opened[0]), "omit --all-tags and --catalog")
 	}
 	return opened, others, nil
 }

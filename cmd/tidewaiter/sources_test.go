@@ -56,13 +56,13 @@ func TestImportFiles(t *testing.T) {
 	}{
 		{[]string{"oci:" + dir + ":v1", "--store-as", "registry.example.com/team/app:v7"}, cli.ExitOK, []string{"registry.example.com/team/app:v7 " + digest.String() + " (imported)"}, nil},
 		{[]string{"oci:" + dir, "--exclude", ":pr-*"}, cli.ExitOK, []string{"localhost/build:v1 " + digest.String()}, []string{"skipped: localhost/build:chart", "1 skipped (no images)"}},
-		{[]string{"docker-archive:" + saved}, cli.ExitOK, []string{"quay.io/acme/web:v1 sha256:"}, []string{"warning: quay.io/acme/web:v1: the archive has no manifest, so one was made"}},
-		{[]string{"docker-daemon:app:v1"}, cli.ExitUsage, nil, []string{"docker-daemon: is not read", "hint: docker save -o image.tar NAME"}},
-		{[]string{"containers-storage:app"}, cli.ExitUsage, nil, []string{"containers-storage: is not read", "hint: podman save"}},
-		{[]string{"oci:" + dir, "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"one name for them"}},
-		{[]string{"quay.io/acme/web:v1", "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"--store-as is the name of one image that comes from a file"}},
-		{[]string{"--all-tags", "oci:" + dir}, cli.ExitUsage, nil, []string{"leave --all-tags and --catalog out"}},
-		{[]string{"dir:" + dir}, cli.ExitUsage, nil, []string{"it has no manifest.json; oci: is for a layout"}},
+		{[]string{"docker-archive:" + saved}, cli.ExitOK, []string{"quay.io/acme/web:v1 sha256:"}, []string{"warning: quay.io/acme/web:v1: the archive has no manifest, so one was built"}},
+		{[]string{"docker-daemon:app:v1"}, cli.ExitUsage, nil, []string{"docker-daemon: is not supported", "hint: docker save -o image.tar NAME"}},
+		{[]string{"containers-storage:app"}, cli.ExitUsage, nil, []string{"containers-storage: is not supported", "hint: podman save"}},
+		{[]string{"oci:" + dir, "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"but only one name"}},
+		{[]string{"quay.io/acme/web:v1", "--store-as", "registry.example.com/app"}, cli.ExitUsage, nil, []string{"--store-as names one image that comes from a file"}},
+		{[]string{"--all-tags", "oci:" + dir}, cli.ExitUsage, nil, []string{"omit --all-tags and --catalog"}},
+		{[]string{"dir:" + dir}, cli.ExitUsage, nil, []string{"it has no manifest.json; use oci: for a layout"}},
 	} {
 		code, stdout, stderr := tidewaiter(t, append([]string{"import", "--data-dir", data, "--create-data-dir"}, tc.args...)...)
 		if code != tc.code {

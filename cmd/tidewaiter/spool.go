@@ -30,14 +30,14 @@ func newSpoolCommand() *cobra.Command {
 	o := &spoolOptions{}
 	cmd := &cobra.Command{
 		Use:   "spool",
-		Short: "Look after the pushes that wait to be imported",
-		Long: `Look after the pushes that wait to be imported: those that registries told a
-running server of by webhook. A job that fails is tried again with growing
-pauses; one that failed too often is dead, and kept for you to decide.`,
-		Example: `  # What waits, what is under way, what was given up and why
+		Short: "Manage the pushes that wait to be imported",
+		Long: `Manage the pushes that wait to be imported: registries reported them
+to a running server by webhook. A job that fails is retried with growing pauses; a
+job that failed too often is dead, and is kept until you retry or drop it.`,
+		Example: `  # List jobs that wait, run, or were given up, with the reason
   tidewaiter spool list
 
-  # Try everything again that was given up
+  # Retry every job that was given up
   tidewaiter spool retry --all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -51,9 +51,9 @@ pauses; one that failed too often is dead, and kept for you to decide.`,
 	}
 	list.Flags().StringVar(&o.state, "state", "", "only jobs in this state: waiting, leased or dead")
 	cli.Complete(list, "state", "waiting", "leased", "dead")
-	o.output.AddFlag(list, "a table; name prints the IDs, as retry and drop take them", cli.ListFormats...)
-	retry := o.changeCommand("retry", "Have jobs done now that wait or were given up")
-	drop := o.changeCommand("drop", "Forget jobs; what they are about is not imported")
+	o.output.AddFlag(list, "a table; name prints the IDs that retry and drop take", cli.ListFormats...)
+	retry := o.changeCommand("retry", "Run jobs now that wait or were given up")
+	drop := o.changeCommand("drop", "Forget jobs; their images are not imported")
 	for _, c := range []*cobra.Command{list, retry, drop} {
 		o.addFlags(c)
 		cmd.AddCommand(c)
@@ -100,7 +100,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 		return o.output.Print(cmd.OutOrStdout(), document)
 	}
 	if len(jobs) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "the spool holds no such job")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is no such job in the spool")
 		return err
 	}
 	return table.Print(cmd.OutOrStdout())

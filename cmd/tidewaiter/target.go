@@ -50,19 +50,19 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 		return dryRunTarget{}, nil
 	}
 	if o.create && (o.kubeconfig != "" || o.cluster.Server != "") {
-		return nil, cli.Misuse(errors.New("--create-data-dir is for an import without a server"), "leave out --kubeconfig and --server")
+		return nil, cli.Misuse(errors.New("--create-data-dir is for an import without a server"), "omit --kubeconfig and --server")
 	}
 	if server, found, err := o.server(cmd); found || err != nil {
 		return server, err
 	}
 	if o.token != "" || o.tokenFile != "" {
-		return nil, cli.WithHint(fmt.Errorf("no server holds %s, and the token is for one", o.dataDir), "--server https://HOST:PORT names one")
+		return nil, cli.WithHint(fmt.Errorf("no server holds %s, so the token cannot be used", o.dataDir), "--server https://HOST:PORT names one")
 	}
 	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
 		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		return nil, cli.WithHint(fmt.Errorf("there is nowhere to import into: %s is no data directory, and no server is named", o.dataDir),
+		return nil, cli.WithHint(fmt.Errorf("there is nowhere to import into: %s is not a data directory, and no server is named", o.dataDir),
 			"--server or --kubeconfig name a server, tidewaiter serve starts one, --create-data-dir makes a data directory")
 	}
 	return directoryTarget{tidewaiterserver.Options{

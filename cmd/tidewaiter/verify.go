@@ -44,30 +44,30 @@ func newVerifyCommand() *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify REFERENCE",
-		Short: "Tell whether a trusted signer signed an image",
-		Long: `Tell whether a trusted signer signed an image.
+		Short: "Check whether a trusted signer signed an image",
+		Long: `Check whether a trusted signer signed an image.
 
-Without --policy, a server is asked, which judges by its own policies what it knows of
-the very reference: repository, tag and digest together. So the answer is that of get
-and describe, and of admission.
+Without --policy, a server judges exactly this reference (repository, tag and digest
+together) by its own policies. The answer is the same as that of get, describe and
+admission.
 
-With --policy, read the signatures of what the reference leads to straight from its
-registry, with the credentials and certificates that skopeo and podman use, and judge
-them by that policy. No server is asked and nothing is stored. A multi-platform image is judged by itself, without its
-platforms. A platform that is asked for by its digest and has no trusted signature
-of its own is verified through an index that lists it: that of the tag in
-REPOSITORY:TAG@DIGEST, else of the repository's tags, of which 100 are looked at.
+With --policy, verify reads the signatures directly from the registry, with the
+credentials and certificates that skopeo and podman use, and judges them by that
+policy. It contacts no server and stores nothing. A multi-platform image is judged by
+itself, without its platforms. A platform that is named by its digest and has no
+trusted signature of its own is verified through an index that lists it: the index of
+the tag in REPOSITORY:TAG@DIGEST, else those of the repository's first 100 tags.
 
-The exit code is 0 when a signature is trusted, of the image or of such an index, 1 when none is, and 2 when that
-could not be told: no policy covers the image, no signature can be judged, or the
-registry could not be read.
+The exit code is 0 if a signature of the image or of such an index is trusted, 1 if
+none is, and 2 if that is unknown: no policy covers the image, no signature can be
+judged, or the registry did not answer.
 
 With --all, a running server judges all its images again by the policies in force.
-That happens by itself when policies change or time passes an expiry; this does
-it now and shows how far it has come. With --policy, too, the signatures that the
-server has are judged by that policy here, and nothing is changed there: so you see
-what a policy would say before you apply it. Counted are the verdicts of images in
-each repository that they are in. The exit code is 0 when all were judged, 2 when not.`,
+The server does this by itself when policies change or something expires; --all does
+it now and shows the progress. With --all and --policy, the server's signatures are
+judged by that policy on this machine, and the server changes nothing: you see what a
+policy would say before you apply it. The counts are of verdicts, one for each
+repository of an image. The exit code is 0 if all were judged, 2 if not.`,
 		Example: `  # By the policies of the server
   tidewaiter verify registry.example.com/team/app:v1
 
@@ -80,8 +80,8 @@ each repository that they are in. The exit code is 0 when all were judged, 2 whe
   # Judge all images of the server of ./tidewaiter-data again
   tidewaiter verify --all
 
-  # What would the images of the server be by other policies? Nothing is stored.
-  # While no server runs, the images of the directory are judged by them
+  # What would other policies say about the server's images? Nothing is stored.
+  # If no server runs, this judges the images in the data directory
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -90,11 +90,11 @@ each repository that they are in. The exit code is 0 when all were judged, 2 whe
 			case !o.all && len(args) == 1:
 				return o.verify(cmd, args[0])
 			}
-			return cli.Misuse(errors.New("give one reference, or --all"), "leave out what is too much, as in verify registry.example.com/team/app:v1")
+			return cli.Misuse(errors.New("give one reference, or --all"), "remove the extra arguments, as in verify registry.example.com/team/app:v1")
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents; without it, a server's policies")
+	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents (default: the policies of the server)")
 	o.registries.addFlags(cmd)
 	o.output.AddFlag(cmd, "a table", cli.ObjectFormats...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
@@ -185,7 +185,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		var exit *cli.Exit
 		if errors.As(err, &exit) {
-			exit.Code = exitUndeclared // what is not known is neither signed nor unsigned
+			exit.Code = exitUndeclared // an unknown verdict is neither signed nor unsigned
 		}
 		return err
 	}
@@ -243,14 +243,14 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	return r, nil
 }
 
-// exit turns the answer into an exit code. An image that nobody signed is a no only if a policy wants a signature.
+// exit turns the answer into an exit code. An unsigned image is a no only if a policy demands a signature.
 func (r *verdictReport) exit() error {
 	switch {
 	case r.Verified == verdicts.VerifiedTrue, r.Verified == verdicts.ByIndex:
 		return nil
 	case r.Policy == "":
 		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(
-			fmt.Errorf("no policy covers %s: nobody said who must have signed it", r.Reference),
+			fmt.Errorf("no policy covers %s, so it is not defined who must sign it", r.Reference),
 			"tidewaiter verify --policy FILE %s, with a scope that covers it", r.Reference)}
 	case r.Verified == verdicts.VerifiedUnknown:
 		return &cli.Exit{Code: exitUndeclared}

@@ -73,7 +73,7 @@ func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "judging by %s what %s has; nothing is changed there\n", o.policy, server)
+	fmt.Fprintf(cmd.ErrOrStderr(), "judging the images of %[2]s by %[1]s; nothing is changed there\n", o.policy, server)
 	ctx, now, p := cmd.Context(), time.Now(), reverify.Progress{Verified: map[string]int64{}, Verdicts: map[string]int64{}}
 	line := bulk.NewProgress(cmd.ErrOrStderr())
 	defer line.End()
@@ -148,7 +148,7 @@ func (o *verifyOptions) showSweep(cmd *cobra.Command, destination string, sweep 
 		}
 		select {
 		case <-cmd.Context().Done():
-			return fmt.Errorf("interrupted; the server goes on: %w", context.Cause(cmd.Context()))
+			return fmt.Errorf("interrupted; the server continues: %w", context.Cause(cmd.Context()))
 		case <-tick.C:
 		}
 	}
@@ -177,7 +177,7 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 			images += fmt.Sprintf(", %d verdicts in their repositories", all)
 		}
 		if o.policy != "" && p.Sweep == 0 {
-			changed = "images have others on the server"
+			changed = "images have different verdicts on the server"
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; %d %s\n", images, strings.Join(counts, ", "), p.Changed, changed)
 	}

@@ -70,7 +70,7 @@ func TestVerifyAllCounts(t *testing.T) {
 		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", data); code != cli.ExitOK || stdout != own {
 			t.Errorf("exit code %d, %q, want %q: %s", code, stdout, own, stderr)
 		}
-		others := "4 images, 6 verdicts in their repositories: 1 True, 1 ByIndex, 1 False, 0 Unknown, 2 Unsigned, 1 NoPolicy; 2 images have others on the server\n"
+		others := "4 images, 6 verdicts in their repositories: 1 True, 1 ByIndex, 1 False, 0 Unknown, 2 Unsigned, 1 NoPolicy; 2 images have different verdicts on the server\n"
 		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--policy", tried, "--data-dir", data); code != cli.ExitOK || stdout != others {
 			t.Errorf("by other policies: exit code %d, %q, want %q: %s", code, stdout, others, stderr)
 		}

@@ -77,12 +77,12 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 		}
 	}
 	if len(tags) > maxTagsLookedAt {
-		return nil, fmt.Errorf("%d of %d tags were looked at; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
+		return nil, fmt.Errorf("%d of %d tags were searched; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
 	}
-	l.notFound = fmt.Sprintf("nobody whom the policy trusts signed this digest, nor an index that lists it and that a tag leads to now; "+
-		"if it is a platform of an index under another tag, ask for %s, or a server that imported that index", l.withTag())
+	l.notFound = fmt.Sprintf("no signer trusted by the policy signed this digest, nor an index that lists it and that a tag leads to now; "+
+		"if an index under another tag lists it, ask for %s, or ask a server that imported that index", l.withTag())
 	if l.asked.Tag != "" {
-		l.notFound = fmt.Sprintf("nobody whom the policy trusts signed this digest, nor an index that lists it and that the tag %s leads to", l.asked.Tag)
+		l.notFound = fmt.Sprintf("no signer trusted by the policy signed this digest, nor an index that lists it and that the tag %s leads to", l.asked.Tag)
 	}
 	return nil, nil
 }

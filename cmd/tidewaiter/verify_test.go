@@ -269,7 +269,7 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 		{"by a tag of an index that nobody signed", ":v2@" + child, "", exitUntrusted, verdicts.Unsigned, "nor an index that lists it and that the tag v2 leads to"},
 		{"by a tag of another image", ":lone@" + child, "", exitUntrusted, verdicts.Unsigned, "that the tag lone leads to"},
 		{"of no index", "@" + loneDigest.String(), "", exitUntrusted, verdicts.Unsigned, "ask for " + proxyHost + "/harbour/lighthouse:TAG@" + loneDigest.String()},
-		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were looked at; ask for " + proxyHost + "/harbour/lighthouse:TAG@" + child},
+		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were searched; ask for " + proxyHost + "/harbour/lighthouse:TAG@" + child},
 		{"tags cannot be listed", "@" + child, "denied", exitUndeclared, verdicts.VerifiedUnknown, "whether an index vouches for it could not be read"},
 		{"the index itself", "@" + digest.String(), "denied", exitTrusted, verdicts.VerifiedTrue, ""},
 	} {

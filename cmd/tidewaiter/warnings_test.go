@@ -93,9 +93,9 @@ func TestFailedLoginsAreWarnings(t *testing.T) {
 	}
 	got := out.String()
 	for _, want := range []string{
-		`level=WARN msg="a caller that cannot prove who it is was refused" address=127.0.0.1:`, "method=GET path=/api/v1/pods ",
+		`level=WARN msg="authentication failed" address=127.0.0.1:`, "method=GET path=/api/v1/pods ",
 		`level=WARN msg="a webhook without the receiver's secret was refused" address=127.0.0.1:`, "path=/hooks/harbour ",
-		`level=WARN msg="a webhook tells of a registry that its receiver is not for" receiver=harbour host=evil.example.com address=127.0.0.1:`,
+		`level=WARN msg="a webhook reports a registry that its receiver does not cover" receiver=harbour host=evil.example.com address=127.0.0.1:`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the log lacks %s:\n%s", want, got)

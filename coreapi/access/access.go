@@ -76,7 +76,7 @@ func (a *Access) passOverDamage(client rest.Interface) {
 		"roles": &rbacv1.Role{}, "rolebindings": &rbacv1.RoleBinding{}, "clusterroles": &rbacv1.ClusterRole{}, "clusterrolebindings": &rbacv1.ClusterRoleBinding{},
 	} {
 		a.Informers.InformerFor(example, pages.Informer(client, resource, example, func(err error) {
-			slog.Error("What cannot be read grants nothing", "resource", resource, "err", err)
+			slog.Error("Roles or bindings that cannot be read grant nothing", "resource", resource, "err", err)
 		}))
 	}
 }

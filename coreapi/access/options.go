@@ -30,7 +30,7 @@ var offered = []string{modes.ModeRBAC, modes.ModeWebhook, modes.ModeAlwaysAllow,
 // AddFlags adds kube-apiserver's flags, except ABAC's.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	o.BuiltInAuthorizationOptions.AddFlags(f)
-	f.Lookup("authorization-mode").Usage = "who decides what a caller may do, asked in this order: " + strings.Join(offered, ", ") + ` (default RBAC, unless --authorization-config is given)`
+	f.Lookup("authorization-mode").Usage = "authorizers, asked in this order: " + strings.Join(offered, ", ") + ` (default RBAC, unless --authorization-config is given)`
 	_ = f.MarkHidden("authorization-policy-file")
 }
 
@@ -54,7 +54,7 @@ func (o *Options) config(f informers.SharedInformerFactory) (*authorizer.Config,
 	}
 	for _, a := range c.AuthorizationConfiguration.Authorizers {
 		if !slices.Contains(offered, string(a.Type)) {
-			return nil, fmt.Errorf("authorization mode %s is not offered; there are %s", a.Type, strings.Join(offered, ", "))
+			return nil, fmt.Errorf("authorization mode %s is not supported; choose from %s", a.Type, strings.Join(offered, ", "))
 		}
 	}
 	return c, nil

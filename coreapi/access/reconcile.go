@@ -19,7 +19,7 @@ import (
 // kube-apiserver's own hook waits for a second before it begins, and ends the
 // process when it has not succeeded in half a minute.
 //
-// A client repeats requests for seconds if they are told to come later, so ctx is checked
+// A client repeats requests for seconds after 429, so ctx is checked
 // between roles.
 func reconcile(ctx context.Context, client kubernetes.Interface) error {
 	var errs []error

@@ -87,7 +87,7 @@ func (r *reviews) Create(ctx context.Context, obj runtime.Object, validate rest.
 	case *authorizationv1.ResourceAccessReview:
 		action, meta = review.Action, review.ObjectMeta
 	default:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("this is a %T and not a review", obj))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a review, got a %T", obj))
 	}
 	namespace := request.NamespaceValue(ctx)
 	if errs := check(action, meta, namespace); len(errs) > 0 {
@@ -113,7 +113,7 @@ func check(action authorizationv1.Action, meta metav1.ObjectMeta, namespace stri
 	}
 	switch {
 	case action.IsNonResourceURL && action.Path == "":
-		errs = append(errs, field.Required(field.NewPath("path"), "a review that isNonResourceURL is about a path"))
+		errs = append(errs, field.Required(field.NewPath("path"), "a review with isNonResourceURL needs a path"))
 	case !action.IsNonResourceURL && action.Resource == "":
 		errs = append(errs, field.Required(field.NewPath("resource"), ""))
 	}
@@ -131,7 +131,7 @@ func check(action authorizationv1.Action, meta metav1.ObjectMeta, namespace stri
 func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {
-		return apierrors.NewUnauthorized("nobody is logged in")
+		return apierrors.NewUnauthorized("the request has no user")
 	}
 	local := authorizationv1.Resource("localresourceaccessreviews")
 	decision, reason, err := a.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
@@ -159,7 +159,7 @@ func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (run
 	users, groups := sets.New[string](), sets.New(user.SystemPrivilegedGroup)
 	var unknown unknowns
 	if len(a.others) > 0 {
-		unknown.add(fmt.Errorf("%s may allow others, and says not whom", strings.Join(a.others, ", ")))
+		unknown.add(fmt.Errorf("%s may allow others, but does not say whom", strings.Join(a.others, ", ")))
 	}
 	if a.rbac {
 		rules, bindings, clusterBindings := a.roles()

@@ -101,7 +101,7 @@ func (c *Clusters) Uses() usage.Source {
 	return usage.Source{Pods: c.pods, Read: func(obj runtime.Object) (usage.Pod, error) {
 		p, ok := obj.(*ClusterPod)
 		if !ok {
-			return usage.Pod{}, fmt.Errorf("%T is no ClusterPod", obj)
+			return usage.Pod{}, fmt.Errorf("%T is not a ClusterPod", obj)
 		}
 		images := make([]reference.Reference, 0, len(p.Spec.Containers))
 		var tagged []usage.Tagged
@@ -188,7 +188,7 @@ func (c *Clusters) load(ctx context.Context) error {
 			f.restore(&cluster.Status)
 			continue
 		}
-		slog.Info("A cluster is no longer in the configuration: its pods are forgotten", "cluster", cluster.Name)
+		slog.Info("A cluster was removed from the configuration; forgetting its pods", "cluster", cluster.Name)
 		if err := c.each(ctx, cluster.Name, func(p *ClusterPod) error { return remove(ctx, c.pods, p.Name) }); err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (c *Clusters) persist(ctx context.Context, what string, do func() error) bo
 			return true
 		}
 		if ctx.Err() == nil {
-			slog.Error("A step of following clusters fails, and is tried again", "step", what, "err", err)
+			slog.Error("A step of following clusters failed, will retry", "step", what, "err", err)
 		}
 		if !sleep(ctx, c.clock, wait) {
 			return false
@@ -282,4 +282,4 @@ func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 // age is a duration as kubectl shows it.
 func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-var errChanged = errors.New("the way to the cluster, or the credential for it, has changed")
+var errChanged = errors.New("the cluster's address or credential has changed")

@@ -4,11 +4,11 @@
 // [New] makes the storage of two kinds of the group tidewaiter.dev, which clients read and only the server writes: a
 // Cluster for each cluster of the configuration, with when it was last seen, and a ClusterPod for each of its pods,
 // with what its containers run. [Clusters.Run] follows the clusters with client-go's informers. What was last seen is
-// stored, with its age, so that it is there when a cluster cannot be reached. What workloads need is told to an index
+// stored, with its age, so that it is there when a cluster cannot be reached. The needs of workloads go to an index
 // alone.
 //
 // A cluster is asked every two seconds whether it answers. If it has not for five, or if a watch of pods was away for so
-// long, what is known of it counts as of then, and all is read anew.
+// long, its data counts as of then, and everything is listed again.
 //
 // # Bounds
 //

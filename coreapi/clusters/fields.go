@@ -34,7 +34,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 		return label, value, nil
 	case outdatedField:
 		if value != "true" && value != "false" {
-			return "", "", fmt.Errorf("field label %q of clusterpods is true or false, not %q", outdatedField, value)
+			return "", "", fmt.Errorf("field label %q of clusterpods must be true or false, not %q", outdatedField, value)
 		}
 		return label, value, nil
 	case imageField:
@@ -109,7 +109,7 @@ func podTerm(field, value string) (string, string) {
 func podAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	p, ok := obj.(*ClusterPod)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is no ClusterPod", obj)
+		return nil, nil, fmt.Errorf("%T is not a ClusterPod", obj)
 	}
 	return p.Labels, podTerms(p), nil
 }
@@ -147,7 +147,7 @@ func podIndexers() *cache.Indexers {
 		out[key] = func(obj any) ([]string, error) {
 			p, ok := obj.(*ClusterPod)
 			if !ok {
-				return nil, fmt.Errorf("%T is no ClusterPod", obj)
+				return nil, fmt.Errorf("%T is not a ClusterPod", obj)
 			}
 			return podValues(name, p), nil
 		}

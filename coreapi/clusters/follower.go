@@ -118,7 +118,7 @@ func (f *follower) staleReason(now time.Time) string {
 	return ""
 }
 
-// away notes that the cluster could not be followed, and why. What is read from now on counts once all is read.
+// away notes that the cluster could not be followed, and why. New data counts once everything has been read.
 func (f *follower) away(err error) {
 	f.closed(&f.watchState, err)
 	f.mu.Lock()
@@ -143,7 +143,7 @@ func (f *follower) answered(now time.Time) bool {
 }
 
 // beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A connection that hangs tells
-// nobody that it does. It asks for a pod, as what answers everything else need not know the pods.
+// nobody that it does. It requests a pod, because another server that answers may not know the pods.
 func (f *follower) beats(ctx context.Context, client kubernetes.Interface) error {
 	c := f.clusters.clock
 	for last := c.Now(); ; {
@@ -154,10 +154,10 @@ func (f *follower) beats(ctx context.Context, client kubernetes.Interface) error
 		switch silent := now.Sub(last); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case silent > fresh && err == nil: // what was told meanwhile may not be stored yet
+		case silent > fresh && err == nil: // changes that arrived meanwhile may not be stored yet
 			return fmt.Errorf("it did not answer for %s", age(silent))
 		case silent > fresh:
-			return fmt.Errorf("asking whether it answers: %w", err)
+			return fmt.Errorf("checking whether it answers: %w", err)
 		case err != nil:
 		case !f.answered(now):
 			return errors.New("its pods could not be followed for a while")
@@ -181,14 +181,14 @@ func (f *follower) run(ctx context.Context) {
 		err := f.session(ctx)
 		f.away(err)
 		if errors.Is(err, errChanged) {
-			slog.Info("Following a cluster anew", "cluster", f.source.Name, "why", err)
+			slog.Info("Following a cluster again from the beginning", "cluster", f.source.Name, "why", err)
 			wait = time.Second
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		f.trouble.Begin("", "A cluster cannot be followed: what is known of its pods grows old until it answers again", "cluster", f.source.Name, "err", err)
+		f.trouble.Begin("", "A cluster cannot be followed; its pods are not updated until it answers again", "cluster", f.source.Name, "err", err)
 		if f.clusters.clock.Since(started) > maxBackoff {
 			wait = time.Second
 		}
@@ -329,7 +329,7 @@ func (f *follower) store(ctx context.Context) error {
 	if !f.synced {
 		synced = metav1.Condition{Type: ConditionSynced, Status: metav1.ConditionUnknown, Reason: reasonConnecting, Message: "the pods have not been read yet"}
 	}
-	reachable := metav1.Condition{Type: ConditionReachable, Status: metav1.ConditionTrue, Reason: reasonFollowing, Message: "changes are told as they happen"}
+	reachable := metav1.Condition{Type: ConditionReachable, Status: metav1.ConditionTrue, Reason: reasonFollowing, Message: "changes are followed live"}
 	switch {
 	case f.open:
 		f.trouble.End("", "A cluster is followed again", "cluster", f.source.Name)
@@ -416,7 +416,7 @@ func (w *writer) run(ctx context.Context) {
 					w.queue.Forget(k)
 					w.done(k)
 				} else if ctx.Err() == nil {
-					slog.Error("A pod of a cluster cannot be stored, and is tried again", "cluster", w.follower.source.Name, "pod", k, "err", err)
+					slog.Error("A pod of a cluster cannot be stored, will retry", "cluster", w.follower.source.Name, "pod", k, "err", err)
 					w.queue.AddRateLimited(k)
 				}
 				w.queue.Done(k)
@@ -454,7 +454,7 @@ func (w *writer) begin(ctx context.Context) {
 	}
 	maps.Copy(known, gone)
 	w.initial, w.begun = known, true
-	for k := range known { // also those that were there: some may be gone by now, and nobody would tell of them again
+	for k := range known { // also known ones: some may be gone by now, and no event would report them
 		w.queue.Add(k)
 	}
 	w.mu.Unlock()

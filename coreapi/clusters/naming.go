@@ -13,7 +13,7 @@ import (
 )
 
 // Naming lists the stored pods that name or run an image, by a value of the field "image": a digest, a repository, or a
-// repository with a tag. more is true if there are more than most. What is not stored of a container is left out.
+// repository with a tag. more is true if there are more than most. Fields of a container that are not stored are left out.
 func (c *Clusters) Naming(ctx context.Context, image string, most int) (pods []ClusterPod, more bool, err error) {
 	obj, err := c.pods.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(imageField, image), Limit: int64(most),

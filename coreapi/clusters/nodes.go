@@ -28,8 +28,8 @@ func (f *follower) followNodes(ctx context.Context, client kubernetes.Interface,
 	defer done()
 	switch _, err := nodes.List(patient, metav1.ListOptions{Limit: 1}); {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		slog.Warn("The nodes of a cluster cannot be read: a pod that runs one platform of an image counts for all of them", "cluster", f.source.Name, "err", err,
-			"do", "let the credential list and watch nodes")
+		slog.Warn("The nodes of a cluster cannot be read, so a pod that runs one platform of an image counts for all its platforms", "cluster", f.source.Name, "err", err,
+			"do", "allow the credential to list and watch nodes")
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("listing its nodes: %w", err)

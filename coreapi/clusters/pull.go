@@ -77,11 +77,11 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 		case err == nil:
 			all = append(all, keychain)
 		case apierrors.IsForbidden(err):
-			unread = fmt.Errorf("the credential for cluster %s may not read them: %w; a role that may get secrets and serviceaccounts in namespace %s lets it", cluster, err, p.Namespace)
+			unread = fmt.Errorf("the credential for cluster %s may not read them: %w; give it a role that may get secrets and serviceaccounts in namespace %s", cluster, err, p.Namespace)
 		case errors.As(err, &answered), errors.As(err, &asked) && asked.Op != "parse", ctx.Err() != nil:
 			return nil, nil, err
 		default: // the error's text may hold a part of a secret
-			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s are not in the form that kubectl create secret docker-registry gives them", p.ServiceAccount, p.Namespace, cluster)
+			unread = fmt.Errorf("those of service account %s in namespace %s of cluster %s do not have the format of kubectl create secret docker-registry", p.ServiceAccount, p.Namespace, cluster)
 		}
 	}
 	return all, unread, nil

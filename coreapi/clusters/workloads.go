@@ -242,7 +242,7 @@ func (f *follower) workloadStaleReason(now time.Time) string {
 	if len(all) > 1 {
 		more = fmt.Sprintf(" (and %d other kinds)", len(all)-1)
 	}
-	return all[0] + more + ". Let the credential list and watch workloads, or prune without them"
+	return all[0] + more + ". Allow the credential to list and watch workloads, or prune without them"
 }
 
 // followWorkloads follows what the cluster serves of the kinds until ctx is done.
@@ -273,7 +273,7 @@ func (f *follower) followWorkloads(ctx context.Context, config *restclient.Confi
 				case w.stop != nil && (err != nil || version == w.version):
 				case err != nil:
 					wait = tick
-					f.closed(&w.watchState, fmt.Errorf("asking whether the cluster has them: %w", err))
+					f.closed(&w.watchState, fmt.Errorf("checking whether the cluster has them: %w", err))
 				default:
 					f.turn(ctx, w, version, client, run)
 				}
@@ -345,7 +345,7 @@ type catalog struct {
 }
 
 // version returns the version in which the cluster serves a kind; "" if it does not. A kind that nobody can create there
-// is none: nobody made its objects, and another Tidewaiter shows by such a kind what it needs itself.
+// does not count: nobody made its objects, and another Tidewaiter lists its own needs by such a kind.
 func (c *catalog) version(ctx context.Context, kind Workload) (string, error) {
 	ctx, done := context.WithTimeout(ctx, discoverPatience)
 	defer done()
@@ -405,7 +405,7 @@ type watchState struct {
 	fault   error     // why none is open
 }
 
-// asOfNow reports whether changes are told: a watch is open, or about to be opened again.
+// asOfNow reports whether changes arrive: a watch is open, or about to be opened again.
 func (w *watchState) asOfNow(now time.Time) bool { return w.open || now.Sub(w.ended) <= fresh }
 
 // opened notes that a watch was opened. The caller calls closed when it ends.

@@ -71,7 +71,7 @@ func EachReadable[L metav1.ListInterface](ctx context.Context, options metav1.Li
 		case next == "":
 			return err
 		case next == options.Continue && !expired:
-			return fmt.Errorf("a list does not go on: its token is that of the page before (%w)", cmp.Or(err, errStuck))
+			return fmt.Errorf("a list does not advance: its continue token equals that of the previous page (%w)", cmp.Or(err, errStuck))
 		}
 		options.Continue = next
 	}

@@ -51,7 +51,7 @@ type logReader struct {
 }
 
 // errNoMore ends a copy that has everything wanted.
-var errNoMore = errors.New("all that is wanted has been copied")
+var errNoMore = errors.New("everything requested has been copied")
 
 func newLogReader(s *fileStream, w io.Writer) *logReader {
 	r := &logReader{path: s.path, opts: s.opts, container: s.container, stdout: s.stdout, stderr: s.stderr, lines: -1}

@@ -193,7 +193,7 @@ func (r *REST) fromKubelet(ctx context.Context, pod *api.Pod, opts *api.PodLogOp
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("no source for the log of pod %s: the server was started with neither a pod log directory nor kubelet credentials", pod.Name))
 	}
 	if r.opts.Kubelet.CAFile == "" && !opts.InsecureSkipTLSVerifyBackend {
-		return nil, apierrors.NewBadRequest("the server has no certificate authority to verify kubelets by; configure one, or ask with insecureSkipTLSVerifyBackend=true")
+		return nil, apierrors.NewBadRequest("the server has no certificate authority to verify kubelets with; configure one, or request with insecureSkipTLSVerifyBackend=true")
 	}
 	host, port, err := r.opts.Kubelet.endpoint(pod.Status.HostIP, pod.Spec.NodeName)
 	if err != nil {

@@ -57,7 +57,7 @@ func (s *fileStream) copyTo(ctx context.Context, w io.Writer) error {
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(w, "\nthe log ends here, reading on failed: %v\n", err)
+	_, err = fmt.Fprintf(w, "\nthe log ends here because reading failed: %v\n", err)
 	return err
 }
 

@@ -265,7 +265,7 @@ func TestUnreadableLogEndsWithTheReason(t *testing.T) {
 	write(t, dir, "0.log", "neither CRI nor JSON\n")
 	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logOptions{})
 	got, err := io.ReadAll(stream)
-	if err != nil || !strings.Contains(string(got), "the log ends here, reading on failed") {
+	if err != nil || !strings.Contains(string(got), "the log ends here because reading failed") {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

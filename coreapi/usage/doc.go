@@ -8,7 +8,7 @@
 // whatever its phase.
 //
 // References are compared in canonical form, as they are pulled: "nginx" is
-// "docker.io/library/nginx:latest". A text that is no reference is no image.
+// "docker.io/library/nginx:latest". A text that is not a reference is not an image.
 //
 // The digest of a multi-platform image stands for one of the images that it lists. The
 // platform of the pod's node tells which one, if it is known.

@@ -82,7 +82,7 @@ func (x *Index) run(ctx context.Context, s *source) {
 			delay = backoff.DelayFunc()
 		}
 		if err != nil {
-			slog.Error("Following pods for their images broke off, reading them again", "err", err)
+			slog.Error("Following pods for their images was interrupted, listing them again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -165,7 +165,7 @@ func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err
 			return nil
 		})
 	}, func(err error) {
-		slog.Error("The images of a pod that cannot be read are not counted", "err", err)
+		slog.Error("A pod cannot be read, so its images are not counted", "err", err)
 	})
 	return version, err
 }
@@ -220,7 +220,7 @@ func (s *source) read(obj runtime.Object) (Pod, error) {
 func readLocal(obj runtime.Object) (Pod, error) {
 	in, ok := obj.(*api.Pod)
 	if !ok {
-		return Pod{}, fmt.Errorf("%T is no pod", obj)
+		return Pod{}, fmt.Errorf("%T is not a pod", obj)
 	}
 	var pod corev1.Pod // shares the memory of in, and is only read
 	if err := corev1conversion.Convert_core_Pod_To_v1_Pod(in, &pod, nil); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Workloads are the workloads of one kind in one cluster, for whoever follows them. They are used by one goroutine at a
+// Workloads are the workloads of one kind in one cluster, for their follower. They are used by one goroutine at a
 // time.
 type Workloads struct {
 	index   *Index

@@ -151,7 +151,7 @@ func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 // Restore makes a database from a backup in a data directory that has none. A backup
 // that another user owns or can write is refused: it decides who has which rights. It is
 // checked whole. The revision goes above that of every earlier epoch, and everything
-// before it counts as compacted: a client that saw changes which the backup lacks is told
+// before it counts as compacted: a client that saw changes which the backup lacks gets a request
 // to start again (410), and is not shown an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
 	from, err := trusted.Open(file)
@@ -161,7 +161,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	defer from.Close()
 	for _, log := range []string{file + "-wal", file + "-journal"} {
 		if datafile.FileSize(log) > 0 {
-			return fmt.Errorf("restore: part of %s is in its log %s: it is no backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, log)
+			return fmt.Errorf("restore: part of %s is in its log %s: it is not a backup but a database that was not closed; copy it with \"tidewaiter backup\" and restore the copy", file, log)
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -195,9 +195,9 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	var foreign *datafile.ForeignError
 	rev, err := restoreInto(ctx, from, tmp.Dir, last)
 	if errors.As(err, &corrupt) { // the error names the copy
-		return fmt.Errorf("restore from %s: it is damaged (%s): take another backup", file, corrupt.Detail)
+		return fmt.Errorf("restore from %s: it is damaged (%s): use another backup", file, corrupt.Detail)
 	} else if errors.As(err, &foreign) {
-		return fmt.Errorf("restore from %s: it is no backup of this program: %s: take a backup that you trust", file, foreign.Detail)
+		return fmt.Errorf("restore from %s: it is not a backup of this program: %s: use a backup that you trust", file, foreign.Detail)
 	} else if err != nil {
 		return fmt.Errorf("restore from %s: %w", file, err)
 	}

@@ -47,13 +47,13 @@ func TestRestoreRefuses(t *testing.T) {
 		name, file, dir, want string
 	}{
 		{"missing", "no-such-file", t.TempDir(), "no-such-file"},
-		{"directory", t.TempDir(), t.TempDir(), "no regular file"},
+		{"directory", t.TempDir(), t.TempDir(), "not a regular file"},
 		{"text", file([]byte("this is no database at all, only text")), t.TempDir(), "not a database"},
 		{"empty", file(nil), t.TempDir(), "empty"},
 		{"cut short", file(content[:len(content)/2]), t.TempDir(), ""},
 		{"flipped bit", file(flipped), t.TempDir(), "checksum"},
 		{"newer", newer, t.TempDir(), "newer release"},
-		{"foreign", foreign, t.TempDir(), "no backup of this program"},
+		{"foreign", foreign, t.TempDir(), "not a backup of this program"},
 		{"directory in use", good, filepath.Dir(d.Path()), "in use"},
 	}
 	for _, tt := range tests {

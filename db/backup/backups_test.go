@@ -249,7 +249,7 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "disk", "backups")
 	made := scheduled(t, d, slog.New(slog.NewTextHandler(&log, nil)), backup.Options{Dir: folder, Every: time.Hour, Keep: 1})
 	dbtest.AwaitWaiters(t, clock, 2)
-	if _, err := os.Stat(filepath.Dir(folder)); err == nil || !strings.Contains(log.String(), "mount the disk") {
+	if _, err := os.Stat(filepath.Dir(folder)); err == nil || !strings.Contains(log.String(), "mount its disk") {
 		t.Errorf("without the folder: %v; log:\n%s", err, log.String())
 	}
 	// One that others made there cannot be trusted, and makes no backup seem recent.

@@ -114,7 +114,7 @@ func (s *Schedule) Keep(ctx context.Context, o Options) {
 		s.failures.Inc()
 		if failing != err.Error() {
 			failing = err.Error()
-			s.log.Warn("a scheduled backup failed and will be tried again", "dir", o.Dir, "err", err)
+			s.log.Warn("a scheduled backup failed, will retry", "dir", o.Dir, "err", err)
 		}
 		select {
 		case <-s.clock.After(min(o.Every, retry)):
@@ -167,7 +167,7 @@ func (s *Schedule) backUp(ctx context.Context, o Options) error {
 func checkBackups(dir string) error {
 	err := trusted.CheckDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: mount the disk that it is on, or make it with mkdir -m 700", err)
+		return fmt.Errorf("%w: mount its disk, or create it with mkdir -m 700", err)
 	}
 	return err
 }

@@ -34,7 +34,7 @@ func DeviceError(path string, met error) error {
 		return nil
 	}
 	return &UnavailableError{
-		Reason: fmt.Sprintf("%s cannot be read (%v): its device fails, see the system's log. What is on it may be whole", path, err),
+		Reason: fmt.Sprintf("%s cannot be read (%v): its device fails, see the system log. The data on it may be intact", path, err),
 		Err:    met,
 	}
 }
@@ -83,7 +83,7 @@ func NameFile(path string, err error) error {
 	case sqlite3.ErrIoErr:
 		return &UnavailableError{Reason: "the device that holds " + path + " fails", Err: err}
 	case sqlite3.ErrCantOpen, sqlite3.ErrReadonly:
-		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to where you may write", path, se)
+		return fmt.Errorf("%s: %w: SQLite has to write beside the file to read it: run as the directory's owner, or copy the directory to a place where you may write", path, se)
 	case sqlite3.ErrCorrupt, sqlite3.ErrNotADB:
 		if err := DeviceError(path, err); err != nil {
 			return err

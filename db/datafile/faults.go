@@ -31,7 +31,7 @@ type CorruptError struct {
 
 func (e *CorruptError) Error() string {
 	if e.Unsure {
-		return fmt.Sprintf("database file %s cannot be read (%s): it is damaged, or its device fails. It is being looked over: the log will say which", e.Path, e.Detail)
+		return fmt.Sprintf("database file %s cannot be read (%s): it is damaged, or its device fails. It is being checked; the log will say which", e.Path, e.Detail)
 	}
 	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
 		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
@@ -52,7 +52,7 @@ func (e *NewerSchemaError) Error() string {
 // WALVersion is the newest version of the file format, see https://sqlite.org/fileformat2.html#file_format_version_numbers.
 const WALVersion = 2
 
-// WriteVersion is the version of the file format that who writes a database must know: SQLite reads one of a newer version and
+// WriteVersion is the version of the file format that a writer must know: SQLite reads a file of a newer version and
 // refuses to write it. It is 0 if it cannot be read.
 func WriteVersion(path string) byte {
 	f, err := os.Open(path)

@@ -25,7 +25,7 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s: %s: nothing of it was run. Move it away and restore a backup that you trust", e.Path, e.Detail)
+	return fmt.Sprintf("%s: %s: nothing in it was executed. Move it away and restore a backup that you trust", e.Path, e.Detail)
 }
 
 // schemaWait is how long a look at a file's schema may take. It reads a few pages
@@ -83,7 +83,7 @@ func verifySchema(c *sqlite.Conn, path string) error {
 		return &ForeignError{Path: path, Detail: fmt.Sprintf(format, args...)}
 	}
 	if version < 0 {
-		return foreign("it has schema version %d, and none of this program's is negative", version)
+		return foreign("it has schema version %d, but this program's versions are never negative", version)
 	}
 	if id, _, err := c.First("PRAGMA application_id"); err != nil {
 		return err
@@ -99,7 +99,7 @@ func verifySchema(c *sqlite.Conn, path string) error {
 		return err
 	}
 	if len(have) == maxSchemaEntries {
-		return foreign("its schema has %d entries or more, and this program's has %d", len(have), len(want))
+		return foreign("its schema has at least %d entries, this program's has %d", len(have), len(want))
 	}
 	seen := map[string]bool{}
 	for _, e := range have {
@@ -109,9 +109,9 @@ func verifySchema(c *sqlite.Conn, path string) error {
 		switch w, ok := want[e.name]; {
 		case !ok && litestream[e.name] == e:
 		case !ok:
-			return foreign("it has the %s, which this program does not make in version %d of its schema", e, version)
+			return foreign("it has the %s, which is not in version %d of this program's schema", e, version)
 		case w != e:
-			return foreign("its %s is not what this program makes in version %d of its schema", e, version)
+			return foreign("its %s differs from that in version %d of this program's schema", e, version)
 		case seen[e.name]:
 			return foreign("it has the %s twice", e)
 		}

@@ -76,7 +76,7 @@ func RemovePartials(folder string) error {
 		}
 		lock.Close()
 		if err != nil {
-			return fmt.Errorf("what a backup or a restore left that was killed cannot be removed: %w", err)
+			return fmt.Errorf("removing what an interrupted backup or restore left: %w", err)
 		}
 	}
 	return nil

@@ -44,7 +44,7 @@ func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64,
 	if err != nil || rev < 0 || rev > maxRevision {
 		rev = 0
 		if len(b) > 0 {
-			log.Warn("the file with the last revision cannot be read: it is not known whether commits are missing", "file", f.Name())
+			log.Warn("the file with the last revision cannot be read, so it is unknown whether commits are missing", "file", f.Name())
 		}
 	}
 	return &RevisionFile{f: f, log: log}, rev, nil
@@ -55,7 +55,7 @@ func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64,
 func (m *RevisionFile) Set(rev int64) {
 	_, err := m.f.WriteAt(fmt.Appendf(nil, "%019d\n", rev), 0)
 	if err != nil && !m.failing {
-		m.log.Error("writing the last revision beside the database fails: a start could not tell that commits are missing", "file", m.f.Name(), "err", err)
+		m.log.Error("writing the last revision beside the database failed: the next start could not detect missing commits", "file", m.f.Name(), "err", err)
 	}
 	m.failing = err != nil
 }

@@ -36,7 +36,7 @@ func CheckTrusted(dir string) error {
 			return err
 		}
 		if !fi.Mode().IsRegular() {
-			return &ForeignError{Path: path, Detail: fmt.Sprintf("it is no regular file (%s)", fi.Mode().Type())}
+			return &ForeignError{Path: path, Detail: fmt.Sprintf("it is not a regular file (%s)", fi.Mode().Type())}
 		}
 		if err := trusted.CheckPath(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -67,7 +67,7 @@ func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 }
 
 // dropViews drops every view but objects and those of keep (name to statement),
-// which it takes from keep. What is left there is not in the file.
+// which it takes from keep. Entries left there are not in the file.
 func dropViews(c *sqlite.Conn, keep map[string]string) error {
 	var drop []string
 	err := c.Each(func(row []driver.Value) error {

@@ -14,7 +14,7 @@ import (
 // inNamespace, in the environment, says that the test runs in a namespace of its own.
 const inNamespace = "TIDEWAITER_TEST_NAMESPACE"
 
-// OnSmallDisk runs fn with a directory that is a file system of so many bytes. It
+// OnSmallDisk runs fn with a directory that is a file system of that size. It
 // needs the right to mount one. Without it, the test runs again in a process that
 // has it, in a user namespace of its own. Where that is forbidden, too, the test is
 // skipped and says so.

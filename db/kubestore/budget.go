@@ -12,7 +12,7 @@ import (
 
 // A request that decodes many objects holds their memory until its answer is written. Its
 // client decides how long that takes, up to the request's deadline. So such requests are
-// admitted by weight, whoever asks.
+// admitted by weight, for every caller.
 const (
 	// listBytes bounds the memory of all large lists together, and watchBytes that of
 	// watches that send what exists.

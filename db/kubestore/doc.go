@@ -21,6 +21,6 @@
 //     object itself if it is a runtime.CacheableObject.
 //   - An update of a small object that was written a moment ago begins with what
 //     was written, not with a read. As with etcd3's store behind a watch cache,
-//     that may be out of date; it is read anew if it decides anything.
+//     that may be out of date; it is read again if it decides anything.
 //   - A full or failing disk is answered with 503 and the reason.
 package kubestore

@@ -12,7 +12,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// What clients are told when a revision is gone. The sentences are kube-apiserver's,
+// The messages for a revision that is gone. The sentences are kube-apiserver's,
 // which clients and their tests know.
 const (
 	expiredList  = "The resourceVersion for the provided list is too old."

@@ -31,7 +31,7 @@ type lazyObject struct {
 }
 
 // get returns what read did. It keeps the object, and the error about bytes that are damaged; after any other error the next
-// caller reads anew.
+// caller reads again.
 func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,7 +62,7 @@ func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
 }
 
 // previous is the object before the event, but with the event's revision, from which a
-// watcher that is told of a deletion continues.
+// watcher that gets a deletion continues.
 func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	return se.prev.get(func() (runtime.Object, error) {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
@@ -87,7 +87,7 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 	return obj, s.versioner.UpdateObject(obj, uint64(kv.Rev))
 }
 
-// event is what a watcher with predicate pred is told of se; ok is false for nothing. An
+// event is what a watcher with predicate pred gets for se; ok is false for nothing. An
 // object that comes into the selection is added, and one that leaves it is deleted.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	all := pred.Empty()

@@ -166,7 +166,7 @@ func (s *Store) decode(ctx context.Context, kv db.KV, obj runtime.Object) error 
 }
 
 // plain returns the encoded object of a stored value, and whether the
-// transformer wants it written anew.
+// transformer wants it rewritten.
 func (s *Store) plain(ctx context.Context, kv db.KV) (data []byte, stale bool, err error) {
 	if kv.Err != nil {
 		return nil, false, markDamaged(kv.Err, kv.Rev)
@@ -272,7 +272,7 @@ func seconds(ttl uint64) time.Duration {
 }
 
 // checkMinimum enforces "not older than": a client that has seen a later revision than
-// ours is told to try again later.
+// ours gets an error to try again later.
 func (s *Store) checkMinimum(resourceVersion string, have int64) error {
 	if resourceVersion == "" {
 		return nil

@@ -19,7 +19,7 @@ type state struct {
 	obj   runtime.Object // nil when unreadable and that was expected
 	rev   int64          // 0 when the key does not exist
 	data  []byte         // the encoded object, without revision
-	stale bool           // the transformer wants the value written anew
+	stale bool           // the transformer wants the value rewritten
 	// current is false for a suggestion, which may be out of date.
 	current bool
 }

@@ -84,7 +84,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	hold := w.rev
 	if w.initial {
-		hold = s.db.Revision() // what exists is sent as of now, or later
+		hold = s.db.Revision() // existing objects are sent as of now, or later
 	}
 	w.release = s.db.Hold(hold)
 	s.mu.Lock()
@@ -205,7 +205,7 @@ func (w *watchChan) serve() error {
 }
 
 // ticker ticks when a bookmark is due. The context's deadline counts as well:
-// just before a watch times out its client is told how far it has come, so that
+// just before a watch times out its client gets a bookmark, so that
 // the next one starts there.
 func (w *watchChan) ticker() (<-chan time.Time, func()) {
 	var every time.Duration

@@ -53,14 +53,14 @@ func (f facts) judge(p process, secret bool) error {
 	}
 	if f.uid != p.uid && f.uid != 0 {
 		return f.refuse(fmt.Sprintf("it belongs to another user, %s", userName(f.uid)),
-			fmt.Sprintf("if you know where it comes from, run %schown %s %s", p.sudo(), userName(p.uid), quoted(f.path)))
+			fmt.Sprintf("if you trust its origin, run %schown %s %s", p.sudo(), userName(p.uid), quoted(f.path)))
 	}
 	perm := f.mode.Perm()
 	shared := !p.alone(f.gid)
 	chmod := func(problem, change string) error {
-		fix := "look at what is in it, then run "
+		fix := "check its content, then run "
 		if secret {
-			fix = "replace the secret if others may have seen it, then run "
+			fix = "replace the secret if others may have read it, then run "
 		}
 		sudo := ""
 		if f.uid != p.uid {
@@ -79,9 +79,9 @@ func (f facts) judge(p process, secret bool) error {
 	case writable && perm&groupWrite != 0 && shared:
 		return chmod(fmt.Sprintf("the group %s can write it", groupName(f.gid)), remove)
 	case secret && perm&otherAny != 0:
-		return chmod("every user can read it, and it is a secret", remove)
+		return chmod("it is a secret, and every user can read it", remove)
 	case secret && perm&groupAny != 0 && shared:
-		return chmod(fmt.Sprintf("the group %s can read it, and it is a secret", groupName(f.gid)), remove)
+		return chmod(fmt.Sprintf("it is a secret, and the group %s can read it", groupName(f.gid)), remove)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func open(path string, check func(*os.File) error) (*os.File, error) {
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("it is no regular file")}
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")}
 	}
 	if err != nil {
 		f.Close()
@@ -129,7 +129,7 @@ func checkPath(path string, secret bool) error {
 func judge(path string, fi fs.FileInfo, s *syscall.Statfs_t, secret bool) error {
 	stat, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("%s: this system does not tell who owns a file", path)
+		return fmt.Errorf("%s: this system does not show the owner of a file", path)
 	}
 	f := facts{path: path, mode: fi.Mode(), uid: stat.Uid, gid: stat.Gid, readOnly: readOnly(s)}
 	return f.judge(thisProcess(), secret)

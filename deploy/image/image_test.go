@@ -186,13 +186,13 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"no program is given":    {"-layout", dir},
-		"neither -layout":        {program},
-		"-sbom takes one":        {"-sbom", sbom, program, program},
-		"no program for Linux":   {"-layout", dir, script},
-		"no such file":           {"-layout", dir, filepath.Join(dir, "none")},
-		"is linked dynamically":  {"-layout", dir, "/bin/sh"},
-		"flag provided but not ": {"-unknown"},
+		"no program is given":     {"-layout", dir},
+		"neither -layout":         {program},
+		"-sbom takes one":         {"-sbom", sbom, program, program},
+		"not a program for Linux": {"-layout", dir, script},
+		"no such file":            {"-layout", dir, filepath.Join(dir, "none")},
+		"is linked dynamically":   {"-layout", dir, "/bin/sh"},
+		"flag provided but not ":  {"-unknown"},
 	} {
 		if err := run(args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)

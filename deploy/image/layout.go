@@ -32,7 +32,7 @@ type release struct {
 	created           time.Time
 }
 
-// writeLayout makes the folder dir anew. It returns the digest of the image, or of the index of several.
+// writeLayout replaces the folder dir. It returns the digest of the image, or of the index of several.
 func (r *release) writeLayout(dir string, programs []*program) (v1.Hash, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return v1.Hash{}, err

@@ -29,8 +29,8 @@ func run(args []string) error {
 	var r release
 	flags.StringVar(&r.version, "version", "0.0.0-dev", "version of the programs, which names the image")
 	flags.StringVar(&r.revision, "revision", "", "commit that they were built from")
-	layoutDir := flags.String("layout", "", "folder to be made anew, with the OCI image layout")
-	sbomFile := flags.String("sbom", "", "file to write the bill of materials of the one program into, as SPDX in JSON")
+	layoutDir := flags.String("layout", "", "folder to create for the OCI image layout; replaced if it exists")
+	sbomFile := flags.String("sbom", "", "file for the bill of materials of the one program, as SPDX in JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ type program struct {
 func openProgram(path string) (*program, error) {
 	binary, err := elf.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no program for Linux: %w", path, err)
+		return nil, fmt.Errorf("%s is not a program for Linux: %w", path, err)
 	}
 	defer binary.Close()
 	for _, p := range binary.Progs {

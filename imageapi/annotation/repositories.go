@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// What is known of an image in each repository that it is in. A repository is named by its canonical reference, host
+// The knowledge about an image in each of its repositories. A repository is named by its canonical reference, host
 // and path.
 const (
 	// Repositories has the result of the last search of each repository: JSON, an object of repository to Repository.
@@ -85,11 +85,11 @@ type Repository struct {
 	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is deleted can no longer
 	// say which image it was about.
 	Manifests []string `json:"manifests,omitempty"`
-	// Unread is why the search could not read everything. What was found before is kept then.
+	// Unread is why the search could not read everything. Earlier findings are kept then.
 	Unread string `json:"unread,omitempty"`
-	// Unusable is what may be a signature and cannot be used. Whoever may push to the repository can bring that about.
+	// Unusable is why a possible signature cannot be used. Whoever may push to the repository can cause that.
 	Unusable string `json:"unusable,omitempty"`
-	// Cut is set if there is so much that not all of it was looked at. What was found before is kept then, too.
+	// Cut is set if there is so much that not all of it was looked at. Earlier findings are kept then, too.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -198,7 +198,7 @@ func reduceLargest(texts map[string]Repository) bool {
 	if size == 0 {
 		return false
 	}
-	const why = "what else was found is not listed: there is too much of all repositories"
+	const why = "the rest is not listed: the repositories together have too many"
 	r := texts[largest]
 	if len(r.LeftOut)+len(r.AttestationsLeftOut) > 0 { // these may be what a policy asks for
 		r.Unusable = cmp.Or(r.Unusable, why)

@@ -130,7 +130,7 @@ func (s *session) answer(ctx context.Context, q Question) Answer {
 	a := Answer{Question: q}
 	m, err := s.resolve(ctx, q)
 	if err != nil {
-		a.State, a.Message = Unknown, "it is not known what the reference means: "+whyNot(err)
+		a.State, a.Message = Unknown, "the meaning of the reference is unknown: "+whyNot(err)
 		a.unknown("meaning", err)
 		return a
 	}
@@ -141,7 +141,7 @@ func (s *session) answer(ctx context.Context, q Question) Answer {
 	}
 	s.checked(ctx, &a, m)
 	if m.state == Absent {
-		// What nobody imported may run all the same.
+		// An image that is not imported may run all the same.
 		s.used(ctx, &a, m)
 		return a
 	}
@@ -222,7 +222,7 @@ func (a *Answer) history(tag *imagev1.ImageTag) {
 	c := &a.Checked
 	if failure := tags.Failure(tag); failure != nil {
 		c.Failing, c.FailingSince = failure.Reason+": "+failure.Message, failure.LastTransitionTime.DeepCopy()
-		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "checked", Reason: fmt.Sprintf("looks at the tag have failed since %s: %s", failure.LastTransitionTime.UTC().Format(time.RFC3339), c.Failing)})
+		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "checked", Reason: fmt.Sprintf("checks of the tag have failed since %s: %s", failure.LastTransitionTime.UTC().Format(time.RFC3339), c.Failing)})
 	}
 	if tag.Status == nil || len(tag.Status.Items) == 0 {
 		return
@@ -338,7 +338,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		a.Verdicts = append(a.Verdicts, *v)
 	}
 	if len(in) > maxVerdicts {
-		a.unknown("verdict", fmt.Errorf("the image is in %d repositories, of which %d are judged here: ask by one of them", len(in), maxVerdicts))
+		a.unknown("verdict", fmt.Errorf("the image is in %d repositories, of which %d are judged here: name one of them", len(in), maxVerdicts))
 	}
 }
 

@@ -117,7 +117,7 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 			switch failure := tags.Failure(tag); {
 			case now != "":
 			case known:
-				p.Why = fmt.Sprintf("the registry does not have this tag any more, as was found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
+				p.Why = fmt.Sprintf("the registry no longer has this tag, as found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
 			case failure != nil:
 				p.Why = failure.Message
 			}

@@ -143,7 +143,7 @@ func foundDigest(image *imagev1.Image) *resolved {
 	m := &resolved{state: Found, digest: image.Name, image: image}
 	if in := annotation.In(image.Annotations, image.DockerImageReference, image.Name); len(in) == 1 {
 		m.ref = in[0].WithDigest(image.Name)
-		m.assumed = append(m.assumed, "the repository "+in[0].Name()+", the only one that the image is known to be in")
+		m.assumed = append(m.assumed, "the repository "+in[0].Name()+", the only one known to have the image")
 	}
 	return m
 }
@@ -214,7 +214,7 @@ func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved
 			m.assumed = append(m.assumed, fmt.Sprintf("%s is %s", name, in.Name()))
 		}
 		if ref.Tag != "" {
-			m.assumed = append(m.assumed, "the tag "+ref.Tag+" is not looked at, since a digest is given")
+			m.assumed = append(m.assumed, "the tag "+ref.Tag+" is ignored, because a digest is given")
 		}
 		return m, nil
 	case 0:
@@ -254,7 +254,7 @@ func isNamed(repository, ref reference.Reference) bool {
 	return repository.Repository == path || repository.Repository == ref.Repository || strings.HasSuffix(repository.Repository, "/"+path) && !strings.Contains(path, "/")
 }
 
-// byTag finds a tag, and the image that it leads to; nil if nothing is known of it.
+// byTag finds a tag, and the image that it leads to; nil if nothing is known about it.
 func (r *resolver) byTag(ctx context.Context, text string, ref reference.Reference) (*resolved, error) {
 	pulled := ref.Pulled()
 	var assumed []string
@@ -301,7 +301,7 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 	case err != nil || len(all) == 0:
 		return nil, err
 	case len(all) > 1:
-		m := &resolved{state: Ambiguous, ref: pulled, message: text + " may be several images, because nobody has looked where the tag leads since histories are kept"}
+		m := &resolved{state: Ambiguous, ref: pulled, message: text + " may be several images, because the tag has not been checked since histories are kept"}
 		for i := range all {
 			m.others = append(m.others, all[i].Name)
 		}
@@ -310,7 +310,7 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
 }
 
-// tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is known of it.
+// tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is known about it.
 func (r *resolver) tagOf(ctx context.Context, pulled reference.Reference) (of reference.Reference, tag *imagev1.ImageTag, err error) {
 	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
 		if tag, err = r.tag(ctx, candidate); tag != nil || err != nil {
@@ -343,7 +343,7 @@ func (r *resolver) targetOf(ctx context.Context, ref reference.Reference, tag *i
 		}
 		m.state, m.message = Gone, fmt.Sprintf("%s is gone from its registry since %s%s", ref, items[0].Created.UTC().Format(time.RFC3339), before)
 	default:
-		m.state, m.message = Unseen, fmt.Sprintf("nobody has seen yet where %s leads", ref)
+		m.state, m.message = Unseen, fmt.Sprintf("no registry has confirmed yet where %s leads", ref)
 		if c := tags.Failure(tag); c != nil {
 			m.message += ": " + c.Reason + ": " + c.Message
 		}
@@ -363,9 +363,9 @@ func (r *resolver) sourcesOf(ref reference.Reference) []reference.Reference {
 // absent is the meaning of a reference of which nothing is known.
 func (r *resolver) absent(ctx context.Context, text string, ref reference.Reference) (*resolved, error) {
 	pulled := ref.Pulled()
-	m := &resolved{state: Absent, ref: pulled, message: "nothing is known of " + pulled.String(), whole: ref.Tag == ""}
+	m := &resolved{state: Absent, ref: pulled, message: "nothing is known about " + pulled.String(), whole: ref.Tag == ""}
 	if someDigits.MatchString(text) {
-		m.message = beginsNone(text) + ", and no tag is called so"
+		m.message = beginsNone(text) + ", and no tag has this name"
 	}
 	if ref.Tag == "" {
 		m.assumed = append(m.assumed, "the tag "+pulled.Tag)

@@ -31,7 +31,7 @@ func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 		case decision == authorizer.DecisionAllow:
 			return ""
 		case err != nil:
-			return fmt.Sprintf("it is not known whether user %q may %s %s.%s: %v", caller.GetName(), verb, resource, group, err)
+			return fmt.Sprintf("it is unknown whether user %q may %s %s.%s: %v", caller.GetName(), verb, resource, group, err)
 		}
 		where := ""
 		if namespace != "" {

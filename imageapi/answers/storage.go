@@ -43,7 +43,7 @@ func (*storageREST) GetSingularName() string { return "referencereview" }
 func (r *storageREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	review, ok := obj.(*ReferenceReview)
 	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("this is a %T and not a ReferenceReview", obj))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a ReferenceReview, got a %T", obj))
 	}
 	if errs := check(&review.Spec); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(GroupVersion.WithKind(Kind).GroupKind(), "", errs)

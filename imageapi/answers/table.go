@@ -24,17 +24,17 @@ const (
 var reviewTable = table.Of[*ReferenceReview]{
 	Columns: []metav1.TableColumnDefinition{
 		{Name: "Image", Type: "string", Description: "The beginning of the digest, or why there is none."},
-		{Name: "Repository", Type: "string", Description: "The repository of the reference, shortened from the left; of a digest in several how many more."},
-		{Name: "Tag", Type: "string", Description: "The tag of the reference; of a digest, tags that lead to it now."},
-		{Name: "Verdict", Type: "string", Description: "The verdict for this very reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why."},
-		{Name: "Pods", Type: "string", Description: "Number of pods that run the image now; with a plus while there may be more, Unknown if there may be some."},
-		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag and run something else than it leads to now."},
+		{Name: "Repository", Type: "string", Description: "The repository of the reference, shortened from the left; for a digest in several, how many more."},
+		{Name: "Tag", Type: "string", Description: "The tag of the reference; for a digest, the tags that lead to it now."},
+		{Name: "Verdict", Type: "string", Description: "The verdict for exactly this reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), or Unknown and why."},
+		{Name: "Pods", Type: "string", Description: "Number of pods that run the image now; a plus means that there may be more, Unknown that there may be some."},
+		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag but run a different image than it leads to now."},
 		{Name: "Checked", Type: "string", Description: "Time since the registry last confirmed where the reference leads."},
 		{Name: "Reference", Type: "string", Priority: 1, Description: "The whole reference."},
 		{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
-		{Name: "Platform", Type: "string", Priority: 1, Description: "The platform; of an index, those of its images."},
+		{Name: "Platform", Type: "string", Priority: 1, Description: "The platform; for an index, those of its images."},
 		{Name: "Policy", Type: "string", Priority: 1, Description: "The policies that cover the reference."},
-		{Name: "Signer", Type: "string", Priority: 1, Description: "Whom the trusted signatures are from."},
+		{Name: "Signer", Type: "string", Priority: 1, Description: "The signers of the trusted signatures."},
 	},
 	Rows: func(r *ReferenceReview) (rows [][]any) {
 		for i := range r.Status.References {

@@ -109,7 +109,7 @@ const (
 	Found       State = "Found"       // the image is stored
 	NotImported State = "NotImported" // it is known where the tag leads, and that image is not stored
 	Gone        State = "Gone"        // the registry no longer has the tag
-	Unseen      State = "Unseen"      // the tag is known, and nobody has seen yet where it leads
+	Unseen      State = "Unseen"      // the tag is known, and no registry has confirmed yet where it leads
 	Absent      State = "Absent"      // nothing is known
 	Ambiguous   State = "Ambiguous"   // the reference may mean several things
 	Invalid     State = "Invalid"     // the text is not a reference

@@ -45,14 +45,14 @@ type Options struct {
 	Client Client
 	// Find finds out what pods run that name a tag.
 	Find func(ctx context.Context, tag reference.Reference) (answers.Drift, error)
-	// Notify is told when what runs begins to differ from where a tag leads: once for each image that the tag leads to.
+	// Notify is called when pods begin to differ from where a tag leads: once for each image that the tag leads to.
 	Notify func(tag *imagev1.ImageTag, message string)
 	Clock  clock.WithDelayedExecution
 	// Gauge counts the outdated pods of each cluster; see [NewGauge].
 	Gauge *metrics.GaugeVec
 }
 
-// Tracker knows which tags pods name that lead elsewhere now. What it holds is bounded by the tags that pods name. It is safe for
+// Tracker knows which tags pods name that lead elsewhere now. Its size is bounded by the tags that pods name. It is safe for
 // concurrent use.
 type Tracker struct {
 	Options
@@ -88,7 +88,7 @@ func New(o Options) *Tracker {
 func NewGauge() *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Namespace: "tidewaiter", Name: "outdated_pods",
-		Help:           "Pods of a followed cluster that name a tag and run something else than it leads to now, as far as is known. A pod counts once for each of its tags.",
+		Help:           "Known pods of a followed cluster that name a tag but run a different image than it leads to now. A pod counts once for each of its tags.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"cluster"})
 }
@@ -150,7 +150,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 func (t *Tracker) followMoves(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := t.watch(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("Tags that move are not compared with what runs: this is tried again", "err", err)
+			slog.Warn("Comparing moved tags with running pods failed, will retry", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -261,7 +261,7 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 		clear(t.told)
 	}
 	t.told[tag] = found.Now
-	// What differed when the server started was told by the one before.
+	// Differences at the start were reported by the previous server.
 	if since := found.Tag.Status.Items[0].Created; t.known || !since.Time.Before(t.started.Truncate(time.Second)) {
 		t.Notify(found.Tag, message(tag, found))
 	}
@@ -284,5 +284,5 @@ func message(tag string, found answers.Drift) string {
 	if n := len(found.ByDigest) - 1; n > 0 {
 		others = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%s leads to %s, and %d pods of %s that name it run %s%s", tag, reference.ShortDigest(found.Now), pods, strings.Join(clusters, ", "), reference.ShortDigest(most), others)
+	return fmt.Sprintf("%s leads to %s, but %d pods of %s that name it run %s%s", tag, reference.ShortDigest(found.Now), pods, strings.Join(clusters, ", "), reference.ShortDigest(most), others)
 }

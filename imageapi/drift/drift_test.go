@@ -164,7 +164,7 @@ func TestTracker(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		want("what was so before the start", true, 2, 0, 2)
 		w.move(t, v2, second, time.Now())
-		moved := v2 + " leads to sha256:222222222222, and 1 pods of prod that name it run sha256:111111111111"
+		moved := v2 + " leads to sha256:222222222222, but 1 pods of prod that name it run sha256:111111111111"
 		want("a tag moves", true, 2, 1, 3, moved)
 		w.mu.Lock()
 		w.runs[v2] = map[string]int{first: 3, third: 1}

@@ -93,7 +93,7 @@ func readItem(r *plainjson.Reader) (image imagev1.Image) {
 }
 
 // takeFields splits an Image in JSON: it reads fields that are plain into image, and returns all
-// others as they stand in rest, a document. What is wrong with those is still wrong in rest. ok is
+// others as they are in rest, a document. Errors in those remain errors in rest. ok is
 // false if the document is not plain.
 func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 	rest = append(make([]byte, 0, 256), '{')

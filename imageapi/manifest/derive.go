@@ -41,7 +41,7 @@ const createdAnnotation = "org.opencontainers.image.created"
 // dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
 // dockerImageManifestMediaType and the annotations annotation.Platform, OSVersion and RunConfig.
 //
-// What the bytes do not tell is kept: the metadata of an image whose config is absent, and the layer sizes of a schema
+// Fields that the bytes do not determine are kept: the metadata of an image whose config is absent, and the layer sizes of a schema
 // 1 manifest, which has none. children are the Images of an index's children as far as they are known; the newest of
 // them dates the index.
 //
@@ -106,7 +106,7 @@ func DeriveArtifact(image *imagev1.Image) error {
 		return err
 	}
 	if m.Kind != KindArtifact && !m.ListsReferrers() {
-		return fmt.Errorf("manifest %s: %w: it is an image, and no artifact", m.Digest, ErrInvalid)
+		return fmt.Errorf("manifest %s: %w: it is an image, not an artifact", m.Digest, ErrInvalid)
 	}
 	if image.DockerImageConfig != "" {
 		if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {

@@ -164,7 +164,7 @@ func size(image *imagev1.Image) int {
 		DockerImageLayers:   image.DockerImageLayers, DockerImageManifests: image.DockerImageManifests,
 	})
 	if err != nil {
-		return maxContent + 1 // what cannot be encoded cannot be stored
+		return maxContent + 1 // an Image that cannot be encoded cannot be stored
 	}
 	return len(b)
 }

@@ -351,7 +351,7 @@ func (d Descriptor) check(field string, index int) error {
 	if d.Size < 0 {
 		return fmt.Errorf("manifest: %w: %s.size: %d is negative", ErrInvalid, path, d.Size)
 	}
-	return fmt.Errorf("manifest: %w: %s.mediaType: %q is no media type", ErrInvalid, path, d.MediaType)
+	return fmt.Errorf("manifest: %w: %s.mediaType: %q is not a media type", ErrInvalid, path, d.MediaType)
 }
 
 // Size is the number of bytes that the image takes in a registry, without its manifest: each

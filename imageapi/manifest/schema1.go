@@ -47,7 +47,7 @@ func parseSchema1(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 			return nil, err
 		}
 		if wire.SchemaVersion != 1 || wire.Signatures != nil {
-			return nil, fmt.Errorf("manifest is %w: its signed payload is no schema 1 manifest", ErrAmbiguous)
+			return nil, fmt.Errorf("manifest is %w: its signed payload is not a schema 1 manifest", ErrAmbiguous)
 		}
 	}
 	if given != "" && given != mediaType {

@@ -110,7 +110,7 @@ func ParseRepository(s string) (Reference, error) {
 		return Reference{}, err
 	}
 	if r.Tag != "" || r.Digest != "" {
-		return Reference{}, &Error{Input: s, Problem: "a repository is wanted here, without tag or digest", Suggestion: r.Name()}
+		return Reference{}, &Error{Input: s, Problem: "expected a repository, without tag or digest", Suggestion: r.Name()}
 	}
 	return r, nil
 }
@@ -347,7 +347,7 @@ func parseHost(s string) (host, problem string) {
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
 		host, port = s[:i], s[i:]
 		if n, err := strconv.ParseUint(port[1:], 10, 16); err != nil || n == 0 || port[1] == '0' {
-			return "", fmt.Sprintf("%q is no port, a number from 1 to 65535", port[1:])
+			return "", fmt.Sprintf("%q is not a port, a number from 1 to 65535", port[1:])
 		}
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -355,13 +355,13 @@ func parseHost(s string) (host, problem string) {
 		address, err := netip.ParseAddr(inner)
 		// Other clients refuse an address with an IPv4 address in it; one that is written without dots would get them.
 		if !ok || err != nil || !address.Is6() || address.Is4In6() || strings.Contains(inner, ".") || address.Zone() != "" {
-			return "", fmt.Sprintf("%q is no IPv6 address", host)
+			return "", fmt.Sprintf("%q is not an IPv6 address", host)
 		}
 		return "[" + address.String() + "]" + port, ""
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if !isLabel(label) {
-			return "", fmt.Sprintf("%q is no host name: between dots it has letters, digits and dashes", host)
+			return "", fmt.Sprintf("%q is not a host name: between dots it has letters, digits and dashes", host)
 		}
 	}
 	return strings.ToLower(s), ""
@@ -392,7 +392,7 @@ func checkPath(s string) (problem string) {
 		case strings.ContainsFunc(part, unicode.IsUpper):
 			return "a repository name is in lower case"
 		default:
-			return fmt.Sprintf("%q is no part of a repository name: letters and digits, with one ., one or two _, or dashes in between", cut(part))
+			return fmt.Sprintf("%q is not a valid part of a repository name: letters and digits, with one ., one or two _, or dashes in between", cut(part))
 		}
 	}
 	return ""

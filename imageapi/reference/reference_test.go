@@ -87,21 +87,21 @@ func TestParseSuggests(t *testing.T) {
 		{"quay.io/acme/web@sha384:" + strings.Repeat("a", 96), "sha256 or sha512", ""},
 		{sha256, "needs the repository", ""},
 		{hex64, "needs the repository", ""},
-		{"quay.io/../web:1", "no part of a repository name", ""},
+		{"quay.io/../web:1", "not a valid part of a repository name", ""},
 		{"quay.io/acme/we\x00b", "unprintable", "quay.io/acme/web"},
 		{"quay.io/" + strings.Repeat("a/", 300) + "b", "longer than 255", ""},
 		{strings.Repeat("a/", 600) + "b", "longer than 1024", ""},
 		{"quay.io/acme/web:" + strings.Repeat("t", 129), "up to 127 more", ""},
-		{"quay.io:0/acme/web", "no port", ""},
-		{"quay.io:65536/acme/web", "no port", ""},
-		{"quay.io:/acme/web", "no port", ""},
-		{"-quay.io/acme/web", "no host name", ""},
-		{"a_b.io/acme/web", "no host name", ""},
-		{"[::1/acme/web", "no IPv6 address", ""},
-		{"[1.2.3.4]/acme/web", "no IPv6 address", ""},
-		{"[fe80::1%eth0]/acme/web", "no IPv6 address", ""},
-		{"[::ffff:1.2.3.4]/acme/web", "no IPv6 address", ""},
-		{"[::0.0.0.0]/acme/web", "no IPv6 address", ""},
+		{"quay.io:0/acme/web", "not a port", ""},
+		{"quay.io:65536/acme/web", "not a port", ""},
+		{"quay.io:/acme/web", "not a port", ""},
+		{"-quay.io/acme/web", "not a host name", ""},
+		{"a_b.io/acme/web", "not a host name", ""},
+		{"[::1/acme/web", "not an IPv6 address", ""},
+		{"[1.2.3.4]/acme/web", "not an IPv6 address", ""},
+		{"[fe80::1%eth0]/acme/web", "not an IPv6 address", ""},
+		{"[::ffff:1.2.3.4]/acme/web", "not an IPv6 address", ""},
+		{"[::0.0.0.0]/acme/web", "not an IPv6 address", ""},
 	} {
 		t.Run(tc.in, func(t *testing.T) {
 			ref, err := reference.Parse(tc.in)
@@ -158,7 +158,7 @@ func TestParseHost(t *testing.T) {
 		}
 	}
 	for in, problem := range map[string]string{
-		"": "empty", "registry": "registry:443", "https://quay.io": "without a scheme", "quay.io/acme": "without a scheme or a path", "quay.io:x": "no port", "::1": "no host name", "quay..io": "no host name",
+		"": "empty", "registry": "registry:443", "https://quay.io": "without a scheme", "quay.io/acme": "without a scheme or a path", "quay.io:x": "not a port", "::1": "not a host name", "quay..io": "not a host name",
 		strings.Repeat("a.", 600) + "b": "longer than",
 	} {
 		if host, err := reference.ParseHost(in); err == nil || !strings.Contains(err.Error(), problem) || len(err.Error()) > 1024 {

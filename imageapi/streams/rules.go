@@ -37,17 +37,17 @@ func NewRules(list []Rule) (rules Rules, wrong int, err error) {
 			return Rules{}, i, err
 		}
 		if problems := validation.IsDNS1123Label(r.Namespace); len(problems) > 0 {
-			return Rules{}, i, fmt.Errorf("namespace: %q is no namespace: %s", r.Namespace, strings.Join(problems, "; "))
+			return Rules{}, i, fmt.Errorf("namespace: %q is not a namespace: %s", r.Namespace, strings.Join(problems, "; "))
 		}
 		if r.Namespace == tags.Namespace {
-			return Rules{}, i, fmt.Errorf("namespace: %s has the streams that no rule is about, whose names may be the same", r.Namespace)
+			return Rules{}, i, fmt.Errorf("namespace: %s has the streams that no rule covers, whose names may collide", r.Namespace)
 		}
 		for _, before := range rules.all {
 			switch {
 			case before.prefix == prefix:
-				return Rules{}, i, fmt.Errorf("prefix: another rule has %s, too", strings.TrimSuffix(prefix, "/"))
+				return Rules{}, i, fmt.Errorf("prefix: another rule also has %s", strings.TrimSuffix(prefix, "/"))
 			case before.namespace == r.Namespace:
-				return Rules{}, i, fmt.Errorf("namespace: %s has the streams of %s, whose names may be the same: give each prefix a namespace of its own", r.Namespace, strings.TrimSuffix(before.prefix, "/"))
+				return Rules{}, i, fmt.Errorf("namespace: %s has the streams of %s, whose names may collide: give each prefix its own namespace", r.Namespace, strings.TrimSuffix(before.prefix, "/"))
 			}
 		}
 		rules.all = append(rules.all, rule{prefix, r.Namespace})
@@ -61,7 +61,7 @@ func parsePrefix(s string) (string, error) {
 	if !strings.Contains(s, "/") {
 		host, err := reference.ParseHost(s)
 		if err != nil {
-			return "", fmt.Errorf("prefix: %q is no host, with or without the beginning of a path, %s: %w", s, example, err)
+			return "", fmt.Errorf("prefix: %q is not a host, with or without the beginning of a path, %s: %w", s, example, err)
 		}
 		return host + "/", nil
 	}
@@ -72,7 +72,7 @@ func parsePrefix(s string) (string, error) {
 	// With one more element the path is that of a repository. Docker Hub alone would get the prefix library/.
 	ref, err := reference.ParseRepository(s + "/x")
 	if err != nil {
-		return "", fmt.Errorf("prefix: %q is no host with the beginning of a path, %s: %w", s, example, err)
+		return "", fmt.Errorf("prefix: %q is not a host with the beginning of a path, %s: %w", s, example, err)
 	}
 	return strings.TrimSuffix(ref.Name(), "x"), nil
 }

@@ -58,18 +58,18 @@ func TestRulesThatAreWrong(t *testing.T) {
 	for _, c := range []struct {
 		prefix, namespace, want string
 	}{
-		{"registry.example.com/team", "team-b", "another rule has registry.example.com/team"},
+		{"registry.example.com/team", "team-b", "another rule also has registry.example.com/team"},
 		{"registry.example.com/other", "team-a", "has the streams of registry.example.com/team"},
 		{"registry.example.com/team/sub", "team-a", "has the streams of registry.example.com/team"},
-		{"registry.example.com/x", "default", "that no rule is about"},
-		{"registry.example.com/x", "Team", `"Team" is no namespace`},
-		{"registry.example.com/x", "", `"" is no namespace`},
-		{"", "x", "is no host"},
-		{"registry.example.com/", "x", "is no host"},
-		{"registry.example.com/x/", "x", "is no host"},
-		{"registry.example.com/X", "x", "is no host"},
-		{"registry.example.com/x:v1", "x", "is no host"},
-		{"registry.example.com/*", "x", "is no host"},
+		{"registry.example.com/x", "default", "that no rule covers"},
+		{"registry.example.com/x", "Team", `"Team" is not a namespace`},
+		{"registry.example.com/x", "", `"" is not a namespace`},
+		{"", "x", "is not a host"},
+		{"registry.example.com/", "x", "is not a host"},
+		{"registry.example.com/x/", "x", "is not a host"},
+		{"registry.example.com/X", "x", "is not a host"},
+		{"registry.example.com/x:v1", "x", "is not a host"},
+		{"registry.example.com/*", "x", "is not a host"},
 	} {
 		_, wrong, err := streams.NewRules([]streams.Rule{good, {Prefix: c.prefix, Namespace: c.namespace}})
 		if err == nil || wrong != 1 || !strings.Contains(err.Error(), c.want) {

@@ -1,9 +1,9 @@
 // Package streams keeps ImageStreams in step with the tags of registries. It makes a stream for each repository that
 // nobody has made one for. When a tag has moved, it writes a mark into each stream that follows the tag, so that
-// whoever watches streams is told.
+// watchers of streams see the move.
 //
 // The contents of a stream are read from the ImageTags whenever it is shown, so nothing is wrong while this package is
-// behind: watchers are told later. A push does not wait for it. When a server starts, it makes up for what was missed
+// behind: watchers see the move later. A push does not wait for it. When a server starts, it makes up for what was missed
 // while none ran.
 package streams
 
@@ -86,7 +86,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				slog.Warn("Image streams are not told of tags that move: this is tried again", "err", err)
+				slog.Warn("Updating image streams with moved tags failed, will retry", "err", err)
 			}
 			sleep(ctx, pause)
 		}
@@ -111,7 +111,7 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 		return k.keep(ctx, last, at)
 	}
 	err = pages.Each(ctx, metav1.ListOptions{Limit: page}, k.Client.ListTags, func(list *imagev1.ImageTagList) error {
-		version = cmp.Or(version, list.ResourceVersion) // what moves meanwhile is told by a watch from here
+		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what moves meanwhile
 		for i := range list.Items {
 			repository, ok := repositoryOf(&list.Items[i])
 			if !ok {
@@ -213,7 +213,7 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("telling the image streams of %s: %w", repository, err)
+		return fmt.Errorf("updating the image streams of %s: %w", repository, err)
 	}
 	if whole || !k.Auto || !m.there {
 		return nil
@@ -237,12 +237,12 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // another try would fail, too
 	default:
-		return fmt.Errorf("making an image stream for %s: %w", repository, err)
+		return fmt.Errorf("creating an image stream for %s: %w", repository, err)
 	}
 	return nil
 }
 
-// tell marks a stream, so that its watchers are told that a tag has moved.
+// tell marks a stream, so that its watchers see that a tag has moved.
 func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version string) error {
 	told := stream.Annotations[tags.Moved]
 	if newer(told, version) == told {
@@ -250,7 +250,7 @@ func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version 
 	}
 	err := k.Streams.MarkStream(ctx, stream.Namespace, stream.Name, version)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("telling the image stream %s/%s of a tag that moved: %w", stream.Namespace, stream.Name, err)
+		return fmt.Errorf("updating the image stream %s/%s with a moved tag: %w", stream.Namespace, stream.Name, err)
 	}
 	return nil
 }

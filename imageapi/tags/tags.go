@@ -112,7 +112,7 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 // The server writes it: with each change of the tag, and what was confirmed since without a change it adds when the tag is read.
 const CheckedAt = "tidewaiter.dev/checked"
 
-// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded; nil if nobody has seen yet.
+// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded; nil if it never did.
 func Checked(tag *imagev1.ImageTag) *metav1.Time {
 	if _, known := Now(tag); !known {
 		return nil
@@ -124,7 +124,7 @@ func Checked(tag *imagev1.ImageTag) *metav1.Time {
 	return &at
 }
 
-// Confirm has a tag say that the registry confirmed at a time where it leads, unless it was confirmed later, or nobody has seen yet.
+// Confirm records that the registry confirmed at a time where a tag leads, unless a later confirmation is recorded, or there is none yet.
 func Confirm(tag *imagev1.ImageTag, at time.Time) {
 	if had := Checked(tag); had == nil || !had.Time.Before(at.Truncate(time.Second)) {
 		return
@@ -197,7 +197,7 @@ func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (change
 // Failure returns why the last look at a tag, or its import, failed; nil if it succeeded.
 func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition { return Failed(tag.Status) }
 
-// Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if nobody has tried.
+// Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if there was none.
 func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	if list == nil {
 		return nil
@@ -254,7 +254,7 @@ func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 }
 
 // Pushed returns the history of a tag that is moved by its users in own and by pushes in pushes: own, and, newer than that, what
-// was pushed since. What own begins with is among the pushes, too, unless whoever moved the tag could not write it there. Then the
+// was pushed since. The first item of own is among the pushes, too, unless the mover of the tag could not write it there. Then the
 // pushes since are those after the newest that own has.
 func Pushed(own, pushes []imagev1.TagEvent) []imagev1.TagEvent {
 	is := func(a imagev1.TagEvent) func(imagev1.TagEvent) bool {

@@ -21,7 +21,7 @@ type One struct {
 // worstFirst orders verdicts.
 var worstFirst = []string{VerifiedFalse, Unsigned, VerifiedUnknown, NoPolicy, ByIndex, VerifiedTrue}
 
-// Worse is the worse of two verdicts; "" is none. A second that is no verdict counts as False.
+// Worse is the worse of two verdicts; "" is none. A second one that is not a verdict counts as False.
 func Worse(a, b string) string {
 	if b != "" && !slices.Contains(worstFirst, b) {
 		b = VerifiedFalse

@@ -27,7 +27,7 @@ const (
 	VerifiedFalse   = "False"    // none is trusted, and at least one was judged untrusted
 	VerifiedUnknown = "Unknown"  // there are signatures, and none could be judged
 	Unsigned        = "Unsigned" // there is no signature; there may be attestations
-	NoPolicy        = "NoPolicy" // there is no signature, and no policy covers the reference: nobody asks
+	NoPolicy        = "NoPolicy" // there is no signature, and no policy covers the reference
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
 )
 

@@ -61,7 +61,7 @@ type UnsupportedError struct {
 }
 
 func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("%s: is not read; docker://, oci:, oci-archive:, docker-archive: and dir: are", e.Transport)
+	return fmt.Sprintf("%s: is not supported; docker://, oci:, oci-archive:, docker-archive: and dir: are", e.Transport)
 }
 
 // Image is one image of a Source.
@@ -115,7 +115,7 @@ func Open(name string, as reference.Reference) (*Source, error) {
 		path, wanted, _ = strings.Cut(rest, ":")
 	}
 	if path == "" {
-		return nil, fmt.Errorf("%s names no file", name)
+		return nil, fmt.Errorf("%s does not name a file", name)
 	}
 	s := &Source{name: name, names: map[string]string{}, types: map[string]string{}, made: map[string][]byte{}, blobs: map[string]string{}}
 	err := open(s, path)
@@ -211,7 +211,7 @@ func (s *Source) choose(path, wanted string, as reference.Reference) error {
 		return errors.New("there is no image")
 	case as == reference.Reference{}:
 	case len(s.images) > 1:
-		return fmt.Errorf("there are %d images, and one name for them; choose one of %.300q", len(s.images), names)
+		return fmt.Errorf("there are %d images but only one name; choose one of %.300q", len(s.images), names)
 	default:
 		s.images[0].Reference = as
 		if as.Tag == "" {

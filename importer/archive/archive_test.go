@@ -417,7 +417,7 @@ func TestDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := fmt.Sprint(result.Warnings)
-	for text, times := range map[string]int{`of type "dir:sigstore-json"`: 2, `of type "dir:empty file"`: 1, `of type "dir:file of 1048577 bytes"`: 1} {
+	for text, times := range map[string]int{`unknown type "dir:sigstore-json"`: 2, `unknown type "dir:empty file"`: 1, `unknown type "dir:file of 1048577 bytes"`: 1} {
 		if n := strings.Count(said, text); n != times {
 			t.Errorf("it warns %d times of %s, want %d: %s", n, text, times, said)
 		}
@@ -516,18 +516,18 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	two := newLayout(t, filepath.Join(dir, "two"), map[string]v1.Image{"a": newImage(t, sample.Spec{Name: "a"}), "b": newImage(t, sample.Spec{Name: "b"})}, nil)
 	as := must(reference.Parse("registry.example.com/app:v1"))
 	for name, want := range map[string]string{
-		"docker-daemon:app:v1":              "docker-daemon: is not read; docker://, oci:, oci-archive:, docker-archive: and dir: are",
-		"containers-storage:app":            "containers-storage: is not read",
-		"oci:":                              "names no file",
+		"docker-daemon:app:v1":              "docker-daemon: is not supported; docker://, oci:, oci-archive:, docker-archive: and dir: are",
+		"containers-storage:app":            "containers-storage: is not supported",
+		"oci:":                              "does not name a file",
 		"oci:" + filepath.Join(dir, "none"): "no such file",
 		"oci:" + dir:                        "it has no index.json",
 		"dir:" + dir:                        "it has no manifest.json",
 		"oci-archive:" + dir:                "oci: and dir: are for folders",
 		"oci-archive:" + write("gz.tar", "\x1f\x8b\x08\x00"):                 "it is compressed with gzip: unpack it first",
-		"docker-archive:" + write("text.tar", strings.Repeat("text", 1000)):  "it is no tar file",
-		"docker-archive:" + write("empty.tar", strings.Repeat("\x00", 1024)): "no archive of docker save",
+		"docker-archive:" + write("text.tar", strings.Repeat("text", 1000)):  "it is not a tar file",
+		"docker-archive:" + write("empty.tar", strings.Repeat("\x00", 1024)): "not an archive of docker save",
 		"oci:" + two + ":c": `there is no image "c"; there are ["a" "b"]`,
-		"oci:" + two:        "there are 2 images, and one name for them",
+		"oci:" + two:        "there are 2 images but only one name",
 	} {
 		if _, err := archive.Open(name, as); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

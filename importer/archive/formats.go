@@ -20,7 +20,7 @@ import (
 func (s *Source) readLayout() error {
 	raw, err := s.read("index.json")
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it is no OCI image layout: it has no index.json")
+		return errors.New("it is not an OCI image layout: it has no index.json")
 	}
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (s *Source) readLayout() error {
 	}
 	for _, m := range index.Manifests {
 		if !reference.IsDigest(m.Digest) {
-			return fmt.Errorf("index.json: %.100q is no digest", m.Digest)
+			return fmt.Errorf("index.json: %.100q is not a digest", m.Digest)
 		}
 		s.types[m.Digest] = m.MediaType
 		// docker save and containerd write the whole name into the first annotation, others a name or a tag into the
@@ -55,7 +55,7 @@ func (s *Source) readLayout() error {
 func (s *Source) readDir() error {
 	raw, err := s.read("manifest.json")
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it is no directory of skopeo's: it has no manifest.json; oci: is for a layout, which has index.json")
+		return errors.New("it is not a directory written by skopeo: it has no manifest.json; use oci: for a layout, which has index.json")
 	}
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Source) readDocker() error {
 	}
 	raw, err := s.read("manifest.json")
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it is no archive of docker save: it has no manifest.json")
+		return errors.New("it is not an archive of docker save: it has no manifest.json")
 	}
 	if err != nil {
 		return err

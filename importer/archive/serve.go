@@ -171,7 +171,7 @@ func (s *Source) referrers(header http.Header, digest string) (io.ReadCloser, in
 		for _, one := range slices.Sorted(maps.Keys(s.types)) {
 			body, size, err := s.manifestOf(http.Header{}, "", one)
 			if err != nil {
-				continue // whoever imports it is told
+				continue // the import reports it
 			}
 			raw, _ := io.ReadAll(body) // from memory
 			var m struct {
@@ -207,7 +207,7 @@ const (
 )
 
 // signatures answers with the signatures that skopeo copied beside a manifest, as OpenShift's registry would: simple ones, and
-// all others as of a type that is not known, so that somebody is told of them.
+// all others as of an unknown type, so that a warning names them.
 func (s *Source) signatures(digest string) (io.ReadCloser, int64, error) {
 	type signature struct {
 		Version int    `json:"schemaVersion"`

@@ -60,7 +60,7 @@ func readTar(f *os.File) (*tarFS, error) {
 			return t, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no tar file: %w", err)
+			return nil, fmt.Errorf("it is not a tar file: %w", err)
 		}
 		if len(t.files)+len(t.links) == maxEntries {
 			return nil, fmt.Errorf("it has more than %d files", maxEntries)

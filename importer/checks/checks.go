@@ -1,7 +1,7 @@
 // Package checks remembers when registries last confirmed where references lead, if that was known already.
 //
 // Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000 tags would write as many
-// objects, each with a revision of which watches are told. Checks are kept in memory instead, and written to a table of
+// objects, each with a revision that watches report. Checks are kept in memory instead, and written to a table of
 // their own once a minute, many at a time. A server that is killed forgets those of the last minute, so what is remembered
 // is never later than the last check. What is older than 30 days is forgotten, too.
 package checks
@@ -54,7 +54,7 @@ func New(d *db.DB) *Checks {
 	return &Checks{db: d, wake: make(chan struct{}, 1), held: map[string]check{}}
 }
 
-// Confirm remembers checks. A check that is no reference is left out, and so is one for which there is no room: then what is
+// Confirm remembers checks. It skips a check that is not a reference, and one for which there is no room: then what is
 // known of it is only older.
 func (c *Checks) Confirm(all []tags.Check) {
 	now := c.db.Now()
@@ -154,7 +154,7 @@ func (c *Checks) Run(ctx context.Context) error {
 	}
 }
 
-// Flush writes what is held, and removes what is old. What cannot be written is held on. Call it before the database is closed.
+// Flush writes the checks in memory and removes old ones. After an error they stay in memory. Call it before the database is closed.
 func (c *Checks) Flush(ctx context.Context) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
@@ -172,10 +172,10 @@ func (c *Checks) Flush(ctx context.Context) {
 	defer c.mu.Unlock()
 	c.writing = nil
 	if err == nil {
-		c.told.End("", "When registries last confirmed where references lead is written again")
+		c.told.End("", "Writing when registries last confirmed references works again")
 		return
 	}
-	c.told.Begin("", "It cannot be written when registries last confirmed where references lead; a restart would forget it", "err", err)
+	c.told.Begin("", "Writing when registries last confirmed references failed; a restart would forget it", "err", err)
 	for key, one := range writing {
 		if _, newer := c.held[key]; !newer && len(c.held) < maxHeld {
 			c.held[key] = one

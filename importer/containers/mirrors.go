@@ -21,7 +21,7 @@ func (m Mirrors) registry() (*sysregistriesv2.Registry, error) {
 	r := &sysregistriesv2.Registry{Prefix: source, Endpoint: sysregistriesv2.Endpoint{Location: source}, Blocked: m.NeverContactSource}
 	if strings.HasPrefix(m.Source, "*.") {
 		if strings.ContainsAny(source, "/:") {
-			return nil, fmt.Errorf("mirrors of %q: what begins with *. has neither a port nor a path", m.Source)
+			return nil, fmt.Errorf("mirrors of %q: a prefix that begins with *. has neither a port nor a path", m.Source)
 		}
 		r.Prefix, r.Location = strings.Replace(source, "x.", "*.", 1), "" // each host stays as it is
 	}

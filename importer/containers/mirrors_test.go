@@ -303,7 +303,7 @@ location = %q
 
 	// The source has the last word; a mirror that is away does not hide that something is gone.
 	_, err = im.Import(t.Context(), parse(t, source.Host+"/team/app:v4"), &registrytest.Images{})
-	if s := fmt.Sprint(err); pull.ReasonOf(err) != pull.NotFound || !strings.Contains(s, "its mirrors failed, too: "+broken.Host) || !strings.Contains(s, sparse.Host) {
+	if s := fmt.Sprint(err); pull.ReasonOf(err) != pull.NotFound || !strings.Contains(s, "its mirrors also failed: "+broken.Host) || !strings.Contains(s, sparse.Host) {
 		t.Errorf("what nobody has: %v", err)
 	}
 	// Where the source is blocked, what a mirror that is away has is not known.

@@ -1,6 +1,6 @@
 // Package feeder has the images imported that pods run and that tags of image streams follow, as if they had been pushed.
 //
-// [Pods] is told which references pods use ([Pods.Use]). [Streams] reads all streams when it starts, and watches those
+// [Pods] gets the references that pods use ([Pods.Use]). [Streams] reads all streams when it starts, and watches those
 // that are written. Both put what is not known into the queue of pushes. There each cluster has a quota, failed imports
 // are tried again with longer and longer pauses, and are listed. Every hour all pods and all streams are gone through
 // again: so what was dropped or given up is tried again.

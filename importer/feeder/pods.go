@@ -26,7 +26,7 @@ type PodsOptions struct {
 	Wanted func(cluster string) bool
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
-	// Logger is told what fails. Default slog.Default().
+	// Logger gets failures. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -118,7 +118,7 @@ func (f *Pods) all(ctx context.Context) {
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		f.Logger.Error("What pods use cannot be gone through, and is when the hour is over", "err", err)
+		f.Logger.Error("Reading the images that pods use failed; the next try is in an hour at most", "err", err)
 	}
 }
 
@@ -139,7 +139,7 @@ func (f *Pods) queueBatch(ctx context.Context) bool {
 		e := push.Event{Receiver: push.OfCluster(u.cluster), Action: push.Runs, Host: u.image.Host, Repository: u.image.Repository, Tag: u.image.Tag, Digest: u.image.Digest}
 		isNew, err := f.isNew(ctx, u.image, e)
 		if err != nil && ctx.Err() == nil {
-			f.Logger.Error("It cannot be told whether what a pod uses is known; it is looked at when the hour is over", "cluster", u.cluster, "image", u.image.String(), "err", err)
+			f.Logger.Error("It is unknown whether an image that a pod uses is imported; the next check is in an hour at most", "cluster", u.cluster, "image", u.image.String(), "err", err)
 		}
 		if isNew {
 			events = append(events, e)
@@ -147,7 +147,7 @@ func (f *Pods) queueBatch(ctx context.Context) bool {
 	}
 	if len(events) > 0 {
 		if err := f.Queue.Enqueue(ctx, events); err != nil && ctx.Err() == nil {
-			f.Logger.Error("What pods use cannot be queued; it is when the hour is over", "images", len(events), "err", err)
+			f.Logger.Error("Queueing the images that pods use failed; the next try is in an hour at most", "images", len(events), "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -43,7 +43,7 @@ func (f *Streams) Run(ctx context.Context) error {
 			continue
 		}
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			logger.Warn("What tags of image streams follow is not imported: this is tried again", "err", err)
+			logger.Warn("Importing what tags of image streams follow failed, will retry", "err", err)
 		}
 		sleep(ctx, wait)
 		wait = min(2*wait, maxRest)

@@ -203,7 +203,7 @@ func (w way) send(req *http.Request) (*http.Response, error) {
 	if err := w.checkWritten(req.URL.Hostname()); err != nil {
 		return nil, err
 	}
-	// The connections are to the proxy, whoever named the host behind it.
+	// The connections are to the proxy, whatever named the host behind it.
 	return w.Transport.named.RoundTrip(req)
 }
 

@@ -131,7 +131,7 @@ func (l *Limiter) Done(host string, err error) (parked time.Time) {
 	var e *pull.Error
 	switch failed := errors.As(err, &e); {
 	case failed && importer.Unsearched(err) && e.IsRefusal():
-		// What was asked for was answered, so nothing is known against the host but its own wish.
+		// The request was answered, so the host's own wish is the only reason for the pause.
 		if !h.until.After(now) {
 			*h = hostState{running: h.running, answers: true}
 		}

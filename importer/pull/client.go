@@ -1,6 +1,6 @@
 // Package pull reads from registries: who may be asked, over which transport and with which credentials,
 // how often, how much of an answer is read, and what an error means. A [Session] is an authenticated
-// connection to one repository, and a [Client] remembers all of them. What is read is up to the caller.
+// connection to one repository, and a [Client] remembers all of them. The caller decides what to read.
 package pull
 
 import (

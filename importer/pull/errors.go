@@ -150,7 +150,7 @@ func Describe(ref reference.Reference, err error) *Error {
 	}
 	var there *elsewhereError
 	if errors.As(err, &there) && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
-		e.Message = fmt.Sprintf("%s, where the registry sends us: %s", there.host, e.Message)
+		e.Message = fmt.Sprintf("%s, to which the registry redirected: %s", there.host, e.Message)
 	}
 	var part *partError
 	if errors.As(err, &part) && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {
@@ -233,13 +233,13 @@ func classify(err error, host string) (Reason, string) {
 	case errors.As(err, &dial) && dial.Op == alertOp:
 		return TLS, Clean(dial.Err.Error()) + ", says the registry; it may want a client certificate: see certDir and --cert-dir"
 	case errors.As(err, &dns) && dns.IsNotFound:
-		return Unreachable, fmt.Sprintf("there is no host %s", Clean(dns.Name))
+		return Unreachable, fmt.Sprintf("host %s not found", Clean(dns.Name))
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return Timeout, "the registry did not answer in time"
 	case errors.As(err, &dial):
 		return Unreachable, Clean(dial.Error())
 	case errors.Is(err, errPlainHTTP):
-		return Insecure, "it would be plain HTTP; mark the host insecure in the registries configuration to allow that"
+		return Insecure, "the connection would be plain HTTP; mark the host insecure in the registries configuration to allow that"
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
 		return Unreachable, "the connection broke"
 	}

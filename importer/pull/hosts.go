@@ -62,7 +62,7 @@ func (h *host) acquire(ctx context.Context) error {
 			break
 		}
 		if wait > h.hosts.limits.MaxWait {
-			return &Error{Reason: RateLimited, RetryAfter: wait, Message: fmt.Sprintf("%s asked to be left alone", h.name)}
+			return &Error{Reason: RateLimited, RetryAfter: wait, Message: fmt.Sprintf("%s asked for a pause", h.name)}
 		}
 		if err := sleep(ctx, h.hosts.clock, wait); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 // repository fetch it once, and two requests that need the same greeting greet once. It
 // holds an entry per key in use, so the work under way bounds it.
 //
-// The holder of a lock may wait for a registry, so a key names the registry: who waits
+// The holder of a lock may wait for a registry, so a key names the registry: a caller that waits
 // for the lock would wait for that registry anyway. A slow registry must not hold up the
 // imports from another one that has the same digest.
 //

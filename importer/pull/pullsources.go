@@ -32,7 +32,7 @@ func (c *Client) PullSources(ref reference.Reference) ([]Source, error) {
 	}
 	sources, err := c.registries.files.PullSources(ref)
 	if err == nil && len(sources) == 0 {
-		err = &Error{Reason: Denied, Message: "it may not be asked itself, and no mirror is for such a reference: look at mirrorSourcePolicy in the configuration, and at blocked in registries.conf"}
+		err = &Error{Reason: Denied, Message: "the registry itself may not be used, and no mirror covers such a reference: check mirrorSourcePolicy in the configuration, and blocked in registries.conf"}
 	}
 	return sources, err
 }
@@ -84,7 +84,7 @@ func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources 
 }
 
 // unreached is the error of a reference that no source had. The error of the last source counts, which is the
-// registry itself if it may be asked. But while a mirror is away, what the others lack is not known to be missing.
+// registry itself if it may be asked. But while a mirror is away, an image that the others lack does not count as missing.
 func unreached(ref reference.Reference, failed []*Error) *Error {
 	last := failed[len(failed)-1]
 	if last.Reference != ref.String() {
@@ -109,7 +109,7 @@ func unreached(ref reference.Reference, failed []*Error) *Error {
 		also = append(also, text.Error())
 	}
 	if last.Reference == ref.String() {
-		out.Message = fmt.Sprintf("%s; its mirrors failed, too: %s", last.Message, strings.Join(also, "; "))
+		out.Message = fmt.Sprintf("%s; its mirrors also failed: %s", last.Message, strings.Join(also, "; "))
 	} else {
 		out.Message = "its mirrors failed: " + strings.Join(also, "; ")
 	}

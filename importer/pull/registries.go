@@ -73,7 +73,7 @@ func newEntries(in []Registry) ([]Registry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io: %w", i, r.Prefix, err)
 		}
-		// What lies below a prefix must be a repository.
+		// A name below a prefix must be a repository.
 		if _, err := reference.ParseRepository(host + strings.TrimSuffix("/"+path, "/") + "/x"); err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
 		}
@@ -81,11 +81,11 @@ func newEntries(in []Registry) ([]Registry, error) {
 			return nil, fmt.Errorf("registries[%d]: %v requests a second and %d at a time must not be negative", i, r.RequestsPerSecond, r.RequestsAtATime)
 		}
 		if (r.RequestsPerSecond > 0 || r.RequestsAtATime > 0) && path != "" {
-			return nil, fmt.Errorf("registries[%d]: limits are of a whole host: give them to the entry with the prefix %q", i, host)
+			return nil, fmt.Errorf("registries[%d]: limits apply to a whole host: give them to the entry with the prefix %q", i, host)
 		}
 		r.Prefix = strings.TrimSuffix(host+"/"+path, "/")
 		if seen[r.Prefix] {
-			return nil, fmt.Errorf("registries[%d]: prefix %q is there twice", i, r.Prefix)
+			return nil, fmt.Errorf("registries[%d]: prefix %q appears twice", i, r.Prefix)
 		}
 		seen[r.Prefix] = true
 		out = append(out, r)

@@ -48,7 +48,7 @@ type budget struct {
 
 type budgetKey struct{}
 
-// WithBudget allows the requests with the returned context answers of so many bytes, and so much time.
+// WithBudget limits the bytes of answers, and the time, of the requests with the returned context.
 // job is charged for the bytes; it may be nil.
 func WithBudget(ctx context.Context, bytes int64, time time.Duration, job *jobBudget) context.Context {
 	return context.WithValue(ctx, budgetKey{}, budget{bytes, time, job})
@@ -158,7 +158,7 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 				return nil, err
 			}
 		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
-			// Who does not say for how long refuses this request: others of the host go on, more slowly (see pace).
+			// Without a time, only this request was refused: others of the host continue, more slowly (see pace).
 			asked, ok := retryAfter(resp.Header, w.client.Clock.Now())
 			if ok {
 				wait = asked
@@ -238,7 +238,7 @@ func passingStatus(status int) bool {
 }
 
 // passing reports whether a connection failed in a way that a retry may mend. A refused connection did
-// not: that is how plain HTTP is told from TLS.
+// not: this distinguishes plain HTTP from TLS.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Session is an authenticated connection to one repository. All imports from the repository share it, and it is made
-// anew after Limits.Recycle.
+// again after Limits.Recycle.
 type Session struct {
 	Source     Source
 	Repository name.Repository
@@ -103,7 +103,7 @@ func (c *Client) Rules(where string, insecure bool) (config Registry, options []
 func (c *Client) Connect(ctx context.Context, registry name.Registry, resource authn.Resource, path string, config Registry, scope string) (*Session, error) {
 	challenge, err := c.greet(ctx, registry, config.Insecure)
 	if err != nil {
-		return nil, fmt.Errorf("greeting the registry: %w", err)
+		return nil, fmt.Errorf("contacting the registry: %w", err)
 	}
 	host := registry.RegistryStr() // docker.io for Docker Hub, whose API is elsewhere
 	w := &registryTransport{client: c, host: host, insecure: config.Insecure, tokenHosts: config.TokenHosts, scheme: "https"}
@@ -220,5 +220,5 @@ func untrustedRealm(host, realm string) error {
 		server = Clean(u.Host)
 	}
 	return &Error{Reason: Unauthorized, Message: fmt.Sprintf(
-		"%s sends us with its credentials to another token server, %s; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
+		"%s asks for its credentials to be sent to another token server, %s; if that is right, add it to tokenHosts of the registry's entry in the configuration", host, server)}
 }

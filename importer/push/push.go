@@ -105,7 +105,7 @@ func Decode(b []byte) (Event, error) {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
 	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs && e.Action != Follows {
-		return Event{}, fmt.Errorf("stored event: action %q is none of %s, %s, %s and %s", e.Action, Pushed, Deleted, Runs, Follows)
+		return Event{}, fmt.Errorf("stored event: action %q is not one of %s, %s, %s and %s", e.Action, Pushed, Deleted, Runs, Follows)
 	}
 	if e.Action != Deleted && e.Tag == "" && e.Digest == "" {
 		return Event{}, fmt.Errorf("stored event: %s of %s has neither tag nor digest", e.Action, e.Key())
@@ -181,4 +181,4 @@ type Depth struct {
 type Room = func(host string) (n int, again time.Time)
 
 // ErrNoSuchJob says that no job has that ID, or that the job is leased and cannot be touched.
-var ErrNoSuchJob = errors.New("there is no such job, or it is being done at this moment")
+var ErrNoSuchJob = errors.New("there is no such job, or it is running now")

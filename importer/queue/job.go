@@ -101,7 +101,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 		return err
 	}
 	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {
-		w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: digest, Reference: first.Key(), Message: first.Key() + " was pushed, and was no longer in the registry when it was to be imported"})
+		w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: digest, Reference: first.Key(), Message: first.Key() + " was pushed, but the registry no longer had it when it was to be imported"})
 	}
 	return errGone
 }

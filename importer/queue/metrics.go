@@ -29,7 +29,7 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 		oldest: gauge("oldest_job_age_seconds", "Age of the oldest job that is not dead, by receiver; 0 when there is none.", "receiver"),
 		delay: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: "tidewaiter", Subsystem: "queue", Name: "push_to_image_seconds",
-			Help:           "Time from the notification of a push to its Image being stored, by receiver.",
+			Help:           "Time from the notification of a push until its Image was stored, by receiver.",
 			Buckets:        []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"receiver"}),
@@ -46,7 +46,7 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 	}
 	m.parked = metrics.NewGauge(&metrics.GaugeOpts{
 		Namespace: "tidewaiter", Subsystem: "queue", Name: "parked_registries",
-		Help: "Registries that do not answer or asked to be left alone, and whose jobs wait for that.", StabilityLevel: metrics.ALPHA,
+		Help: "Registries that do not answer or asked for a pause, and whose jobs wait.", StabilityLevel: metrics.ALPHA,
 	})
 	if register != nil {
 		register(m.parked, m.depth, m.oldest, m.delay, m.jobs, m.swept)

@@ -25,15 +25,15 @@ type Options struct {
 	Finder Finder
 	// Pods have the credentials for what they use; may be nil.
 	Pods Pods
-	// Streams are told the result of the imports that their tags want; may be nil.
+	// Streams gets the results of imports for tags of streams; may be nil.
 	Streams Streams
 	// Sweep finds what lost notifications did not report.
 	Sweep SweepOptions
-	// Notifier is told what happens; may be nil.
+	// Notifier gets what happens; may be nil.
 	Notifier Notifier
 	// Receivers are shown by the metrics also when they have no jobs.
 	Receivers []string
-	// Scripts are those receivers that are told by people and their scripts, and not by the registry. What they say was
+	// Scripts are the receivers of people's scripts, not of registries. What they say was
 	// pushed, and is not there, was perhaps never pushed, or is misspelled: the job stays until somebody decides.
 	Scripts []string
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
@@ -51,7 +51,7 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
-	// Logger is told what fails. Default slog.Default().
+	// Logger gets failures. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -92,7 +92,7 @@ func (o SweepOptions) parse() ([]reference.Reference, error) {
 		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
 	}
 	if len(o.Repositories) > maxSwept {
-		return nil, fmt.Errorf("%d repositories are more than %d", len(o.Repositories), maxSwept)
+		return nil, fmt.Errorf("there are %d repositories, at most %d are allowed", len(o.Repositories), maxSwept)
 	}
 	var out []reference.Reference
 	for _, s := range o.Repositories {

@@ -56,7 +56,7 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 	case err != nil:
 		return nil, err
 	case digest == "":
-		return nil, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or does not show it to the pods that use it"}
+		return nil, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
 	}
 	return w.importPresent(ctx, im, ref, w.Images)
 }

@@ -23,7 +23,7 @@ func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 		return err
 	}
 	if told := w.Streams.Imported(ctx, ref, failed); told != nil {
-		return errors.Join(err, fmt.Errorf("telling the image streams that follow %s: %w", ref, told))
+		return errors.Join(err, fmt.Errorf("updating the image streams that follow %s: %w", ref, told))
 	}
 	return err
 }

@@ -110,7 +110,7 @@ func (s *sweeper) hosts(ctx context.Context) {
 		return cmp.Or(cmp.Compare(len(b.repositories), len(a.repositories)), cmp.Compare(a.name, b.name))
 	}) {
 		if _, under := s.sweeping.LoadOrStore(h.name, true); under {
-			s.failing.Warn(h.name, "a sweep is still at a registry when the next one begins, which leaves it out", "registry", h.name)
+			s.failing.Warn(h.name, "a sweep is still busy with a registry, so the next sweep skips it", "registry", h.name)
 			continue
 		}
 		group.Go(func() error {
@@ -132,7 +132,7 @@ func (h *hostSweep) sweep(ctx context.Context) {
 		if err := h.repository(ctx, repository); err == nil {
 			h.done.Add(1)
 		} else if ctx.Err() == nil {
-			h.failing.Warn(repository.Name(), "a sweep left a repository before its end", "repository", repository.Name(), "err", err)
+			h.failing.Warn(repository.Name(), "a sweep stopped before the end of a repository", "repository", repository.Name(), "err", err)
 		}
 	}
 	var group errgroup.Group
@@ -153,7 +153,7 @@ func (h *hostSweep) sweep(ctx context.Context) {
 }
 
 // errLeft is for what would be asked of a registry that is left until the next sweep.
-var errLeft = errors.New("the registry does not answer, or asks to be left alone until after the next sweep")
+var errLeft = errors.New("the registry does not answer, or asks for a pause beyond the next sweep")
 
 // ask calls f when its registry may be asked, and again if that asks to be left alone for a while.
 func (h *hostSweep) ask(ctx context.Context, f func() error) error {
@@ -223,7 +223,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		return err
 	}
 	for _, text := range warnings {
-		h.failing.Warn(repository.Name(), "a sweep leaves out tags", "repository", repository.Name(), "warning", text)
+		h.failing.Warn(repository.Name(), "a sweep skips tags", "repository", repository.Name(), "warning", text)
 	}
 	images := importer.NewPrefetcher(h.Images, h.Clock)
 	for _, tag := range tags {

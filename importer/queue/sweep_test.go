@@ -48,7 +48,7 @@ func TestSweep(t *testing.T) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	defer slog.SetDefault(before)
 	worker.SweepOnce(t.Context())
-	if want := `level=WARN msg="a sweep left a repository before its end" repository=` + w.registry.Host + "/team/broken err="; !strings.Contains(log.String(), want) {
+	if want := `level=WARN msg="a sweep stopped before the end of a repository" repository=` + w.registry.Host + "/team/broken err="; !strings.Contains(log.String(), want) {
 		t.Errorf("the log lacks %s:\n%s", want, &log)
 	}
 	w.expect("images", w.images.Names(), sorted([]string{a, last}))
@@ -255,7 +255,7 @@ func TestSweepOptions(t *testing.T) {
 		"too often":   {queue.SweepOptions{Every: time.Second, Repositories: []string{"r.example.com/a"}}, "less than 1m0s"},
 		"a tag":       {queue.SweepOptions{Repositories: []string{"r.example.com/a:1.0"}}, "without tag"},
 		"no name":     {queue.SweepOptions{Repositories: []string{"https://r.example.com"}}, "URL scheme"},
-		"a great lot": {queue.SweepOptions{Repositories: slices.Repeat([]string{"r.example.com/a"}, 1001)}, "more than 1000"},
+		"a great lot": {queue.SweepOptions{Repositories: slices.Repeat([]string{"r.example.com/a"}, 1001)}, "at most 1000"},
 	} {
 		_, o := prepareWorker(t)
 		o.Sweep = bad.options

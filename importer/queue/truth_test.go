@@ -169,7 +169,7 @@ func TestLogOfWhatSomebodyMustActOn(t *testing.T) {
 	w.registry.Heal()
 	eventually(t, "the import", func() bool { return w.try(1, "push team/app:1.0@"+digest).How == "done" })
 	text := log.String()
-	if away, back := strings.Count(text, "A registry is away"), strings.Count(text, "A registry answers again"); away != 1 || back != 1 {
+	if away, back := strings.Count(text, "A registry does not answer"), strings.Count(text, "A registry answers again"); away != 1 || back != 1 {
 		t.Errorf("away %d times, back %d times: %s", away, back, text)
 	}
 }

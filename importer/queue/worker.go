@@ -123,10 +123,10 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	}
 	// Before the end of the job is written, which may start the next claim.
 	if until := w.limiter.Done(j.Host(), err); !until.IsZero() {
-		w.away.Begin(j.Host(), "A registry is away, and its pushes wait: it is asked again from time to time", "registry", j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
-		logger.Info("The registry is left alone for a while", "host", j.Host(), "until", until, "err", err)
+		w.away.Begin(j.Host(), "A registry does not answer; its pushes wait and are retried from time to time", "registry", j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
+		logger.Info("Pausing requests to a registry", "host", j.Host(), "until", until, "err", err)
 	} else {
-		w.away.End(j.Host(), "A registry answers again, and its pushes are imported", "registry", j.Host())
+		w.away.End(j.Host(), "A registry answers again; importing its pushes", "registry", j.Host())
 	}
 	leaseHeld := work.Err() == nil
 	lost()

@@ -23,7 +23,7 @@ type dropped struct {
 func newDropped(log *slog.Logger, register func(...metrics.Registerable)) *dropped {
 	d := &dropped{log: log, warned: map[string]time.Time{}, counter: metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "tidewaiter", Subsystem: "spool", Name: "dropped_total", StabilityLevel: metrics.ALPHA,
-		Help: "Events of pushes that waited and were dropped because their receiver was past its quota.",
+		Help: "Events of waiting pushes that were dropped because their receiver exceeded its quota.",
 	}, []string{"receiver"})}
 	if register != nil {
 		register(d.counter)
@@ -41,7 +41,7 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 	}
 	d.mu.Unlock()
 	if again {
-		d.log.Warn("a receiver is past its quota of pushes that wait: its oldest are dropped", "receiver", receiver,
-			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find what was dropped and was yours, and what pods use is looked at again")
+		d.log.Warn("a receiver exceeded its quota of waiting pushes; dropping its oldest", "receiver", receiver,
+			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find dropped pushes that were yours, and images that pods use are checked again")
 	}
 }

@@ -201,7 +201,7 @@ func dueJobs(t db.Transaction, lane string, n int) (jobs []*push.Job, err error)
 	return jobs, err
 }
 
-const leaseEnded = "the worker was not heard of until its lease ended"
+const leaseEnded = "the worker did not report before its lease ended"
 
 // endLeases takes back the jobs of workers that said nothing in time. A job that ends its
 // worker each time is dead at last.

@@ -34,7 +34,7 @@ import (
 //     wait, oldest first. So a receiver that is told too much, or somebody with its
 //     secret, takes nothing from the others. This is counted and logged.
 //
-// What an event means is the worker's business. One goroutine at a time may wait
+// The worker interprets events. One goroutine at a time may wait
 // in Claim; everything else is safe for concurrent use.
 type Spool struct {
 	db      *db.DB
@@ -61,7 +61,7 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
-	// Logger is told of receivers past their quota and of dead jobs. Default
+	// Logger gets receivers past their quota and dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger
 	// RegisterMetrics registers what the spool counts; nil to count nothing.
@@ -114,7 +114,7 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 	})
 	var unavailable *datafile.UnavailableError
 	if errors.As(err, &unavailable) {
-		opts.Logger.Warn("the pushes that were being imported wait for their leases to end", "err", err)
+		opts.Logger.Warn("pushes whose import was interrupted wait for their leases to end", "err", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}

@@ -350,7 +350,7 @@ func TestJobWhoseLeasesEndIsWarnedAbout(t *testing.T) {
 	if jobs := s.claim(1); len(jobs) != 0 {
 		t.Fatalf("claimed %+v", jobs)
 	}
-	want := `level=WARN msg="a push was given up: its job is dead" job=1 receiver=local about=r.example.com/app:v attempts=3 err="the worker was not heard of`
+	want := `level=WARN msg="a push was given up: its job is dead" job=1 receiver=local about=r.example.com/app:v attempts=3 err="the worker did not report`
 	if got := log.String(); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
 		t.Errorf("logged:\n%s\nwant one line with %s", got, want)
 	}

@@ -47,7 +47,7 @@ func TypeOf(text string) (string, error) {
 		return uri, nil
 	}
 	if u, err := url.Parse(text); err != nil || u.Scheme == "" || strings.TrimSpace(text) != text {
-		return "", fmt.Errorf("%q is neither a URI nor a name that cosign has for one, such as slsaprovenance1, spdxjson, cyclonedx or vuln", text)
+		return "", fmt.Errorf("%q is neither a URI nor one of cosign's short names, such as slsaprovenance1, spdxjson, cyclonedx or vuln", text)
 	}
 	return text, nil
 }
@@ -87,10 +87,10 @@ func compile(expression string) (cel.Program, error) {
 	}
 	ast, issues := env.Compile(expression)
 	if err := issues.Err(); err != nil {
-		return nil, fmt.Errorf("is no expression in CEL: %w", err)
+		return nil, fmt.Errorf("is not a CEL expression: %w", err)
 	}
 	if ast.OutputType() != cel.BoolType {
-		return nil, fmt.Errorf("is of type %s, must be of type bool; compare what is true or false itself: %s == true", ast.OutputType(), expression)
+		return nil, fmt.Errorf("is of type %s, must be of type bool; compare a value that may be true or false: %s == true", ast.OutputType(), expression)
 	}
 	return env.Program(ast, cel.CostTracking(coster{}), cel.CostLimit(maxCost))
 }

@@ -46,7 +46,7 @@ func TestDemandsThatCannotWork(t *testing.T) {
 		{"slsa", "", "neither a URI"},
 		{"", "", "neither a URI"},
 		{" https://slsa.dev/provenance/v1", "", "neither a URI"},
-		{"vuln", "predicate.", "no expression in CEL"},
+		{"vuln", "predicate.", "not a CEL expression"},
 		{"vuln", "predicat.a == 1", "undeclared reference"},
 		{"vuln", "predicate.a", "must be of type bool"},
 		{"vuln", "1", "must be of type bool"},

@@ -63,7 +63,7 @@ func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest,
 func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 	isSignature := func(l descriptor) bool { return l.MediaType == payload.MediaTypeSimpleSigning }
 	if !slices.ContainsFunc(m.Layers, isSignature) {
-		s.notUsable("manifest %s: it is in the place of a signature, and holds none", m.digest)
+		s.notUsable("manifest %s: it has the tag of a signature, but does not contain one", m.digest)
 	}
 	for _, l := range m.Layers {
 		if !isSignature(l) {

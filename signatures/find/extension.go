@@ -48,7 +48,7 @@ func (s *search) extension(ctx context.Context) error {
 		}
 		// openshift's controllers store under the default type what podman stores under another: they are the same.
 		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
-			s.notUsable("signature extension: %q of type %q and version %d is not known", clip(e.Name), clip(e.Type), e.SchemaVersion)
+			s.notUsable("signature extension: %q has the unknown type %q and version %d", clip(e.Name), clip(e.Type), e.SchemaVersion)
 			continue
 		}
 		content, err := base64.StdEncoding.DecodeString(e.Content)

@@ -272,7 +272,7 @@ func TestFindUnusable(t *testing.T) {
 		{"a tag of cosign signatures with none", func(f *fixture) string {
 			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}"))})
 			return ""
-		}, "in the place of a signature"},
+		}, "it has the tag of a signature"},
 		{"a fallback tag that is the image itself, as cosign copy leaves it", func(f *fixture) string {
 			f.push(f.tag(""), map[string]any{"config": f.blob("application/vnd.oci.image.config.v1+json", []byte("{}"))})
 			return ""
@@ -280,7 +280,7 @@ func TestFindUnusable(t *testing.T) {
 		{"a fallback tag that is no index", func(f *fixture) string {
 			f.push(f.tag(""), map[string]any{"config": f.blob(emptyConfig, []byte("{}"))})
 			return ""
-		}, "in the place of an index"},
+		}, "it has the name of an index"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t, !strings.Contains(tc.name, "fallback"))
@@ -823,7 +823,7 @@ func TestFindExtension(t *testing.T) {
 		return fmt.Sprintf(`{"schemaVersion":%d,"name":%q,"type":%q,"content":%q}`, version, f.digest+"@x", typ, base64.StdEncoding.EncodeToString([]byte(content)))
 	}
 	answer = `{"signatures":[` + entry("atomic", 2, "one") + "," + entry("AtomicImageV1", 2, "two") + "," + entry("atomic", 2, "one") + "," + entry("other", 2, "three") + "," + entry("atomic", 1, "four") + `]}`
-	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `of type "other"`, "version 1")
+	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `unknown type "other"`, "version 1")
 	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}` // of a registry whose API Tidewaiter is
 	f.find(find.Options{}).expect(t, "AtomicImageV1")
 	for _, unknown := range []string{entry("other", 2, "three"), entry("atomic", 1, "four"), entry("", 2, "five")} { // any may be a signature

@@ -83,7 +83,7 @@ func (s *search) countCandidate() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
 			s.dropped = true
-			s.cut("more than %d signatures and referrers; the rest was not looked at", MaxLooked)
+			s.cut("more than %d signatures and referrers; the rest was skipped", MaxLooked)
 		}
 		return false
 	}
@@ -107,7 +107,7 @@ func (s *search) add(typ string, content []byte) {
 	}
 	s.seen[key] = true
 	if s.bytes += len(content); s.bytes > maxFound {
-		s.cut("a signature of %d bytes was left out: all together have more than %d", len(content), maxFound)
+		s.cut("a signature of %d bytes was left out: together they have more than %d", len(content), maxFound)
 		return
 	}
 	s.found = append(s.found, imagev1.ImageSignature{

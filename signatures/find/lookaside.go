@@ -35,7 +35,7 @@ func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository)
 		return err
 	}
 	if u.Scheme != "file" && f.transport == nil {
-		return fmt.Errorf("there is no way to %s", base)
+		return fmt.Errorf("%s cannot be reached", base)
 	}
 	u = u.JoinPath(path+"@"+strings.Replace(s.digest, ":", "=", 1), "signature-")
 	store := &client{Client: oci.New(u.Scheme, u.Host, "", f.transport)}

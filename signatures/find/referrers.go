@@ -128,7 +128,7 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		}
 		elsewhere := false
 		if here, elsewhere = s.client.Next(header, here); elsewhere {
-			s.notRead("the next page of the referrers is said to be on another host; the rest was not read")
+			s.notRead("the next page of the referrers is on another host; the rest was not read")
 		}
 	}
 	return list, nil
@@ -141,7 +141,7 @@ func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
 		return nil, err
 	}
 	if index.Manifests == nil && index.MediaType != mediaTypeIndex {
-		s.notUsable("tag %s: it is in the place of an index of signatures, and is none", strings.Replace(s.digest, ":", "-", 1))
+		s.notUsable("tag %s: it has the name of an index of signatures, but is not one", strings.Replace(s.digest, ":", "-", 1))
 	}
 	return index.Manifests, nil
 }

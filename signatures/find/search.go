@@ -65,7 +65,7 @@ type search struct {
 	dropped      bool     // more than MaxLooked were offered
 	bytes        int      // of found
 	unread       string   // why not everything could be read
-	unusable     string   // what may be a signature and cannot be used
+	unusable     string   // possible signatures that cannot be used
 	isCut        bool     // not everything was looked at
 	manifests    []string // digests of the manifests that hold found
 }

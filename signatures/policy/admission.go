@@ -21,11 +21,11 @@ const minTagAge = 10 * time.Second
 type Admission struct {
 	// Mode is enforce, warn or audit: the pod is refused, its creator is warned, or the audit log has it. Empty is enforce.
 	Mode string `json:"tidewaiter.dev/admission,omitempty"`
-	// Unknown is allow, warn or deny: what becomes of the pod where it is not known whether its image meets the policy.
+	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image meets the policy.
 	// Empty is deny. Mode bounds it: a policy that does not enforce refuses nothing.
 	Unknown string `json:"tidewaiter.dev/admission-unknown,omitempty"`
 	// MaxTagAge is a duration. If the registry last confirmed longer ago where a tag leads, it is not known whether what is asked
-	// for by the tag meets the policy. Empty is no bound.
+	// for by the tag meets the policy. Empty means no bound.
 	MaxTagAge string   `json:"tidewaiter.dev/max-tag-age,omitempty"`
 	_         struct{} `json:"-"` // makes decodeDocument read over other annotations
 }

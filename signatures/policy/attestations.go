@@ -58,7 +58,7 @@ func (b *builder) attestations(p *Policy, d *DocumentPolicy) error {
 		case a.Name == "":
 			return b.fail(item+".name", "is required")
 		case seen[a.Name]:
-			return b.fail(item+".name", "%q is there twice", a.Name)
+			return b.fail(item+".name", "%q appears twice", a.Name)
 		case a.PredicateType == "":
 			return b.fail(item+".predicateType", "is required")
 		case a.Policy == nil:

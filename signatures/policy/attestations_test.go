@@ -32,7 +32,7 @@ func TestDemandsOfAttestationsAreChecked(t *testing.T) {
 		{trust, "{matchPolicy: MatchRepository}", one, "attestations: cannot be met"},
 		{gpg, "", one, "attestations: cannot be met"},
 		{trust, "", "{predicateType: vuln}", "attestations[0].name: is required"},
-		{trust, "", one + "," + one, `attestations[1].name: "a" is there twice`},
+		{trust, "", one + "," + one, `attestations[1].name: "a" appears twice`},
 		{trust, "", "{name: a}", "attestations[0].predicateType: is required"},
 		{trust, "", "{name: a, predicateType: slsa}", "attestations[0].predicateType: \"slsa\" is neither"},
 		{trust, "", "{name: a, predicateType: vuln, policy: {type: cue, data: 'x: 1'}}", `attestations[0].policy.type: is "cue", must be cel`},

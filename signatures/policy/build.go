@@ -48,7 +48,7 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 	}
 	b := &builder{doc: doc, folder: filepath.Dir(file)}
 	if doc.Kind == namespacedKind {
-		return nil, b.fail("kind", "ImagePolicy is for the pods of one namespace, and files are for the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
+		return nil, b.fail("kind", "an ImagePolicy covers the pods of one namespace, and files apply to the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
 	}
 	doc.Metadata.Namespace = "" // it means nothing for this kind
 	p, err := b.build()
@@ -83,7 +83,7 @@ func foreign(node *yaml.Node) error {
 	default:
 		return nil
 	}
-	return &Error{Line: node.Line, Err: fmt.Errorf("is a policy of %s, and not a ClusterImagePolicy of config.openshift.io/v1: %s", whose, where)}
+	return &Error{Line: node.Line, Err: fmt.Errorf("is a policy of %s, not a ClusterImagePolicy of config.openshift.io/v1: %s", whose, where)}
 }
 
 // New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The rules are those of
@@ -118,7 +118,7 @@ type nobody struct{}
 
 // Verify is part of sigstore.Verifier.
 func (nobody) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error) {
-	return nil, evidence.Fail(evidence.NoMatchingKey, "the policy cannot be used, so it trusts nobody")
+	return nil, evidence.Fail(evidence.NoMatchingKey, "the policy cannot be used, so it trusts no signer")
 }
 
 const (
@@ -186,7 +186,7 @@ const rootField = "spec.policy.rootOfTrust"
 func (b *builder) scopes(written []string) ([]string, error) {
 	const field = "spec.scopes"
 	if len(written) == 0 {
-		return nil, b.fail(field, "is required: the policy is for no image at all")
+		return nil, b.fail(field, "is required: without it the policy covers no image")
 	}
 	if len(written) > maxScopes {
 		return nil, b.fail(field, "has %d scopes, at most %d are allowed", len(written), maxScopes)
@@ -206,7 +206,7 @@ func (b *builder) scopes(written []string) ([]string, error) {
 			}
 		}
 		if written := signedScope(s); seen[written] {
-			return nil, b.fail(item, "%q is there twice", written)
+			return nil, b.fail(item, "%q appears twice", written)
 		} else {
 			seen[written] = true
 		}
@@ -369,7 +369,7 @@ func (b *builder) pki(p *Policy, k *PKI) error {
 	s := k.Subject
 	switch {
 	case s.Email == "" && s.Hostname == "":
-		return b.fail(at+".pkiCertificateSubject", "needs email or hostname: without one, every certificate of the CA would do")
+		return b.fail(at+".pkiCertificateSubject", "needs email or hostname: without one, every certificate of the CA would be accepted")
 	case s.Email != "" && !emailPattern.MatchString(s.Email):
 		return b.fail(at+".pkiCertificateSubject.email", "%q is not an e-mail address", s.Email)
 	case s.Hostname != "" && !hostnamePattern.MatchString(s.Hostname):
@@ -401,7 +401,7 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 	}
 	byKey, bySubject := publics != nil, t.FulcioSubject != nil || t.FulcioSubjects != nil
 	if byKey == bySubject {
-		return b.fail(at, "needs either fulcioSubject, or fulcioSubjects, or keys: without one, everybody the root knows could sign")
+		return b.fail(at, "needs either fulcioSubject, or fulcioSubjects, or keys: without one, anyone known to the root could sign")
 	}
 	if byKey {
 		p.Sigstore, err = anyKey(publics, func(public crypto.PublicKey) (*sigstore.KeyVerifier, error) {
@@ -465,9 +465,9 @@ func (b *builder) notary(p *Policy, n *Notary) error {
 	}
 	switch {
 	case len(t.CAs)+len(t.SigningAuthorities) == 0:
-		return b.fail(at+".caRootsData", "is required, or signingAuthorityRootsData: the policy would trust nobody")
+		return b.fail(at+".caRootsData", "is required, or signingAuthorityRootsData: otherwise the policy would trust no signer")
 	case len(t.Identities) == 0 || len(t.Identities) > maxAlternatives:
-		return b.fail(at+".trustedIdentities", "has %d items, must have 1 to %d; [\"*\"] is everybody who has a certificate", len(t.Identities), maxAlternatives)
+		return b.fail(at+".trustedIdentities", "has %d items, must have 1 to %d; [\"*\"] means anyone with a certificate", len(t.Identities), maxAlternatives)
 	}
 	v, err := notary.New(t)
 	if err != nil {
@@ -491,7 +491,7 @@ const maxAlternatives = 64
 func (b *builder) subjects(at string, one *FulcioSubject, several []FulcioSubject) ([]sigstore.Subject, error) {
 	switch {
 	case (one != nil) == (several != nil):
-		return nil, b.fail(at, "needs either fulcioSubject or fulcioSubjects: without one, everybody could sign who has a certificate")
+		return nil, b.fail(at, "needs either fulcioSubject or fulcioSubjects: without one, anyone with a certificate could sign")
 	case one != nil:
 		s, err := b.subject(at+".fulcioSubject", *one)
 		return []sigstore.Subject{s}, err
@@ -523,7 +523,7 @@ func (b *builder) subject(at string, s FulcioSubject) (sigstore.Subject, error) 
 	case s.OIDCIssuer != "" && (err != nil || issuer.Scheme == "" || issuer.Host == ""):
 		return subject, b.fail(at+".oidcIssuer", "%q is not a URL", s.OIDCIssuer)
 	case names != 1:
-		return subject, b.fail(at, "needs exactly one of signedEmail, signedURI and subjectRegExp: without one, everybody the issuer knows could sign")
+		return subject, b.fail(at, "needs exactly one of signedEmail, signedURI and subjectRegExp: without one, anyone known to the issuer could sign")
 	case s.SignedEmail != "" && !emailPattern.MatchString(s.SignedEmail):
 		return subject, b.fail(at+".signedEmail", "%q is not an e-mail address", s.SignedEmail)
 	}
@@ -552,7 +552,7 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 	case err != nil:
 		return nil, b.fail(field, "is not a regular expression (RE2): %w", err)
 	case x.MatchString(""):
-		return nil, b.fail(field, "%q matches nothing at all, and so most likely everybody", text)
+		return nil, b.fail(field, "%q matches the empty string, and so most likely every subject", text)
 	}
 	return x, nil
 }
@@ -563,7 +563,7 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
 	switch {
 	case *inline != nil && *path != "":
-		return nil, pathField, b.fail(pathField, "and %sData are both there; give one", name)
+		return nil, pathField, b.fail(pathField, "and %sData are both given; give one", name)
 	case *path != "":
 		data, err := b.content(pathField, nil, *path)
 		if err != nil {
@@ -600,7 +600,7 @@ func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyConte
 	single := *f.data != nil || *f.path != ""
 	switch {
 	case *f.datas != nil && !several, *f.paths != nil && !several:
-		return nil, b.fail(at+".keyDatas", "is empty: the policy would trust nobody")
+		return nil, b.fail(at+".keyDatas", "is empty: the policy would trust no signer")
 	case several && single, len(*f.datas) > 0 && len(*f.paths) > 0:
 		return nil, b.fail(at, "needs one of keyData, keyPath, keyDatas and keyPaths, not several")
 	case !several:
@@ -661,7 +661,7 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 }
 
 // ErrNamesFile tells that an API object names a file.
-var ErrNamesFile = errors.New("is for documents in files: the server reads no file that an API object names; put the content, as base64, into the field that ends in Data")
+var ErrNamesFile = errors.New("is only for documents in files: the server does not read a file that an API object names; put the content, as base64, into the field that ends in Data")
 
 // content is the content of a field or of the file that path names.
 func (b *builder) content(field string, inline []byte, path string) ([]byte, error) {
@@ -697,10 +697,10 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 			return nil, b.fail(field, "is not a public key in PEM form")
 		}
 		if len(publics) > 0 && !bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----BEGIN ")) {
-			return nil, b.fail(field, "has something behind key %d that is not a key: %.40q", len(publics), bytes.TrimSpace(rest))
+			return nil, b.fail(field, "has something after key %d that is not a key: %.40q", len(publics), bytes.TrimSpace(rest))
 		}
 		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) > 1 { // pem.Decode passes over damage
-			return nil, b.fail(field, "has a damaged PEM block behind key %d", len(publics))
+			return nil, b.fail(field, "has a damaged PEM block after key %d", len(publics))
 		}
 		if len(publics) == maxAlternatives {
 			return nil, b.fail(field, "holds more than %d keys", maxAlternatives)

@@ -140,7 +140,7 @@ type FulcioCAWithRekor struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type FulcioSubject struct {
-	// OIDCIssuer is the URL of who vouches for the subject.
+	// OIDCIssuer is the URL of the issuer that vouches for the subject.
 	OIDCIssuer string `json:"oidcIssuer,omitempty"`
 	// IssuerRegExp, ours, is an expression instead of oidcIssuer.
 	IssuerRegExp string `json:"issuerRegExp,omitempty"`

@@ -124,7 +124,7 @@ func checkScope(scope string) error {
 	case errors.As(err, &e):
 		return refuse(e.Problem)
 	case r.Tag != "" && r.Digest != "":
-		return refuse("it has both a tag and a digest, which no image matches")
+		return refuse("it has both a tag and a digest, so no image matches it")
 	}
 	return err
 }

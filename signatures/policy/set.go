@@ -112,7 +112,7 @@ func NewSet(policies []*Policy) (*Set, error) {
 				}
 			}
 			if sharing == maxSharing+1 {
-				refuse("spec.scopes", "%q is a scope of more than %d policies; all of them are demanded, so use fewer", scope, maxSharing)
+				refuse("spec.scopes", "%q is a scope of more than %d policies, all of which must be met: use fewer", scope, maxSharing)
 			}
 			s.byTag = s.byTag || isTagged(scope)
 		}

@@ -14,7 +14,7 @@ type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
 	Clock    clock.WithTicker // the real one if nil
-	// OnChange gets each Set that differs from the one before, and the first after an error. OnError is told why the files cannot be used, once
+	// OnChange gets each Set that differs from the one before, and the first after an error. OnError gets the reason why the files cannot be used, once
 	// for each new reason; then the Set in force stays. Run calls both, one at a time.
 	OnChange func(*Set)
 	OnError  func(error)

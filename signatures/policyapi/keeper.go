@@ -62,10 +62,10 @@ type stores struct{ objects, status *genericregistry.Store }
 // fault says why an object is not in force.
 type fault struct{ reason, message string }
 
-var errNotLoaded = errors.New("the policies that are API objects are still being read")
+var errNotLoaded = errors.New("the policies in the API are still being read")
 
 // NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none. Each time that other
-// policies come into force, or what they cover has to be counted anew, changed is called; it must not wait.
+// policies come into force, or what they cover has to be counted again, changed is called; it must not wait.
 func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func()) *Keeper {
 	k := &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
 	live.Written = k.Written
@@ -91,7 +91,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 		}
 		p, err := policy.New(o.GetNamespace(), o.GetName(), o.spec())
 		if err != nil {
-			faults[keyOf(o)] = fault{ReasonInvalid, fmt.Sprintf("an older version took it, and this one cannot use it, so that nothing it covers is trusted: %v", err)}
+			faults[keyOf(o)] = fault{ReasonInvalid, fmt.Sprintf("an older version accepted it, but this one cannot use it, so nothing that it covers is trusted: %v", err)}
 			p = policy.Nobody(o.GetNamespace(), o.GetName(), o.spec())
 		}
 		p.Admission = admissionOf(o)
@@ -102,7 +102,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 		set, err = policy.NewSet(policies)
 	}
 	if err != nil {
-		err = fmt.Errorf("reading the policies that are API objects; those in force stay: %w", err)
+		err = fmt.Errorf("reading the policies in the API; those in force stay: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +121,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 	k.faults = faults
 	if uncovered := set.Uncovered(""); uncovered != k.uncovered {
 		if k.uncovered = uncovered; uncovered {
-			slog.Warn("Policies enforce, and images that none of them covers are admitted: no ClusterImagePolicy has the scope \"*\"")
+			slog.Warn("Policies are enforced, but images that none of them covers are admitted: no ClusterImagePolicy has the scope \"*\"")
 		}
 	}
 	if set.Hash() != k.live.Set().Hash() {
@@ -165,7 +165,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			err = k.show(ctx, logged)
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.Error("Policies and what is shown of them differ, will retry", "after", retryAfter, "err", err)
+			slog.Error("Updating the objects of policy files failed, will retry", "after", retryAfter, "err", err)
 			k.sleep(ctx, retryAfter)
 			continue
 		}

@@ -36,7 +36,7 @@ func (k *Keeper) newMirror() *mirror {
 }
 
 // ShowFiles makes objects of the policies of files. It runs before the server answers, so that whoever asks for the policies
-// is told of all. Run does it again if it fails, and when the files change.
+// sees all. Run does it again if it fails, and when the files change.
 func (k *Keeper) ShowFiles(ctx context.Context) error {
 	m := k.newMirror()
 	if err := k.each(ctx, func(o object) {
@@ -71,7 +71,7 @@ func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 	}
 	for _, p := range m.missing {
 		if m.objects == maxPolicies {
-			return fmt.Errorf("%d files are shown as no objects: there are %d already, the most that can be", len(m.missing), m.objects)
+			return fmt.Errorf("%d files have no object: there are %d already, which is the limit", len(m.missing), m.objects)
 		}
 		if _, err := k.cluster.objects.Create(ctx, shown(p), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("%s is in force and not shown as an object: %w", fileOf(p), err)

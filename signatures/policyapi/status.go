@@ -121,7 +121,7 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	}
 }
 
-// Written is told of an Image that is being written. Policies that seemed to cover nothing, and cover it, are counted again.
+// Written gets an Image that is being written. Policies that seemed to cover nothing, and cover it, are counted again.
 func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 	k.mu.Lock()
 	all := k.tally.covered
@@ -238,7 +238,7 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	if err := p.Usable(k.clock.Now()); err != nil {
 		say(ConditionSatisfiable, metav1.ConditionFalse, ReasonExpired, "no signature can meet it: "+err.Error())
 	} else {
-		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "nothing in the root of trust rules every signature out")
+		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "the root of trust does not rule out every signature")
 	}
 	switch before := meta.FindStatusCondition(conditions, ConditionCoversImages); {
 	case covered[keyOf(o)].images > 0:
@@ -257,7 +257,7 @@ const uncovered = `images that no policy covers are admitted: no policy has the 
 // applied tells where a policy is in force.
 func applied(set *policy.Set, p *policy.Policy) (status metav1.ConditionStatus, reason, message string) {
 	if p.Namespace == "" {
-		message = "images in its scopes, and in no more specific ones, are judged by it"
+		message = "it judges images in its scopes, unless a more specific scope covers them"
 		if set.Uncovered("") {
 			message += "; " + uncovered
 		}
@@ -269,14 +269,14 @@ func applied(set *policy.Set, p *policy.Policy) (status metav1.ConditionStatus, 
 			overridden = append(overridden, scope)
 		}
 	}
-	switch message = fmt.Sprintf("for the pods of namespace %s, images in its scopes that no ClusterImagePolicy covers are judged by it", p.Namespace); len(overridden) {
+	switch message = fmt.Sprintf("for pods of namespace %s it judges images in its scopes that no ClusterImagePolicy covers", p.Namespace); len(overridden) {
 	case 0:
 		if set.Uncovered(p.Namespace) {
 			message += "; " + uncovered
 		}
 		return metav1.ConditionTrue, ReasonInForce, message
 	case len(p.Scopes):
-		return metav1.ConditionFalse, ReasonOverridden, "a ClusterImagePolicy covers each of its scopes and stands before it"
+		return metav1.ConditionFalse, ReasonOverridden, "a ClusterImagePolicy covers each of its scopes and takes precedence"
 	}
 	return metav1.ConditionTrue, ReasonInForce, printable.Line(message+"; a ClusterImagePolicy covers these: "+strings.Join(overridden, ", "), maxMessage)
 }
@@ -307,7 +307,7 @@ func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverag
 	} else if covered == nil {
 		return // it is not known yet
 	} else if covered[p.Key()].images == 0 && !empty {
-		why = "it covers no image"
+		why = "it does not cover any image"
 	}
 	if why != "" && logged[p.Key()] != why {
 		slog.Warn("A policy has no effect", "policy", p.ID(), "why", why)

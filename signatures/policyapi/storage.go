@@ -60,7 +60,7 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g})
 }
 
-// storesOf returns the stores for the keeper. What the keeper writes is in force already, so these do not call it.
+// storesOf returns the stores for the keeper. Policies that the keeper writes are in force already, so these do not call it.
 func storesOf(store *genericregistry.Store) stores {
 	objects := *store
 	objects.AfterCreate, objects.AfterUpdate, objects.AfterDelete = nil, nil, nil
@@ -87,7 +87,7 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 		case held != nil:
 			return r.readFrom(p.GetName(), fileOf(held))
 		case r.keeper.full():
-			return apierrors.NewForbidden(r.DefaultQualifiedResource, p.GetName(), fmt.Errorf("there are %d policies already, the most that can be: delete some, or give one more scopes", maxPolicies))
+			return apierrors.NewForbidden(r.DefaultQualifiedResource, p.GetName(), fmt.Errorf("there are %d policies already, which is the limit: delete some, or give one of them more scopes", maxPolicies))
 		case p.GetAnnotations()[FileAnnotation] != "":
 			return r.claimsFile(p.GetName())
 		}
@@ -134,7 +134,7 @@ func (r *policiesREST) readFrom(name, file string) error {
 }
 
 func (r *policiesREST) claimsFile(name string) error {
-	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("the annotation %s is set by the server alone, on what it reads from files: leave it out", FileAnnotation))
+	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("only the server sets the annotation %s, on policies that it reads from files: remove it", FileAnnotation))
 }
 
 // statusREST shows the subresource status. The server writes it, nobody else does.

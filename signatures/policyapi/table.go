@@ -20,14 +20,14 @@ const none = "<none>"
 // columns of `kubectl get clusterimagepolicies` and of imagepolicies. Those of priority 1 are shown by -o wide.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the policy."},
-	{Name: "Scopes", Type: "string", Description: "The images that it is for."},
+	{Name: "Scopes", Type: "string", Description: "The images that it covers."},
 	{Name: "Root of Trust", Type: "string", Description: "The kind of its root of trust."},
-	{Name: "Applied", Type: "string", Description: "Whether images are judged by it; if not, why."},
+	{Name: "Applied", Type: "string", Description: "Whether it judges images; if not, why."},
 	{Name: "Satisfiable", Type: "string", Description: "Whether a signature can meet it; if not, why."},
-	{Name: "Covers", Type: "string", Description: "How much of what is stored is in its scopes, and in no more specific ones."},
+	{Name: "Covers", Type: "string", Description: "How many stored images it judges."},
 	{Name: "Age", Type: "string", Description: "Time since the object was created."},
 	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
-	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from, which alone can change it."},
+	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from; change it there."},
 }
 
 // policyTable prints policies of both kinds.

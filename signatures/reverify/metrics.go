@@ -39,7 +39,7 @@ func newMetrics(register func(...metrics.Registerable)) *sweepMetrics {
 		remaining: gauge("remaining_images", "Images that the current sweep has yet to examine; 0 between sweeps."),
 		sweeps:    counter("sweeps_total", "Sweeps over all images, by result: success, error."),
 		duration:  gauge("last_sweep_duration_seconds", "How long the last sweep took, with its pauses."),
-		succeeded: gauge("last_success_timestamp_seconds", "When the last sweep ended in which every image could be examined and written."),
+		succeeded: gauge("last_success_timestamp_seconds", "When the last complete sweep ended, in which every image could be examined and written."),
 	}
 	if register != nil {
 		register(m.examined, m.remaining, m.sweeps, m.duration, m.succeeded)

@@ -55,11 +55,11 @@ type Judge interface {
 	Stale(image *imagev1.Image) bool
 }
 
-// Tally is told of every Image that a sweep examines, in the state that the sweep leaves it in.
+// Tally gets every Image that a sweep examines, in the state that the sweep leaves it in.
 type Tally interface {
 	Begin()
 	Count(image *imagev1.Image)
-	// End is told why the sweep did not examine all Images, nil if it did.
+	// End gets the reason why the sweep did not examine all Images, nil if it did.
 	End(err error)
 }
 
@@ -294,7 +294,7 @@ func (s *Sweeper) page(ctx context.Context, images []imagev1.Image, everything b
 
 // unreadable notes an Image that is skipped.
 func (s *Sweeper) unreadable(err error) {
-	slog.Error("Verifying signatures again passes over what cannot be read", "err", err)
+	slog.Error("Verifying signatures again skips images that cannot be read", "err", err)
 	s.metrics.examined.WithLabelValues(resultUnreadable).Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ type Keeper struct {
 	Interval time.Duration    // from one refresh to the next; an hour if zero
 	Clock    clock.WithTicker // the real one if nil
 	Client   *http.Client     // one that gives up after 30 seconds if nil
-	// Done is told of every refresh. at is when the file was last known to be what the repository has, zero if never.
+	// Done gets every refresh. at is when the repository last confirmed the file, zero if never.
 	Done func(s Source, at time.Time, err error)
 }
 
@@ -128,7 +128,7 @@ func (k *Keeper) bring(s Source) error {
 		return err
 	}
 	if _, err := root.NewTrustedRootFromJSON(data); err != nil {
-		return fmt.Errorf("what the repository has is no trusted root: %w", err)
+		return fmt.Errorf("the repository's file is not a trusted root: %w", err)
 	}
 	if have, err := trusted.ReadFile(s.File, maxSize); err == nil && bytes.Equal(have, data) {
 		now := time.Now()

@@ -164,7 +164,7 @@ func TestTrustedRootFollowsItsRepository(t *testing.T) {
 		wantFile(t, source.File, second)
 	}
 	r.publish([]byte(`{"mediaType":"x"}`), next)
-	bad("no trusted root")
+	bad("not a trusted root")
 	r.publish(first, time.Now().Add(-time.Hour))
 	bad("expired")
 	r.version -= 3

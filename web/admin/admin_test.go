@@ -64,14 +64,14 @@ func TestSpool(t *testing.T) {
 		{"GET", "?id=5&state=waiting", 200, `{"jobs":[{"id":8,`},
 		{"GET", "?state=leased", 200, `{"changed":0}`},
 		{"GET", "?state=lost", 400, `there is no state "lost"`},
-		{"GET", "?id=five", 400, `"five" is no job ID`},
+		{"GET", "?id=five", 400, `"five" is not a job ID`},
 		{"POST", "?do=retry&id=5", 200, `"changed":1`},
 		{"POST", "?do=retry&id=6", 404, "no such job"},
 		{"POST", "?do=retry", 503, "the disk is full"},
 		{"POST", "?do=drop&id=5", 200, `"changed":1`},
 		{"POST", "?do=drop&id=5", 404, "no such job"},
 		{"POST", "?do=drop", 200, `"changed":7`},
-		{"POST", "?do=eat", 400, "neither retry nor drop"},
+		{"POST", "?do=eat", 400, "must be retry or drop"},
 		{"DELETE", "?id=3", 400, "method DELETE"},
 	} {
 		if code, body := ask(h, tt.method, admin.SpoolPath+tt.query); code != tt.code || !strings.Contains(body, tt.want) {

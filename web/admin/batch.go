@@ -9,7 +9,7 @@ import (
 // maxBatch bounds the body of a request with a batch, in bytes.
 const maxBatch = 1 << 20
 
-// Batch takes what is sent to path, a JSON array of at most so many elements, and passes other requests to next. It stands
+// Batch handles requests to path, a JSON array with a bounded number of elements, and passes other requests to next. It stands
 // behind authorization.
 func Batch[Element any](next http.Handler, path string, most int, take func([]Element)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -19,7 +19,7 @@ func Batch[Element any](next http.Handler, path string, most int, take func([]El
 		}
 		var all []Element
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBatch)).Decode(&all); err != nil || len(all) > most {
-			http.Error(w, fmt.Sprintf("this is no JSON array of at most %d checks", most), http.StatusBadRequest)
+			http.Error(w, fmt.Sprintf("expected a JSON array of at most %d checks", most), http.StatusBadRequest)
 			return
 		}
 		take(all)

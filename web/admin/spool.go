@@ -64,7 +64,7 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	var id int64
 	if v := query.Get("id"); v != "" {
 		if id, err = strconv.ParseInt(v, 10, 64); err != nil {
-			return a, fmt.Errorf("%w: %q is no job ID", errBadSpoolRequest, v)
+			return a, fmt.Errorf("%w: %q is not a job ID", errBadSpoolRequest, v)
 		}
 	}
 	ctx := r.Context()
@@ -82,7 +82,7 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	case do == "drop":
 		a.Changed, err = s.DropDead(ctx)
 	default:
-		err = fmt.Errorf("%w: do is %q, neither retry nor drop", errBadSpoolRequest, do)
+		err = fmt.Errorf("%w: do is %q, must be retry or drop", errBadSpoolRequest, do)
 	}
 	return a, err
 }

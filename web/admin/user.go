@@ -30,7 +30,7 @@ func User() http.Handler {
 		}
 		caller, ok := request.UserFrom(r.Context())
 		if !ok {
-			http.Error(w, "nobody is logged in", http.StatusUnauthorized)
+			http.Error(w, "the request has no user", http.StatusUnauthorized)
 			return
 		}
 		answer(w, user{

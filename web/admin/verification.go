@@ -27,7 +27,7 @@ func Verification[P any](s Sweeper[P]) http.Handler {
 			answer(w, map[string]int64{"sweep": s.Trigger()})
 		default:
 			w.Header().Set("Allow", "GET, POST")
-			http.Error(w, "GET tells the progress, POST begins", http.StatusMethodNotAllowed)
+			http.Error(w, "GET returns the progress, POST starts", http.StatusMethodNotAllowed)
 		}
 	})
 }

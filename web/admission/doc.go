@@ -17,5 +17,5 @@
 //
 // A review has at most 6 MiB and a pod at most 256 images. There is a bounded number of places to wait for images of which
 // nothing is known. A namespace has at most eight of them. If all are taken, the namespace with the most gives one up. A
-// place is kept until the time to wait is over, even if the caller goes away: nobody makes more imports by going away.
+// place is kept until the time to wait is over, even if the caller goes away, so that leaving does not allow more imports.
 package admission

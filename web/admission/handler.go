@@ -56,7 +56,7 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTickerAndDelayedExecution
-	// Logger is told of refusals. Default slog.Default().
+	// Logger gets refusals. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -95,11 +95,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 		cluster = h.Cluster
 	}
 	if cluster != h.Cluster && !h.Known(cluster) {
-		http.Error(w, fmt.Sprintf("there is no cluster %.64q in the configuration; %s alone is for any", cluster, Path), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("there is no cluster %.64q in the configuration; %s without a name accepts any", cluster, Path), http.StatusNotFound)
 		return
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		http.Error(w, "an AdmissionReview is read as application/json", http.StatusUnsupportedMediaType)
+		http.Error(w, "an AdmissionReview must be application/json", http.StatusUnsupportedMediaType)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
@@ -109,7 +109,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 		return
 	}
 	if err != nil {
-		http.Error(w, "the AdmissionReview did not come to its end", http.StatusBadRequest)
+		http.Error(w, "the AdmissionReview ended early", http.StatusBadRequest)
 		return
 	}
 	in, err := parseReview(body)
@@ -121,7 +121,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 	answer := &admissionv1.AdmissionResponse{Allowed: true}
 	switch {
 	case !in.pods:
-		answer.Warnings = []string{printable.Line(fmt.Sprintf("Tidewaiter judges pods when their images change, and not %s of %s: the webhook's rules ask for too much", in.request.Operation, in.request.Resource.Resource), maxWarning)}
+		answer.Warnings = []string{printable.Line(fmt.Sprintf("Tidewaiter judges pods when their images change, not %s of %s: narrow the webhook's rules", in.request.Operation, in.request.Resource.Resource), maxWarning)}
 	case in.isMirror(), cluster == h.Cluster && slices.Contains(h.Exempt, in.request.Namespace):
 	default:
 		var found []finding
@@ -129,10 +129,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 		if err != nil {
 			h.metrics.reviews.WithLabelValues("failed").Inc()
 			if r.Context().Err() != nil {
-				return // nobody waits for the answer
+				return // the caller has left
 			}
-			h.told.Warn("failed", "A pod cannot be judged on admission; its API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
-			http.Error(w, "what is known about the pod's images cannot be read; the server has logged why", http.StatusInternalServerError)
+			h.told.Warn("failed", "A pod cannot be judged on admission; the API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
+			http.Error(w, "reading what is known about the pod's images failed; the server's log says why", http.StatusInternalServerError)
 			return
 		}
 		decision = h.decide(answer, cluster, in, found).String()
@@ -170,7 +170,7 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	}
 	images := in.added()
 	if len(images) > maxImages {
-		return []finding{{Judgement: Judgement{Findings: []Finding{{Action: Deny, Reason: fmt.Sprintf("a pod that names %d images is not judged, and %d are the most", len(images), maxImages)}}}}}, false, nil
+		return []finding{{Judgement: Judgement{Findings: []Finding{{Action: Deny, Reason: fmt.Sprintf("the pod names %d images; at most %d are judged", len(images), maxImages)}}}}}, false, nil
 	}
 	waiting := false
 	for _, image := range images {
@@ -230,7 +230,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		}
 		done, err := h.Verdicts.Import(ctx, p, parse(found[i].image))
 		if err != nil {
-			h.told.Warn("import", "What a pod needs cannot be queued for import", "image", found[i].image, "err", err)
+			h.told.Warn("import", "Queueing an image of a pod for import failed", "image", found[i].image, "err", err)
 			found[i].say("it cannot be queued for import")
 			held[i] = nil
 			continue
@@ -275,7 +275,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 	}
 }
 
-const tooMany = "too many images are waited for at this moment: try again"
+const tooMany = "too many admissions are waiting for images: try again"
 
 // say adds a reason why nothing is known.
 func (f *finding) say(more string) {

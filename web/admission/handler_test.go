@@ -142,12 +142,12 @@ func TestDecisions(t *testing.T) {
 		"another change of what runs":    {review: reviewOf("UPDATE", pod(bad), pod(bad), "")},
 		"an end":                         {review: reviewOf("DELETE", "null", pod(bad), "")},
 		"the status":                     {review: reviewOf("UPDATE", pod(bad), pod(good), `,"subResource":"status"`), warnings: 1},
-		"what is no pod":                 {review: strings.Replace(reviewOf("CREATE", pod(bad), "", ""), `"group":""`, `"group":"apps"`, 1), warnings: 1},
+		"what is not a pod":              {review: strings.Replace(reviewOf("CREATE", pod(bad), "", ""), `"group":""`, `"group":"apps"`, 1), warnings: 1},
 		"a static pod":                   {review: reviewOf("CREATE", `{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"containers":[{"image":"`+bad+`"}]}}`, "", "")},
 		"the own namespace":              {review: strings.Replace(reviewOf("CREATE", pod(bad), "", ""), `"namespace":"team"`, `"namespace":"tidewaiter"`, 1)},
 		"what is no reference":           {review: reviewOf("CREATE", pod("Not A Reference"), "", ""), denied: []string{"Not A Reference"}, audit: "denied"},
 		"a pod without containers":       {review: reviewOf("CREATE", `{}`, "", "")},
-		"more images than are looked at": {review: reviewOf("CREATE", pod(manyImages()...), "", ""), denied: []string{"a pod that names 257 images"}, audit: "denied"},
+		"more images than are looked at": {review: reviewOf("CREATE", pod(manyImages()...), "", ""), denied: []string{"the pod names 257 images"}, audit: "denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,12 +200,12 @@ func TestBadReviews(t *testing.T) {
 		path, body, media string
 		code              int
 	}{
-		"no AdmissionReview":          {body: "x", code: 400},
-		"put that into":               {body: strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1), code: 400},
+		"not an AdmissionReview":      {body: "x", code: 400},
+		"set admissionReviewVersions": {body: strings.Replace(good, "k8s.io/v1", "k8s.io/v1beta1", 1), code: 400},
 		"without a UID":               {body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, code: 400},
-		"the object is no pod":        {body: reviewOf("CREATE", `[]`, "", ""), code: 400},
-		"the old object is no pod":    {body: reviewOf("UPDATE", pod(), "[]", ""), code: 400},
-		"read as application/json":    {body: good, media: "application/vnd.kubernetes.protobuf", code: 415},
+		"the object is not a pod":     {body: reviewOf("CREATE", `[]`, "", ""), code: 400},
+		"the old object is not a pod": {body: reviewOf("UPDATE", pod(), "[]", ""), code: 400},
+		"must be application/json":    {body: good, media: "application/vnd.kubernetes.protobuf", code: 415},
 		"at most 6291456 bytes":       {body: strings.Repeat(" ", 6<<20) + good, code: 413},
 		`there is no cluster "other"`: {path: admission.Path + "/other", body: good, code: 404},
 	} {

@@ -12,11 +12,11 @@ func newMetrics(register func(...metrics.Registerable)) *admissionMetrics {
 	m := &admissionMetrics{
 		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "tidewaiter", Subsystem: "admission", Name: "reviews_total", StabilityLevel: metrics.ALPHA,
-			Help: "Pods that were judged on admission, by decision: allowed, audited, warned, denied, exempt, or failed where the API server's failurePolicy decides.",
+			Help: "Pods judged on admission, by decision: allowed, audited, warned, denied, exempt, or failed if the API server's failurePolicy decides.",
 		}, []string{"decision"}),
 		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace: "tidewaiter", Subsystem: "admission", Name: "duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "Time to judge a pod on admission, by whether an image was waited for of which nothing was known.",
+			Help:    "Time to judge a pod on admission, by whether it waited for the import of an unknown image.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .1, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"waited"}),
 	}

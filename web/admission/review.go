@@ -78,10 +78,10 @@ type review struct {
 func parseReview(body []byte) (*review, error) {
 	var got admissionv1.AdmissionReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &got); err != nil {
-		return nil, fmt.Errorf("this is no AdmissionReview: %s", printable.Line(err.Error(), 200))
+		return nil, fmt.Errorf("this is not an AdmissionReview: %s", printable.Line(err.Error(), 200))
 	}
 	if want := admissionv1.SchemeGroupVersion.String(); got.Kind != "AdmissionReview" || got.APIVersion != want {
-		return nil, fmt.Errorf("this is %.64q of %.64q; an AdmissionReview of %s is read: put that into admissionReviewVersions", got.Kind, got.APIVersion, want)
+		return nil, fmt.Errorf("this is %.64q of %.64q; only an AdmissionReview of %s is accepted: set admissionReviewVersions", got.Kind, got.APIVersion, want)
 	}
 	if got.Request == nil || got.Request.UID == "" {
 		return nil, errors.New("the AdmissionReview has no request, or one without a UID")
@@ -94,11 +94,11 @@ func parseReview(body []byte) (*review, error) {
 		return r, nil
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(got.Request.Object.Raw, &r.pod); err != nil {
-		return nil, fmt.Errorf("the object is no pod: %s", printable.Line(err.Error(), 200))
+		return nil, fmt.Errorf("the object is not a pod: %s", printable.Line(err.Error(), 200))
 	}
 	if got.Request.Operation == admissionv1.Update {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(got.Request.OldObject.Raw, &r.old); err != nil {
-			return nil, fmt.Errorf("the old object is no pod: %s", printable.Line(err.Error(), 200))
+			return nil, fmt.Errorf("the old object is not a pod: %s", printable.Line(err.Error(), 200))
 		}
 	}
 	return r, nil

@@ -96,7 +96,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(p)
 		default:
 			slog.Error("A page of the console panicked", "page", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-			http.Error(w, "the server failed; it has logged why", http.StatusInternalServerError)
+			http.Error(w, "internal error; the server's log says why", http.StatusInternalServerError)
 		}
 	}()
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)

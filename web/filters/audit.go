@@ -95,7 +95,7 @@ func ApplyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	}
 	err := o.ApplyTo(cfg)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		slog.Warn("the disk is full: the audit log cannot be opened, and what is done is not written down until the next start", "path", o.LogOptions.Path, "err", err)
+		slog.Warn("the disk is full: the audit log cannot be opened; requests are not audited until the next start", "path", o.LogOptions.Path, "err", err)
 		return nil
 	}
 	if err != nil {

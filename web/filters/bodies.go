@@ -23,7 +23,7 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 		case "authentication.k8s.io", "authorization.k8s.io", "authorization.openshift.io":
 			values := 1000 // a user may be in many groups
 			if strings.HasPrefix(info.Resource, "selfsubject") {
-				values = 200 // what everybody may make names neither groups nor anything else of which there is much
+				values = 200 // reviews of one's own access need few values
 			}
 			return limits.BodyBound{Bytes: int(limit), Values: values, Value: 8 << 10}
 		case "image.openshift.io", "config.openshift.io":

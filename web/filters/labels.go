@@ -38,6 +38,6 @@ func (LabelBound) Validate(_ context.Context, a admission.Attributes, _ admissio
 	}
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), object.GetName(), field.ErrorList{
 		field.Invalid(field.NewPath("metadata", "labels"), fmt.Sprintf("%d labels", len(object.GetLabels())),
-			fmt.Sprintf("an object has at most %d: annotations are for what nobody selects by", maxLabels)),
+			fmt.Sprintf("an object has at most %d: use annotations for data that selectors do not need", maxLabels)),
 	})
 }

@@ -27,7 +27,7 @@ func (l *Logins) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	if err != nil {
 		why = err.Error()
 	}
-	l.failed.Warn(limits.Address(r.RemoteAddr), "a caller that cannot prove who it is was refused", "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "why", why)
+	l.failed.Warn(limits.Address(r.RemoteAddr), "authentication failed", "address", r.RemoteAddr, "method", r.Method, "path", r.URL.Path, "why", why)
 	return nil, false, nil
 }
 

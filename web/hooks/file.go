@@ -67,7 +67,7 @@ func (c *reloadedFile[T]) get() T {
 		return c.value
 	}
 	if changed || c.failed != err.Error() {
-		slog.Error("Keeping what was read before from a webhook receiver's file, which is tried again", "err", err)
+		slog.Error("Reading a webhook receiver's file failed, will retry; its previous content stays in force", "err", err)
 	}
 	c.failed, c.tried = err.Error(), c.now()
 	return c.value
@@ -111,7 +111,7 @@ func parseSecrets(b []byte) ([]string, error) {
 	case len(secrets) == 0:
 		return nil, fmt.Errorf("the file holds no secret; write one, for example with: openssl rand -hex 32")
 	case len(secrets) > maxSecrets:
-		return nil, fmt.Errorf("the file holds over %d secrets, one a line", maxSecrets)
+		return nil, fmt.Errorf("the file has more than %d secrets, one per line", maxSecrets)
 	}
 	for _, s := range secrets {
 		if len(s) < 16 {

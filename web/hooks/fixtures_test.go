@@ -38,7 +38,7 @@ func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 			serve(t, h, newRequest(t, "harbor", testSecret, f.Body))
-			for _, want := range []string{"receiver=harbor", "this is a payload of type distribution, and the receiver is of type harbor"} {
+			for _, want := range []string{"receiver=harbor", "this is a payload of type distribution, but the receiver has type harbor"} {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log has %q, want %q in it", log.String(), want)
 				}

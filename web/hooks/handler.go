@@ -63,7 +63,7 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is the clock; nil is the real one.
 	Clock clock.PassiveClock
-	// Logger is told of each delivery. Default slog.Default().
+	// Logger gets each delivery. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -160,10 +160,10 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 		// receiver's name.
 		h.unauthorized.Warn(address, "a webhook without the receiver's secret was refused", "address", r.RemoteAddr, "path", "/hooks/"+cmp.Or(receiver, "(unknown)"), "err", out.err)
 	case out.Refused[reasonHost] > 0:
-		h.refused.Warn(receiver, "a webhook tells of a registry that its receiver is not for", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
+		h.refused.Warn(receiver, "a webhook reports a registry that its receiver does not cover", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
 			"do", "if the registry is yours, name its host in the receiver's hosts")
 	case out.mistake != "":
-		h.refused.Warn(receiver, "a webhook tells of nothing that its receiver understands", "receiver", receiver, "address", r.RemoteAddr, "why", out.mistake)
+		h.refused.Warn(receiver, "a webhook contains nothing that its receiver understands", "receiver", receiver, "address", r.RemoteAddr, "why", out.mistake)
 	}
 }
 
@@ -273,7 +273,7 @@ func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 		// any JSON object can be read as an event without a repository.
 		events, _ := v.decode(&delivery{header: header, body: body, hosts: rc.hosts})
 		if slices.ContainsFunc(events, func(e push.Event) bool { return e.Repository != "" }) {
-			return fmt.Sprintf("this is a payload of type %s, and the receiver is of type %s: change the type of one of them", name, rc.Type)
+			return fmt.Sprintf("this is a payload of type %s, but the receiver has type %s: change the type of one of them", name, rc.Type)
 		}
 	}
 	if err == nil {
@@ -315,5 +315,5 @@ func reply(w http.ResponseWriter, status int, out outcome) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="tidewaiter hooks"`)
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(out) // the sender may be gone; what is spooled is spooled
+	_ = json.NewEncoder(w).Encode(out) // the sender may be gone; its events are stored all the same
 }

@@ -23,7 +23,7 @@ func parseKeySet(b []byte) (*keySet, error) {
 	}
 	for _, k := range ks.Keys {
 		if !k.Valid() || !k.IsPublic() {
-			return nil, errors.New("the JSON Web Key Set may hold public keys only")
+			return nil, errors.New("the JSON Web Key Set may contain public keys only")
 		}
 	}
 	return &ks, nil
@@ -75,7 +75,7 @@ func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 		return err
 	}
 	if google.Email != want.Email || !google.Verified {
-		return errors.New("token is of another account")
+		return errors.New("token belongs to another account")
 	}
 	return nil
 }

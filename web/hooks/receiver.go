@@ -69,7 +69,7 @@ var vendors = map[string]vendor{
 	"zot":          zot,
 }
 
-// Generic is the type of receivers that scripts tell of pushes. All others are told by registries.
+// Generic is the type of receivers for scripts. All others are for registries.
 const Generic = "generic"
 
 // Types returns the values that Receiver.Type may have, sorted.
@@ -99,7 +99,7 @@ func (r Receiver) Validate() error {
 		return errors.Join(errs...)
 	}
 	if len(r.Hosts) == 0 {
-		add("hosts is empty; list the registries it may speak for, as in hosts: [registry.example.com:5000]")
+		add("hosts is empty; list the registries that it may report, as in hosts: [registry.example.com:5000]")
 	}
 	for _, h := range r.Hosts {
 		if _, err := reference.ParseHost(h); err != nil {

@@ -50,7 +50,7 @@ var (
 	ErrTooLarge = errors.New("the body is too large")
 )
 
-// NewBodies returns room for so many bodies, with so many bytes in all.
+// NewBodies returns room for a number of bodies, and of bytes in all.
 func NewBodies(max, maxBytes int) *Bodies {
 	return &Bodies{max: max, maxBytes: maxBytes, held: map[*Body]struct{}{}}
 }

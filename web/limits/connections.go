@@ -131,7 +131,7 @@ func (cs *Connections) closeOne(address string) bool {
 	open, max := cs.all.Len(), cs.max
 	cs.mu.Unlock()
 	if tell {
-		slog.Warn("there are as many connections as the server holds; one that is idle is closed for each new one", "open", open, "limit", max, "from", address)
+		slog.Warn("the server has reached its limit of connections; it closes an idle one for each new one", "open", open, "limit", max, "from", address)
 	}
 	if victim == nil {
 		return false

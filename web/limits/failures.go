@@ -15,7 +15,7 @@ import (
 
 const (
 	// failureBurst is how many requests of an address may fail authentication before the address
-	// is told to come later. failuresPerSecond is how many more may fail after that.
+	// gets 429. failuresPerSecond is how many more may fail after that.
 	failureBurst      = 500
 	failuresPerSecond = 10
 	// failingAddresses is how many addresses are told apart. For a new one, the one that was
@@ -24,7 +24,7 @@ const (
 )
 
 // Failures bounds the requests of each address that fail authentication. Failures of an address
-// keep nobody out who can prove who it is, not even at that address.
+// keep no valid credential out, not even at that address.
 type Failures struct {
 	mu        sync.Mutex
 	addresses *lru.Cache // of *failing, by Address
@@ -38,7 +38,7 @@ type failing struct {
 	turn chan struct{} // holds one while a credential is checked
 }
 
-// NewFailures returns bounds that nobody has reached. refused counts the requests that are
+// NewFailures returns bounds that no address has reached. refused counts the requests that are
 // refused.
 func NewFailures(refused *Refused) *Failures {
 	return &Failures{addresses: lru.New(failingAddresses), refused: refused, now: time.Now}
@@ -96,6 +96,6 @@ func WithFailureLimit(next http.Handler, f *Failures) http.Handler {
 			w.Header().Set("Connection", "close") // as the API server does with strangers
 		}
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(max(wait.Seconds(), 1)))))
-		http.Error(w, fmt.Sprintf("Too many requests: of this address, %d a second may fail to prove who sends them. Please check the credential and try again later.", failuresPerSecond), http.StatusTooManyRequests)
+		http.Error(w, fmt.Sprintf("Too many requests: at most %d failed authentications a second are allowed from this address. Please check the credential and try again later.", failuresPerSecond), http.StatusTooManyRequests)
 	})
 }

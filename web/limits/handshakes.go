@@ -49,7 +49,7 @@ func (c *handshaking) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// wholeMessage is told what was read. It returns true once, when the client's first message is whole.
+// wholeMessage gets what was read. It returns true once, when the client's first message is whole.
 func (c *handshaking) wholeMessage(read []byte) bool {
 	c.begin = append(c.begin, read...)
 	switch {

@@ -10,7 +10,7 @@ type Refused struct{ requests *metrics.CounterVec }
 func NewRefused(register func(...metrics.Registerable)) *Refused {
 	r := &Refused{metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "tidewaiter", Name: "refused_requests_total", StabilityLevel: metrics.ALPHA,
-		Help: "Requests answered 429, by kind (read, list, change, watch, body, login) and by whose bound was reached: that of a user at one address, of a user, or of the server. Logins are bounded by address.",
+		Help: "Requests answered 429, by kind (read, list, change, watch, body, login) and by the limit that was reached: of a user at one address, of a user, or of the server. Logins are limited by address.",
 	}, []string{"kind", "bound"})}
 	if register != nil {
 		register(r.requests)

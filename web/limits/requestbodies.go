@@ -26,7 +26,7 @@ type BodyBound struct {
 	Value int
 }
 
-// weight is what a body of so many bytes and values weighs when it is decoded: it is then there as it came, decoded,
+// weight is the weight of a decoded body with that many bytes and values: it is then there as it came, decoded,
 // converted, and encoded for the storage and for the answer.
 func (b BodyBound) weight(bytes, values int) int { return 6*bytes + b.Value*values }
 
@@ -131,14 +131,14 @@ func (l *bodyLimits) refuse(w http.ResponseWriter, r *http.Request, info *reques
 	case errors.Is(err, ErrTooLarge):
 		status = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", bound.Bytes))
 	case errors.Is(err, errManyValues):
-		status = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a body has at most %d fields and elements of lists here; aliases, and all signs in text that is YAML and no JSON, count more", bound.Values))
+		status = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a body may have at most %d fields and list elements; aliases, and all special characters in YAML, count more", bound.Values))
 	case errors.Is(err, ErrBusy):
 		l.o.Refused.count("body", byUser)
-		status = apierrors.NewTooManyRequests("Too many requests: the bodies of this user's requests take too much. Please try again later.", 1)
+		status = apierrors.NewTooManyRequests("Too many requests: the bodies of this user's requests take too much memory. Please try again later.", 1)
 	case errors.Is(err, ErrSlow):
 		status = apierrors.NewTimeoutError(fmt.Sprintf("the body did not arrive within %s", bodyTimeout), 0)
 	default:
-		status = apierrors.NewBadRequest("the body did not come to its end")
+		status = apierrors.NewBadRequest("the body ended early")
 	}
 	responsewriters.ErrorNegotiated(status, l.o.Serializer, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
 }

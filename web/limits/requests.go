@@ -52,13 +52,13 @@ const (
 
 // WithRequestLimits bounds the requests in flight before next by kind: reads of one object,
 // reads of many, changes, and what runs long. Unlike the API server's own limit it makes no
-// exception for administrators: in a small installation nobody else calls.
+// exception for administrators: in a small installation they are the only callers.
 //
 // One user has at most three quarters of a kind, and half of it at one address. Of the reads
 // of many, and of what runs long, it is half and a quarter. A request waits when it would be
 // above that, or when its kind is full. After five seconds it is answered 429. It is answered
 // 429 at once when as many of its caller's requests wait as the caller may have in flight.
-// What runs long does not wait. A free place goes to the user with the fewest requests, at the
+// Long-running requests do not wait. A free place goes to the user with the fewest requests, at the
 // address with the fewest. All who prove nothing are one user.
 //
 // Reads of many objects also take turns, and so do watches while they send what exists, see
@@ -203,7 +203,7 @@ func Begin(ctx context.Context) (end func()) {
 	return t.release
 }
 
-// Read counts what a request reads: so many objects of so many stored bytes together. A read of one
+// Read counts the objects and stored bytes that a request reads. A read of one
 // object that comes to read much waits here for its turn, and has it until the request ends.
 func Read(ctx context.Context, objects, stored int) {
 	t, ok := ctx.Value(turnKey{}).(*turn)

@@ -300,7 +300,7 @@ func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored
 		return err
 	}
 	if err := f.kept.Put(ids[:len(run.Items)], run.Run); err != nil {
-		slog.Log(ctx, verbose, "objects are formed anew for each answer", "resource", f.k.Resource, "err", err)
+		slog.Log(ctx, verbose, "objects are encoded again for each response", "resource", f.k.Resource, "err", err)
 	}
 	return nil
 }

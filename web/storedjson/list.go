@@ -56,7 +56,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next h
 		}
 		// The status is out. All that is left is to show that this is not the end.
 		if k.unreadable.Load() != nil {
-			slog.ErrorContext(ctx, "a list ended at an object that cannot be read; the next one will say so", "resource", k.Resource, "err", err)
+			slog.ErrorContext(ctx, "a list ended at an object that cannot be read; the next list will report it", "resource", k.Resource, "err", err)
 		} else {
 			slog.Log(ctx, verbose, "a list ended early", "resource", k.Resource, "err", err)
 		}
@@ -91,7 +91,7 @@ func (k *kind) writeList(ctx context.Context, w http.ResponseWriter, p *scan, he
 	return to.Close()
 }
 
-// long tells whether the list has so many bytes that the API server would compress it.
+// long reports whether the list is large enough for the API server to compress it.
 func (p *scan) long(ctx context.Context) bool {
 	if p.size > gzipThreshold || !p.more {
 		return p.size > gzipThreshold

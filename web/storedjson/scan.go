@@ -211,7 +211,7 @@ func (p *scan) readRun(ctx context.Context, rev int64, objects []stored) error {
 		}
 	})
 	if err == nil && n <= 0 {
-		err = fmt.Errorf("object %q: listed at revision %d, and not found there as it was", objects[0].name, rev)
+		err = fmt.Errorf("object %q: listed at revision %d, but not found at it", objects[0].name, rev)
 	}
 	return err
 }

@@ -95,7 +95,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		next.ServeHTTP(w, req)
 		return
 	}
-	// What exists may take longer to send than history is kept. Once the watch that goes on from
+	// Sending existing objects may take longer than history is kept. Once the watch that goes on from
 	// there has begun, it has a hold of its own.
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
 	defer s.begun()

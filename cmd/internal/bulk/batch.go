@@ -111,7 +111,7 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 			if ctx.Err() != nil {
 				b.leave(e)
 			} else if b.finishJob(e); b.planned > MaxReferences {
-				err = fmt.Errorf("these are more than %d tags: import them in parts, with --include", MaxReferences)
+				err = fmt.Errorf("there are more than %d tags: import them in parts, with --include", MaxReferences)
 			}
 		case <-probe:
 		case <-ctx.Done():

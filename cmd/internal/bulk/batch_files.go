@@ -30,7 +30,7 @@ func (b *batch) ImportSources(ctx context.Context, from Sources) {
 			}
 			result, err := b.importer.ImportFrom(ctx, image.Reference, source, b.images())
 			if result != nil && image.Made {
-				result.Warnings = append(result.Warnings, "the archive has no manifest, so one was made of its config and its layers: in a registry the image may have another digest")
+				result.Warnings = append(result.Warnings, "the archive has no manifest, so one was built from its config and layers; in a registry the image may have a different digest")
 			}
 			b.Events.Imported(image.Reference.String(), result, err)
 			b.report.fromFile(source.String(), image.Reference.String(), result, err)

@@ -153,7 +153,7 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	if first := strings.Index(out, busy.Host); strings.Count(out[:first], good.Host) != 40 {
 		t.Errorf("the good ones did not go on:\n%s", out)
 	}
-	if n := strings.Count(errOut, busy.Host+" asks to be left alone for 2s; 20 references wait for it"); n == 0 || n > 2 {
+	if n := strings.Count(errOut, busy.Host+" asks for a pause of 2s; 20 references wait for it"); n == 0 || n > 2 {
 		t.Errorf("it is not said, or said too often:\n%s", errOut)
 	}
 }

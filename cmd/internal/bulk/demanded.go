@@ -20,7 +20,7 @@ import (
 )
 
 // DemandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
-// run asks no server and nobody judges what it finds, so nothing is demanded.
+// run contacts no server and its findings are not judged, so nothing is demanded.
 type DemandedBy struct {
 	set    *policy.Set
 	untold bool // the server does not tell, so everything may be demanded
@@ -38,7 +38,7 @@ func (d *DemandedBy) Of(image reference.Reference) (signatures, attestations boo
 func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
-		slog.Debug("The server does not tell its policies: each image is searched for all that they may demand", "err", err)
+		slog.Debug("The server does not show its policies, so each image is searched for everything that a policy may demand", "err", err)
 	}
 	d.set, d.untold = set, err != nil
 }

@@ -44,7 +44,7 @@ const (
 	// does.
 	maxBusy = 6 * time.Hour
 	// maxSilence is how long a registry may fail to answer that has answered before, and maxSilent how many times in a
-	// row. After these, what waits for it is not tried. One that has never answered has only the latter, also if it refuses
+	// row. After these, its jobs are not tried. One that has never answered has only the latter, also if it refuses
 	// without saying for how long.
 	maxSilence = time.Minute
 	maxSilent  = 3
@@ -87,7 +87,7 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 	if importer.Unsearched(e.err) && why.IsRefusal() { // the image was read
 		h.answers(e)
 		if until.Sub(now) > maxParked {
-			return false, fmt.Sprintf("asks to be left alone for more than %s", maxParked)
+			return false, fmt.Sprintf("asks for a pause of more than %s", maxParked)
 		}
 		if again = t.times < maxSilent; again {
 			h.tried[e.Job] = t
@@ -107,9 +107,9 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 		}
 		switch {
 		case until.Sub(now) > maxParked:
-			hopeless = fmt.Sprintf("asks to be left alone for more than %s", maxParked)
+			hopeless = fmt.Sprintf("asks for a pause of more than %s", maxParked)
 		case now.Sub(h.busySince) > maxBusy && asked:
-			hopeless = fmt.Sprintf("has asked to be left alone for %s", maxBusy)
+			hopeless = fmt.Sprintf("has asked for pauses for %s", maxBusy)
 		case now.Sub(h.busySince) > maxBusy:
 			hopeless = fmt.Sprintf("has refused requests for %s", maxBusy)
 		}
@@ -148,9 +148,9 @@ func (h *host) notice(why *pull.Error, until, now time.Time) string {
 	what := "does not answer"
 	switch asked := why.RetryAfter.Round(time.Second); {
 	case asked >= pause:
-		return fmt.Sprintf("%s asks to be left alone for %s; %d references wait for it", h.name, pause, h.waiting())
+		return fmt.Sprintf("%s asks for a pause of %s; %d references wait for it", h.name, pause, h.waiting())
 	case why.RetryAfter > 0:
-		what = fmt.Sprintf("asks to be left alone for %s, again and again", asked)
+		what = fmt.Sprintf("asks again and again for a pause of %s", asked)
 	case why.Refused:
 		what = "refuses requests"
 	}

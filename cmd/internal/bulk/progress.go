@@ -176,9 +176,9 @@ func (p *progress) draw() {
 	if p.begun == p.finished && p.lists == 0 {
 		return
 	}
-	line := fmt.Sprintf("%d done, %d under way", p.finished, p.begun-p.finished)
+	line := fmt.Sprintf("%d done, %d running", p.finished, p.begun-p.finished)
 	if p.total > 1 {
-		line = fmt.Sprintf("%d of %d done, %d under way", p.finished, p.total, p.begun-p.finished)
+		line = fmt.Sprintf("%d of %d done, %d running", p.finished, p.total, p.begun-p.finished)
 		if took := p.Clock.Now().Sub(p.since); p.finished > 0 && p.finished < p.total && took >= time.Second {
 			rate := float64(p.finished) / took.Seconds()
 			left := time.Duration(float64(p.total-p.finished) / rate * float64(time.Second))

@@ -44,7 +44,7 @@ func CollectJobs(args, files []string, stdin io.Reader, parse func(string) (Job,
 		}
 		out = append(out, listed...)
 		if len(out) > MaxReferences {
-			return nil, fmt.Errorf("these are more than %d references: import them in parts", MaxReferences)
+			return nil, fmt.Errorf("there are more than %d references: import them in parts", MaxReferences)
 		}
 	}
 	return out, nil
@@ -119,7 +119,7 @@ func ParseRepository(s string) (Job, error) {
 func ParseRegistry(s string) (Job, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if host, path, _ := strings.Cut(s, "/"); path != "" {
-		return Job{}, cli.WithHint(fmt.Errorf("%q names a repository, and --catalog wants a registry", s), "tidewaiter import --catalog --include '%s/**' %s/", strings.TrimSuffix(path, "/"), host)
+		return Job{}, cli.WithHint(fmt.Errorf("%q is a repository, but --catalog needs a registry", s), "tidewaiter import --catalog --include '%s/**' %s/", strings.TrimSuffix(path, "/"), host)
 	}
 	host, err := reference.ParseHost(strings.TrimSuffix(s, "/"))
 	return Job{Kind: ListJob, Ref: reference.Reference{Host: host}}, err
@@ -129,7 +129,7 @@ func ParseRegistry(s string) (Job, error) {
 // Docker Hub, where no name has a dot.
 func notAnImage(s string) error {
 	if archive.Is(s) {
-		return cli.WithHint(fmt.Errorf("%q is a file, and no reference for a list", s), "tidewaiter import %s", s)
+		return cli.WithHint(fmt.Errorf("%q is a file, and a list holds only references", s), "tidewaiter import %s", s)
 	}
 	if looksLikeFile(s) {
 		name := s

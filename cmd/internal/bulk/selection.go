@@ -28,9 +28,9 @@ type Selection struct {
 // AddFlags adds the flags that choose.
 func (s *Selection) AddFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.Include, "include", nil, "import only what this REPOSITORY[:TAG] pattern matches, such as 'team/**' or 'team/app:v1.*' or ':v*'; may be repeated")
-	f.StringArrayVar(&s.Exclude, "exclude", nil, "do not import what this pattern matches; goes before --include; may be repeated")
-	f.IntVar(&s.newest, "newest", 0, "with --all-tags or --catalog: only this many tags of each repository, those created last (reads each tag's config)")
-	f.StringVar(&s.changedSince, "changed-since", "", "with --all-tags or --catalog: only images created since a date (2026-01-31, or RFC 3339) or for a time (36h, 14d)")
+	f.StringArrayVar(&s.Exclude, "exclude", nil, "do not import what this pattern matches; takes precedence over --include; may be repeated")
+	f.IntVar(&s.newest, "newest", 0, "with --all-tags or --catalog: import only this many tags of each repository, the last created (reads each tag's config)")
+	f.StringVar(&s.changedSince, "changed-since", "", "with --all-tags or --catalog: import only images created since a date (2026-01-31, or RFC 3339) or within a period (36h, 14d)")
 }
 
 // Validate checks the flags. Ages are reckoned from now.
@@ -52,7 +52,7 @@ func (s *Selection) Validate(now time.Time) (err error) {
 // ValidateListed checks whether what chooses among listed tags has any.
 func (s *Selection) ValidateListed(listed bool) error {
 	if (s.newest != 0 || s.changedSince != "") && !listed {
-		return cli.Misuse(errors.New("--newest and --changed-since choose among tags that are listed"), "give --all-tags or --catalog, too")
+		return cli.Misuse(errors.New("--newest and --changed-since select from listed tags"), "add --all-tags or --catalog")
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func parseSince(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return time.Time{}, fmt.Errorf("--changed-since %s is neither a date nor a time", s)
+		return time.Time{}, fmt.Errorf("--changed-since %s is neither a date nor a duration", s)
 	}
 	return now.Add(-d), nil
 }

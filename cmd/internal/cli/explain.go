@@ -37,7 +37,7 @@ func StatusOf(body []byte, err error) error {
 // verbRoles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
 var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
 
-// Explain returns what to print of an error of a verb, and what to do about it: "" if nobody knows. Errors of API servers and
+// Explain returns what to print for an error of a verb, and a hint, "" if there is none. Errors of API servers and
 // of connections to them are put into words. What else the error says stays, and so does an error of a registry.
 func Explain(verb string, err error) (text, hint string) {
 	text = err.Error()
@@ -77,8 +77,8 @@ func Explain(verb string, err error) (text, hint string) {
 }
 
 const (
-	notTidewaiter = "the server does not have what is asked for: it is not a tidewaiter server, or an older one"
-	otherServer   = "is it the wrong context? kubectl config current-context shows what KUBECONFIG names; --server, --kubeconfig and --data-dir name another server"
+	notTidewaiter = "the server does not have this resource: it is not a tidewaiter server, or it is an older one"
+	otherServer   = "kubectl config current-context shows the context in use; --server, --kubeconfig and --data-dir select another server"
 )
 
 // connection explains why a server could not be asked.
@@ -93,23 +93,23 @@ func connection(e *url.Error) (words, advice string) {
 	var dns *net.DNSError
 	switch {
 	case errors.As(e, &unknown):
-		return fmt.Sprintf("the certificate of %s is of an unknown authority", host), "--certificate-authority FILE names the authority; that of a tidewaiter server is pki/ca.crt in its data directory"
+		return fmt.Sprintf("the certificate of %s is signed by an unknown authority", host), "give the authority's certificate with --certificate-authority FILE; a tidewaiter server keeps it in pki/ca.crt of its data directory"
 	case errors.As(e, &name):
 		names := append(slices.Clone(name.Certificate.DNSNames), addresses(name.Certificate)...)
 		return fmt.Sprintf("the certificate of %s is not for %s, only for %s", host, name.Host, strings.Join(names, ", ")), "use one of these names, or add one: tidewaiter serve --tls-san " + name.Host
 	case errors.As(e, &invalid) && invalid.Reason == x509.Expired:
 		until := invalid.Cert.NotAfter
-		return fmt.Sprintf("the certificate of %s is valid from %s to %s, and not now", host, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)), "is a clock wrong?"
+		return fmt.Sprintf("the certificate of %s is valid only from %s to %s", host, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)), "is a clock wrong?"
 	case errors.Is(e, syscall.ECONNREFUSED):
 		return fmt.Sprintf("no server answers at %s: the connection was refused", host), "start it (tidewaiter serve), or name another with --server or --kubeconfig"
 	case errors.As(e, &dns):
-		return fmt.Sprintf("there is no host %s", dns.Name), "--server or --kubeconfig name the server"
+		return fmt.Sprintf("host %s not found", dns.Name), "name the server with --server or --kubeconfig"
 	case errors.Is(e, http.ErrSchemeMismatch), strings.Contains(e.Err.Error(), "server gave HTTP response to HTTPS client"):
 		return fmt.Sprintf("%s speaks plain HTTP: it is not a tidewaiter server", host), otherServer
 	case errors.Is(e, context.Canceled):
 		return "interrupted", ""
 	case e.Timeout():
-		return fmt.Sprintf("%s does not answer in time", host), "is it the right address, and does a firewall let connections through?"
+		return fmt.Sprintf("%s does not answer in time", host), "check the address, and that no firewall blocks the connection"
 	}
 	return fmt.Sprintf("asking %s: %v", host, e.Err), ""
 }
@@ -125,13 +125,13 @@ func addresses(c *x509.Certificate) (all []string) {
 func status(verb string, s metav1.Status) (words, advice string) {
 	switch {
 	case s.Code == http.StatusUnauthorized:
-		return "the server refuses the credential: it is wrong or has expired, or is for another server", "--token-file or --kubeconfig name another; `kubectl create token ACCOUNT` makes a new token"
+		return "the server rejected the credential: it is wrong, has expired, or belongs to another server", "give another with --token-file or --kubeconfig; `kubectl create token ACCOUNT` creates a new token"
 	case s.Code == http.StatusForbidden:
 		return s.Message, rightsFor(verb, s.Message)
 	case s.Code == http.StatusNotFound && (strings.Contains(s.Message, "could not find the requested resource") || strings.Contains(s.Message, "page not found")):
 		return notTidewaiter, otherServer
 	}
-	return cmp.Or(s.Message, string(s.Reason), fmt.Sprintf("the server answers %d", s.Code)), ""
+	return cmp.Or(s.Message, string(s.Reason), fmt.Sprintf("the server answered with status %d", s.Code)), ""
 }
 
 // Kubernetes' words for a missing right (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
@@ -174,7 +174,7 @@ func rightsFor(verb, message string) string {
 	if account, ok := strings.CutPrefix(who, "system:serviceaccount:"); ok {
 		to = "--serviceaccount=" + account
 	}
-	return fmt.Sprintf("the role %s has that right: an administrator gives it with kubectl create clusterrolebinding NAME --clusterrole=%s %s", best, best, to)
+	return fmt.Sprintf("the role %s allows it; an administrator can grant it: kubectl create clusterrolebinding NAME --clusterrole=%s %s", best, best, to)
 }
 
 // UnusedAddress explains why a server cannot listen, and what to do.
@@ -189,7 +189,7 @@ func UnusedAddress(err error) (hint string, explained error) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "--bind-address 0.0.0.0 listens on all addresses; --advertise-url names one that clients use", fmt.Errorf("%s is not an address of this machine", op.Addr)
 	case errors.Is(err, os.ErrPermission):
-		return "ports below 1024 need a right; choose another with --secure-port", fmt.Errorf("this user may not listen on %s", op.Addr)
+		return "ports below 1024 need a privilege; choose another with --secure-port", fmt.Errorf("this user may not listen on %s", op.Addr)
 	}
 	return "", err
 }

@@ -302,7 +302,7 @@ func Load(path string) (*Config, error) {
 	}
 	if c.Streams.PublicRegistry != "" {
 		if c.Streams.Registry == "" {
-			return nil, fmt.Errorf("%s: streams.publicRegistry is another name of streams.registry, which is left out", path)
+			return nil, fmt.Errorf("%s: streams.publicRegistry is another name for streams.registry, which is not set", path)
 		}
 		if c.Streams.PublicRegistry, err = reference.ParseHost(c.Streams.PublicRegistry); err != nil {
 			return nil, fmt.Errorf("%s: streams.publicRegistry: %w", path, err)
@@ -310,7 +310,7 @@ func Load(path string) (*Config, error) {
 	}
 	for i, l := range c.Streams.AllowedRegistriesForImport {
 		if _, err := filepath.Match(l.DomainName, ""); err != nil || l.DomainName == "" || strings.Contains(l.DomainName, "/") {
-			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is no host, with or without a port", path, i, l.DomainName)
+			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is not a host, with or without a port", path, i, l.DomainName)
 		}
 	}
 	if err := c.Streams.readRules(); err != nil {
@@ -379,7 +379,7 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 		}
 		host, _, below := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
 		if below {
-			return nil, fmt.Errorf("%s: registries[%d]: certificates are of a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
+			return nil, fmt.Errorf("%s: registries[%d]: certificates apply to a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
 		}
 		if canonical, err := reference.ParseHost(host); err == nil { // else the importer says what is wrong
 			host = canonical

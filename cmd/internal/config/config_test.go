@@ -185,7 +185,7 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 	for text, want := range map[string]string{
 		"registries:\n- prefix: a\n  insecur: true\n":               `line 3: there is no key "insecur" here; did you mean registries.insecure?`,
 		"registry:\n- prefix: a\n":                                  `line 1: there is no key "registry" here; did you mean registries?`,
-		"streams: {publicRegistry: a.example.com}\n":                "streams.publicRegistry is another name of streams.registry, which is left out",
+		"streams: {publicRegistry: a.example.com}\n":                "streams.publicRegistry is another name for streams.registry, which is not set",
 		"streams: {registry: a.example.com, publicRegistry: a/b}\n": "streams.publicRegistry: ",
 		"streams:\n  registri: a\n":                                 `line 2: there is no key "registri" here; did you mean streams.registry?`,
 		"sweep:\n  intervall: 6h\n  every: 6h\n":                    `line 2: there is no key "intervall"`,

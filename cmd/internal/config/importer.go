@@ -27,7 +27,7 @@ func (c *Config) AddFiles(to *importer.Options, o containers.Options) (err error
 	}
 	files, err := containers.New(o)
 	if err != nil {
-		return fmt.Errorf("the files that say how registries are reached: %w", err)
+		return fmt.Errorf("reading how to reach registries: %w", err)
 	}
 	to.Keychain, to.Files = files, files
 	return nil
@@ -48,7 +48,7 @@ func (c *Config) MirrorOf(isolated bool) (func(reference.Reference) []reference.
 	return func(ref reference.Reference) []reference.Reference {
 		all, err := known.MirrorOf(ref)
 		if err != nil {
-			failures.Warn("", "The mirrors of registries.conf are not known, so a mirror's name means nothing else", "err", err)
+			failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
 		}
 		return all
 	}, nil

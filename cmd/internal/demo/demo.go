@@ -56,7 +56,7 @@ func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 	}
 	s.Tasks = append(s.Tasks, func(ctx context.Context) error { return registry.tell(ctx, s, secret) })
 	return s.Run(ctx, func(ctx context.Context) error {
-		fmt.Fprintf(out, "A registry runs at %s, Tidewaiter at %s.\nThe registry tells Tidewaiter of every push. Nobody imports anything.\n\n", registry.Host, s.URL)
+		fmt.Fprintf(out, "A registry runs at %s, Tidewaiter at %s.\nThe registry notifies Tidewaiter of each push, so nothing is imported by hand.\n\n", registry.Host, s.URL)
 		reference, err := showPushes(ctx, out, registry, signer, s.Web.ClientConfig())
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ Or look at it in a browser, which this opens and signs in:
 
 The console is at %s/console/ and takes the token in that file, too.
 
-Ctrl-C ends it and removes what it made.
+Ctrl-C stops both and removes their files.
 `, s.Credentials.Kubeconfig, policy, reference, s.Credentials.Kubeconfig, s.URL)
 		return nil
 	})

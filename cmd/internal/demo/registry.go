@@ -77,7 +77,7 @@ func Pushes() ([]demoPush, error) {
 	smuggler, err4 := sample.New(sample.Spec{Name: "ferry", Labels: map[string]string{"cargo": "contraband"}})
 	return []demoPush{
 		{"harbour/lighthouse:v1", "signed, for two platforms", lighthouse, lighthouse, "True"},
-		{"harbour/buoy:v1", "signed by nobody", buoy, nil, "Unsigned"},
+		{"harbour/buoy:v1", "not signed", buoy, nil, "Unsigned"},
 		{"harbour/ferry:v1", "changed after it was signed", smuggler, ferry, "False"},
 	}, errors.Join(err1, err2, err3, err4)
 }

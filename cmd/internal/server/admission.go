@@ -88,15 +88,15 @@ func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference
 		return admission.Judgement{}, err
 	}
 	if image == (reference.Reference{}) {
-		return admission.Judgement{Findings: unknownTo(policiesIn(set, pod.Namespace), "it is no reference that can be read, so no policy is known to leave it out")}, nil
+		return admission.Judgement{Findings: unknownTo(policiesIn(set, pod.Namespace), "the reference cannot be parsed, so it is unknown which policies cover it")}, nil
 	}
 	image = image.Pulled()
 	pull, err := a.Answerer.Pull(ctx, image)
 	if err != nil {
-		return admission.Judgement{}, fmt.Errorf("reading what %s is: %w", image, err)
+		return admission.Judgement{}, fmt.Errorf("looking up %s: %w", image, err)
 	}
 	by, asked := signatures.PoliciesFor(image, pod.Namespace, set), image
-	if len(by) == 0 && pull.Reference != image { // a mirror's name, which nobody covers, slips past no policy
+	if len(by) == 0 && pull.Reference != image { // a mirror's name, which no policy covers, does not slip past one
 		by, asked = signatures.PoliciesFor(pull.Reference, pod.Namespace, set), pull.Reference
 	}
 	if len(by) == 0 {

@@ -35,10 +35,10 @@ type ClusterOptions struct {
 
 // AddFlags adds the flags of servers in a cluster.
 func (a *ClusterOptions) AddFlags(f *pflag.FlagSet) {
-	f.BoolVar(&a.on, "cluster", false, "be one of the API servers of a cluster, whose kube-apiserver passes on requests for images, and which says who callers are and what they may do; its own pods are followed")
-	f.StringVar(&a.kubeconfig, "cluster-kubeconfig", "", "with --cluster, kubeconfig that reaches the cluster; without it the service account of the pod that this is")
-	f.StringVar(&a.name, "cluster-name", "in-cluster", "with --cluster, how the cluster is called here, as in used-by=in-cluster")
-	f.StringVar(&a.service, "cluster-service", "", "with --cluster, the Service that leads here, as NAMESPACE/NAME[:PORT] (default: tidewaiter:443 in the namespace of the pod)")
+	f.BoolVar(&a.on, "cluster", false, "serve as an aggregated API server of a cluster: its kube-apiserver forwards requests for images, authenticates callers and authorizes them; the cluster's pods are followed")
+	f.StringVar(&a.kubeconfig, "cluster-kubeconfig", "", "with --cluster: kubeconfig for the cluster (default: the service account of this pod)")
+	f.StringVar(&a.name, "cluster-name", "in-cluster", "with --cluster: the cluster's name here, as in used-by=in-cluster")
+	f.StringVar(&a.service, "cluster-service", "", "with --cluster: the Service of this server, as NAMESPACE/NAME[:PORT] (default: tidewaiter:443 in the pod's namespace)")
 }
 
 // connect returns the configuration for the cluster's API.
@@ -53,7 +53,7 @@ func (a *ClusterOptions) open() (*web.Cluster, error) {
 	}
 	client, err := a.connect()
 	if errors.Is(err, restclient.ErrNotInCluster) {
-		return nil, cli.WithHint(errors.New("--cluster: this is not a pod of a cluster, and no kubeconfig is given"), "tidewaiter serve --cluster --cluster-kubeconfig FILE --cluster-service tidewaiter/tidewaiter")
+		return nil, cli.WithHint(errors.New("--cluster: the server does not run in a pod, and no kubeconfig is given"), "tidewaiter serve --cluster --cluster-kubeconfig FILE --cluster-service tidewaiter/tidewaiter")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--cluster-kubeconfig: %w", err)
@@ -68,7 +68,7 @@ func (a *ClusterOptions) parseService() (namespace, name string, port int32, err
 	if service == "" {
 		own, err := os.ReadFile(namespaceFile)
 		if err != nil {
-			return "", "", 0, cli.WithHint(errors.New("--cluster: which Service leads here is not known"), "--cluster-service NAMESPACE/NAME")
+			return "", "", 0, cli.WithHint(errors.New("--cluster: the Service of this server is unknown"), "--cluster-service NAMESPACE/NAME")
 		}
 		service = strings.TrimSpace(string(own)) + "/tidewaiter"
 	}
@@ -115,13 +115,17 @@ func (a *ClusterOptions) called(c *config.Config) string {
 }
 
 // RefuseUnused refuses flags that have no effect if a cluster knows the callers.
-func (a *ClusterOptions) RefuseUnused(flags *pflag.FlagSet) (err error) {
+func (a *ClusterOptions) RefuseUnused(callers ...*pflag.FlagSet) (err error) {
 	if !a.on {
 		return nil
 	}
-	flags.VisitAll(func(f *pflag.Flag) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, flags := range callers {
+		all.AddFlagSet(flags)
+	}
+	all.VisitAll(func(f *pflag.Flag) {
 		if f.Changed && err == nil {
-			err = cli.Misuse(fmt.Errorf("--%s has no effect with --cluster: the cluster says who callers are and what they may do", f.Name), "tidewaiter serve --cluster")
+			err = cli.Misuse(fmt.Errorf("--%s has no effect with --cluster: the cluster authenticates and authorizes callers", f.Name), "tidewaiter serve --cluster")
 		}
 	})
 	return err

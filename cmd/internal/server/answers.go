@@ -39,7 +39,7 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 	return answerer, nil
 }
 
-// confirmed is part of [answers.Answerer]. What cannot be read is not known.
+// confirmed is part of [answers.Answerer]. A time that cannot be read is unknown.
 func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest string) (at time.Time) {
 	if found, err := s.checks.At(ctx, []checks.Asked{{Reference: ref.String(), Digest: digest}}); err == nil {
 		at = found[0]

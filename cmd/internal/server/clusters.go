@@ -55,7 +55,7 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 		cluster := &c.Clusters[i]
 		if _, err := connect(cluster); err != nil {
 			if cluster.Kubeconfig == "" && errors.Is(err, restclient.ErrNotInCluster) {
-				err = cli.WithHint(errors.New("no kubeconfig is given, and this is not a pod of a cluster"), "kubeconfig: %s.kubeconfig", cluster.Name)
+				err = cli.WithHint(errors.New("no kubeconfig is given, and the server does not run in a pod"), "kubeconfig: %s.kubeconfig", cluster.Name)
 			}
 			return nil, fmt.Errorf("%s: clusters[%d]: %w", c.Path(), i, err)
 		}
@@ -78,7 +78,7 @@ func (s *Server) clusterOptions() (clusters.Options, error) {
 // about returns what is known of the image that a pod of a cluster names, and of what runs.
 func (s *Server) about(cluster, namespace, image string, runs reference.Reference) (known clusters.Known) {
 	ctx := context.Background()
-	// What cannot be read is not known.
+	// A state that cannot be read is unknown.
 	if answer, err := s.answerer.Container(ctx, namespace, image, runs.Digest); err == nil {
 		if answer.Verdict != nil {
 			known.Verified = answer.Verdict.Verified

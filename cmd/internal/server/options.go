@@ -6,9 +6,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/options"
+	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -50,18 +50,23 @@ type Options struct {
 	ReplaceParts func(*Server, *Parts)
 }
 
-// AddFlags adds the flags that all verbs have that open a data directory.
-func (o *Options) AddFlags(f *pflag.FlagSet) {
+// AddFlags adds the flags of a server that opens a data directory, in named sections.
+func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
+	f := fss.FlagSet("data")
 	f.StringVar(&o.DataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.Int64Var(&o.Quota, "quota-backend-bytes", 0, "most bytes that the database may use; beyond it only deletions and small updates succeed; 0 means limited only by the disk")
+	f.StringVar(&o.Backups.Dir, "backup-dir", "", "existing folder for scheduled backups; without it none are made")
+	f.DurationVar(&o.Backups.Every, "backup-every", 24*time.Hour, "interval between scheduled backups")
+	f.IntVar(&o.Backups.Keep, "backup-keep", 7, "number of scheduled backups to keep")
+	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long to keep an Event after its last write")
+
+	f = fss.FlagSet("images")
 	f.StringVar(&o.ConfigFile, "config", "", "configuration file (YAML)")
-	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long an Event is kept after it was last written")
-	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range that cluster IPs come from; two, one of each IP family, for dual stack")
-	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range that node ports come from, as first-last")
 	f.StringVar(&o.Policy, "policy", "", "file or folder of ClusterImagePolicy documents, which say who must have signed what; read again when it changes")
-	f.Int64Var(&o.Quota, "quota-backend-bytes", 0, "bytes that the database may use; past it only deletions and small updates are written; 0 for what the disk has")
-	f.StringVar(&o.Backups.Dir, "backup-dir", "", "folder for scheduled backups, which must exist; none are made without")
-	f.DurationVar(&o.Backups.Every, "backup-every", 24*time.Hour, "time from one scheduled backup to the next")
-	f.IntVar(&o.Backups.Keep, "backup-keep", 7, "how many scheduled backups are kept, the newest")
+
+	f = fss.FlagSet("services and pods")
+	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range to allocate cluster IPs from; for dual stack two, one of each IP family")
+	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range to allocate node ports from, as FIRST-LAST")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
 }
 

@@ -106,7 +106,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *EventRecorder) 
 	return nil
 }
 
-// Changed takes over the policies of files that have changed: what they judge otherwise is judged again.
+// Changed takes over the policies of changed files: affected images are judged again.
 func (v *verification) Changed(ctx context.Context, set *policy.Set, events *EventRecorder) {
 	if err := v.Keeper.SetFiles(ctx, set); err != nil {
 		v.broken(ctx, err, events)

@@ -111,7 +111,7 @@ func (p *pushes) hooks() http.Handler {
 }
 
 // pushed returns a function that puts pushes to the registry of streams into the spool, as its webhook would; nil if a
-// receiver is told of all pushes to that registry.
+// receiver gets all pushes to that registry.
 func (p *pushes) pushed() func(context.Context, reference.Reference) error {
 	for _, r := range p.cfg.Receivers {
 		if len(r.Repositories) > 0 {

@@ -199,7 +199,7 @@ func (s *Server) openToNetwork(context.Context) error {
 func (s *Server) writeEndpointFiles() error {
 	err := errors.Join(s.Credentials.KeepKubeconfig(cmp.Or(s.Options.TLS.AdvertiseURL, s.URL)), s.Credentials.WriteLocal(s.URL), s.DB.SetInfo(s.URL))
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		slog.Warn("the disk is full: the server's address cannot be written for its clients", "url", s.URL, "err", err)
+		slog.Warn("the disk is full: cannot write the server's address for its clients", "url", s.URL, "err", err)
 		return nil
 	}
 	return err
@@ -218,7 +218,7 @@ func (s *Server) loadCredentials(context.Context) (err error) {
 	}
 	s.Credentials.TLS = s.Options.TLS
 	if s.Credentials.AuthorityMade() && s.DB.Revision() > 1 {
-		slog.Warn("The folder pki is gone and was made anew. All data is there. Who has a kubeconfig, a client certificate or a service account's token of before is refused: hand out admin.kubeconfig and pki/ca.crt again, and have robots ask for new tokens", "dir", s.Options.DataDir)
+		slog.Warn("pki/ was missing and has been recreated. No data was lost, but existing kubeconfigs, certificates and tokens are no longer valid: distribute admin.kubeconfig and pki/ca.crt again, and create new service account tokens", "dir", s.Options.DataDir)
 	}
 	s.tokens, err = s.Credentials.ServiceAccountTokens(s.authentication())
 	return err
@@ -390,7 +390,7 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 		c.Console = func(api http.Handler) http.Handler { return console.New(api, console.Options{Clock: s.Options.Clock}) }
 	}
 	if s.listener != nil {
-		// Without a listener nobody calls, so there is nobody to authorize and nobody who waits for readiness.
+		// Without a listener there are no callers to authorize, and nothing waits for readiness.
 		c.Authorizer = s.authorizer
 		if s.Access != nil {
 			c.Informers = s.Access.Informers
@@ -418,7 +418,7 @@ func (s *Server) accountTokens() coreapi.Tokens {
 // usageSynced fails until the images that the pods use are known.
 func usageSynced(core *coreapi.API) healthz.HealthChecker {
 	return healthz.NamedCheck("image-usage", func(*http.Request) error {
-		if !core.Usage.Synced() { // clusters that are away hold up nobody
+		if !core.Usage.Synced() { // clusters that are away do not delay readiness
 			return errors.New("the pods that use images are still being read")
 		}
 		return nil
@@ -474,10 +474,10 @@ func (s *Server) renewImages(ctx context.Context) error {
 	}
 	renewed, err := importer.Renew(ctx, images)
 	if renewed > 0 {
-		slog.Info("Brought images and tags that were stored in an old form to the present one", "changes", renewed)
+		slog.Info("Migrated stored images and tags to the current format", "changes", renewed)
 	}
 	if err != nil && ctx.Err() == nil {
-		slog.Error("Images stay in an old form until the next start", "err", err)
+		slog.Error("Images keep an old storage format until the next start", "err", err)
 	}
 	return nil
 }
@@ -569,7 +569,7 @@ func (s *Server) runTasks(ctx context.Context, served chan error, ready func(ctx
 // errServerEnded ends the tasks of a server that ended by itself.
 var errServerEnded = errors.New("the server has ended")
 
-// awaitReady returns nil once the server answers, or if the server is told to stop before that. A
+// awaitReady returns nil once the server answers, or if the server is stopped before that. A
 // listening server goes on if it takes long, and says why: the cause, such as a damaged pod, can be
 // removed through its API.
 func (s *Server) awaitReady(ctx context.Context, served chan error) error {
@@ -619,7 +619,7 @@ func OwnerConfig(dir string) (*restclient.Config, error) {
 		return nil, err
 	}
 	if !locked.IsServer() {
-		return nil, cli.WithHint(err, "an import that writes straight into the directory holds it too: wait for it to end")
+		return nil, cli.WithHint(err, "an import that writes directly into the directory locks it, too: wait for it to finish")
 	}
 	config, err := web.LocalConfig(dir)
 	if err != nil {

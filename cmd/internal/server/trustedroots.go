@@ -34,9 +34,9 @@ func trustedRoots(c *config.Config) (*trustedroot.Keeper, error) {
 		mirror, err := url.Parse(r.Mirror)
 		switch {
 		case r.File == "":
-			return nil, fail("file is required: it is where the trusted root is kept, and what policies name")
+			return nil, fail("file is required: the trusted root is kept there, and policies name it")
 		case files[r.File]:
-			return nil, fail("%s is kept by another entry already", r.File)
+			return nil, fail("another entry already keeps %s", r.File)
 		case (r.Mirror == "") != (r.RootFile == ""):
 			return nil, fail("mirror and rootFile belong together; leave both out for sigstore's public repository")
 		case r.Mirror != "" && (err != nil || mirror.Host == "" || mirror.User != nil || mirror.Scheme != "https" && mirror.Scheme != "http"):
@@ -83,7 +83,7 @@ func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
 		switch {
 		case err != nil && reported[s.File] != err.Error():
 			reported[s.File] = err.Error()
-			slog.Error("A trusted root cannot be brought up to date, the one that is there stays", "err", err, "file", s.File, "from", at)
+			slog.Error("A trusted root cannot be updated; the existing one stays in use", "err", err, "file", s.File, "from", at)
 		case err == nil && reported[s.File] != "":
 			delete(reported, s.File)
 			slog.Info("A trusted root is up to date again", "file", s.File)
@@ -93,5 +93,5 @@ func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
 
 var trustedRootTime = metrics.NewGaugeVec(&metrics.GaugeOpts{
 	Namespace: "tidewaiter", Subsystem: "trusted_root", Name: "last_success_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-	Help: "When a file with a trusted root was last known to be what its TUF repository has, by file; its age is the time since.",
+	Help: "When a trusted root was last confirmed by its TUF repository, by file; its age is the time since.",
 }, []string{"file"})

@@ -36,7 +36,7 @@ func OpenShift() []rbacv1.ClusterRole {
 	layers := func(verbs ...string) rbacv1.PolicyRule { return resources(imageGroup, verbs, "imagestreams/layers") }
 	namespace := resources("", []string{"get"}, "namespaces")
 	registryEditor := append(streamEditing(), resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreams/secrets", "imagestreamimages"), namespace)
-	aggregateToAdmin := role("system:openshift:aggregate-to-admin", "Sees who can do something in a namespace. Part of the role admin.",
+	aggregateToAdmin := role("system:openshift:aggregate-to-admin", "Shows who can do something in a namespace. Part of the role admin.",
 		resources(accessGroup, []string{"create"}, "localresourceaccessreviews"))
 	aggregateToAdmin.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] = "true"
 	return []rbacv1.ClusterRole{
@@ -47,13 +47,13 @@ func OpenShift() []rbacv1.ClusterRole {
 			resources(imageGroup, read, "imagestreams", "imagestreamtags", "imagetags"),
 			resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"), layers("get"), namespace),
 		role("registry-editor", "Reads, pulls, pushes and imports the images of a namespace, and writes its image streams.", registryEditor...),
-		role("registry-admin", "What registry-editor does, and says who else may.",
+		role("registry-admin", "Does what registry-editor does, and manages who may access the namespace.",
 			append(slices.Clone(registryEditor),
 				resources(rbacv1.GroupName, readWrite, "roles", "rolebindings"),
 				resources("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
 				resources(accessGroup, []string{"create"}, "localresourceaccessreviews"),
 				resources("", readWrite, "serviceaccounts"))...),
-		role("system:image-auditor", "Reads images and changes what they say of themselves.",
+		role("system:image-auditor", "Reads images and changes their metadata.",
 			resources(imageGroup, readUpdate, "images")),
 		role("system:image-builder", "Grants the right to build, push and pull images from within a project. Used primarily with service accounts for builds.",
 			layers("get", "update"), resources(imageGroup, []string{"create"}, "imagestreams")),
@@ -86,12 +86,12 @@ func streamEditing() []rbacv1.PolicyRule {
 
 // Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
 func Tidewaiter() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, where tags lead and the policies that images are judged by, and asks about references. Part of the role view.",
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, and reviews references. Part of the role view.",
 		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
 		resources(ownGroup, []string{"create"}, "referencereviews")) // an answer shows what its caller may read
-	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the pods of the clusters that are followed, and what is known of these. Part of the role view.",
+	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
@@ -99,7 +99,7 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	}
 	return []rbacv1.ClusterRole{
-		role("tidewaiter:importer", "What tidewaiter import needs: writes images, their signatures and where tags lead, says so in Events, and reads which signatures policies demand.",
+		role("tidewaiter:importer", "For tidewaiter import: writes images, signatures, image tags and Events, and reads which signatures policies demand.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
 			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
@@ -108,21 +108,21 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events")),
 		viewer, clusterViewer, streamEditor,
-		role("tidewaiter:registry", "What OpenShift's registry needs: tells of what is pushed to it, and asks what it has. Whoever has it says where tags lead.",
+		role("tidewaiter:registry", "For OpenShift's registry: reports pushes and reads what is stored. Whoever has this role decides where tags lead.",
 			resources(imageGroup, []string{"create"}, "imagestreammappings"),
 			resources(imageGroup, []string{"get", "list", "create"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagestreams"),
 			resources(imageGroup, []string{"get"}, "imagestreams/layers", "imagestreams/secrets", "imagestreamimages", "imagestreamtags"),
 			resources("", []string{"list"}, "limitranges")),
-		role("tidewaiter:pruner", "What tidewaiter prune needs: finds images that nothing needs, marks and deletes them.",
+		role("tidewaiter:pruner", "For tidewaiter prune: finds images that nothing needs, marks and deletes them.",
 			resources(imageGroup, []string{"get", "list", "patch", "delete"}, "images"),
 			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
 			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
-		role("tidewaiter:policy-editor", "Says who must have signed what.", resources(policyGroup, readWrite, policies...)),
+		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
-		role("tidewaiter:queue-viewer", "Sees pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
+		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
 		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool")),
-		role("tidewaiter:verifier", "Has all images judged again, and sees how far that is.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
+		role("tidewaiter:verifier", "Starts judging all images again, and reads the progress.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
 	}
 }
 

@@ -171,7 +171,7 @@ func (s *Store) Get() (*api.RangeAllocation, error) {
 	stored := &api.RangeAllocation{}
 	err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored)
 	if storage.IsCorruptObject(err) {
-		slog.Error("A range of numbers is made anew", "range", s.name, "err", err)
+		slog.Error("Recreated a number range", "range", s.name, "err", err)
 		stored = &api.RangeAllocation{}
 		err = s.storage.Delete(context.TODO(), s.key, &api.RangeAllocation{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true})
 	}

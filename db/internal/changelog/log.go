@@ -41,7 +41,7 @@ type memo struct {
 
 // Memo returns the result of the first call's fn, so that work on an event, such as
 // decoding it, is done once for all its watchers. The result on an event that most
-// watchers have passed may be dropped, and is then made anew.
+// watchers have passed may be dropped, and is then rebuilt.
 func (e *Event) Memo(fn func() any) any {
 	e.memo.mu.Lock()
 	defer e.memo.mu.Unlock()
@@ -76,7 +76,7 @@ type Log struct {
 	// last is the last revision published. It has no event if a write only raised the
 	// revision.
 	last   int64
-	closed error // what watchers are told from now on
+	closed error // the error that watchers get from now on
 	// watchers by what they watch: a prefix ending in "/" or a whole key.
 	watchers map[string]map[*Watcher]struct{}
 	count    int

@@ -54,7 +54,7 @@ type Guard struct {
 	warned bool  // that the disk is nearly full
 }
 
-// New makes the guard of a data directory, with a reserve and a quota of so many bytes, 0 for none.
+// New returns the guard of a data directory, with a reserve and a quota in bytes, 0 for none.
 func New(dir string, reserve, quota int64, log *slog.Logger) *Guard {
 	s := &Guard{dir: dir, log: log, quota: quota}
 	if reserve == 0 {
@@ -62,7 +62,7 @@ func New(dir string, reserve, quota int64, log *slog.Logger) *Guard {
 	}
 	_, total, err := Free(s.dir)
 	if err != nil {
-		s.log.Warn("the size of the file system is not known: no space is reserved for deletions on a full disk", "dir", s.dir, "err", err)
+		s.log.Warn("the size of the file system is unknown: no space is reserved for deletions on a full disk", "dir", s.dir, "err", err)
 		return s
 	}
 	s.size = min(reserve, total/reservePart)
@@ -80,7 +80,7 @@ func (s *Guard) measure() {
 
 func (s *Guard) path() string { return filepath.Join(s.dir, reserveName) }
 
-// IsMuch tells whether so many bytes are too many for the reserve to be left to others.
+// IsMuch reports whether a write of that many bytes would take the reserve from others.
 func (s *Guard) IsMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
 
 // Refusal returns why a write that grows is refused, nil if it is not.
@@ -133,7 +133,7 @@ func (s *Guard) Release() bool {
 	}
 	left := max(s.held-s.size/4, 0)
 	if err := os.Truncate(s.path(), left); err != nil {
-		s.log.Error("the space that is reserved for deletions cannot be released", "file", s.path(), "err", err)
+		s.log.Error("releasing the space reserved for deletions failed", "file", s.path(), "err", err)
 		return false
 	}
 	s.held = left
@@ -141,10 +141,10 @@ func (s *Guard) Release() bool {
 }
 
 func (s *Guard) refuse(err error) {
-	reason := &datafile.UnavailableError{Reason: "the disk is full, and only deletions and small updates are written until there is room: free space in " + s.dir + ", or delete objects", Err: err}
+	reason := &datafile.UnavailableError{Reason: "the disk is full; only deletions and small updates succeed until there is room: free space in " + s.dir + ", or delete objects", Err: err}
 	if s.disk.Swap(reason) == nil {
 		s.log.Error("the disk is full: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "err", err,
-			"do", "free space on the disk, or delete objects; writes go on by themselves")
+			"do", "free space on the disk, or delete objects; writes resume automatically")
 	}
 }
 
@@ -208,7 +208,7 @@ func (s *Guard) regain() {
 		s.held = s.size
 	}
 	if s.disk.Swap(nil) != nil {
-		s.log.Info("there is room on the disk again: everything is written", "dir", s.dir, "free", free)
+		s.log.Info("there is room on the disk again: all writes succeed", "dir", s.dir, "free", free)
 	}
 }
 
@@ -218,13 +218,13 @@ func (s *Guard) Measure(used int64) {
 	switch over := s.limit.Load(); {
 	case used >= s.quota && over == nil:
 		s.limit.Store(&datafile.UnavailableError{
-			Reason: fmt.Sprintf("the database has reached its quota of %d bytes, and only deletions and small updates are written: delete objects, or raise --quota-backend-bytes", s.quota),
+			Reason: fmt.Sprintf("the database has reached its quota of %d bytes; only deletions and small updates succeed: delete objects, or raise --quota-backend-bytes", s.quota),
 			Err:    errors.New("quota reached")})
 		s.log.Error("the database has reached its quota: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "quota", s.quota,
-			"do", "delete objects, or raise --quota-backend-bytes; deleted objects leave the file when they leave the history")
+			"do", "delete objects, or raise --quota-backend-bytes; a deletion frees space once the object has left the history")
 	case used < s.quota && over != nil:
 		s.limit.Store(nil)
-		s.log.Info("the database is below its quota again: everything is written", "dir", s.dir, "quota", s.quota, "used", used)
+		s.log.Info("the database is below its quota again: all writes succeed", "dir", s.dir, "quota", s.quota, "used", used)
 	}
 }
 

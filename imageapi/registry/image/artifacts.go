@@ -101,7 +101,7 @@ func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ 
 	for _, q := range options.FieldSelector.Requirements() {
 		if q.Field == artifactField {
 			if q.Value == withArtifacts {
-				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q can be %s in a list and with no other: list artifacts and images one after the other", artifactField, withArtifacts))
+				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q can be %s only in a list and with no other value: list artifacts and images separately", artifactField, withArtifacts))
 			}
 			is := (q.Value == "true") != (q.Operator == selection.NotEquals)
 			yes, no = yes || is, no || !is
@@ -116,7 +116,7 @@ func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ 
 	if yes {
 		for _, q := range options.FieldSelector.Requirements() {
 			if !slices.Contains(artifactFields, q.Field) {
-				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for what is no image (%s=true): select that by %s", q.Field, artifactField, strings.Join(artifactFields, ", ")))
+				return store, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for artifacts (%s=true): select them by %s", q.Field, artifactField, strings.Join(artifactFields, ", ")))
 			}
 		}
 		store = imageStore{r.artifacts, r.Facts.artifactPredicate}
@@ -284,7 +284,7 @@ func attestationsOf(image *imagev1.Image) (digests []string) {
 		return strings.FieldsFunc(image.Annotations[annotation.AttestationManifests], func(r rune) bool { return r == ',' })
 	}
 	if isArtifact(image) || len(image.DockerImageManifests) == 0 {
-		return nil // dockerImageManifests has all, or it is no index of images
+		return nil // dockerImageManifests has all, or it is not an index of images
 	}
 	m, err := manifest.Of(image)
 	if err != nil {

@@ -47,7 +47,7 @@ func namedIn(selector fields.Selector) (named reference.Reference) {
 var ofVerdicts = []string{verifiedField, attestedField, signerField}
 
 // inRepository has the fields about verdicts mean the reference that the selector names beside them, and no other place of the
-// image. What is demanded of the verdict for a tag or a digest is taken out of the selector.
+// image. It removes requirements on the verdict for a tag or a digest from the selector.
 func inRepository(options *internalversion.ListOptions) (asked, *internalversion.ListOptions, error) {
 	if options == nil || options.FieldSelector == nil {
 		return asked{}, options, nil
@@ -124,7 +124,7 @@ func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (fa
 	list.Items = slices.DeleteFunc(list.Items, func(image imagev1.Image) bool {
 		v, err := r.judge(ctx, &image, a.ref)
 		if err != nil {
-			failed = apierrors.NewServiceUnavailable(fmt.Sprintf("the verdict for %s is not known: %v", a.ref, err))
+			failed = apierrors.NewServiceUnavailable(fmt.Sprintf("the verdict for %s is unknown: %v", a.ref, err))
 		}
 		return slices.ContainsFunc(a.verdicts, func(q fields.Requirement) bool {
 			return slices.Contains(valuesOf(v, q.Field), q.Value) == (q.Operator == selection.NotEquals)
@@ -155,6 +155,6 @@ func heldIn(all []annotation.HeldVerdict, ref reference.Reference) (annotation.V
 
 // errJudgedWhenAsked refuses to watch, or to delete together, by the verdict for a tag or a digest.
 func errJudgedWhenAsked(ref reference.Reference) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the verdict for %s is given when it is asked for: list images by it, or select by the verdict that they hold for the repository: %s=%s, or %s=VERDICT@%s",
+	return apierrors.NewBadRequest(fmt.Sprintf("the verdict for %s is computed on request: list images by it, or select by their stored verdict for the repository: %s=%s, or %s=VERDICT@%s",
 		ref, knownField, ref.Name(), verdictsField, ref.Name()))
 }

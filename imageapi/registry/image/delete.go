@@ -95,7 +95,7 @@ func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate 
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
 		Details: &metav1.StatusDetails{Group: imagev1.GroupName, Kind: "images"},
-		Message: fmt.Sprintf("%d images are kept, and %s: %s%s. Delete one by its name to read what to do", n, others, strings.Join(named, "; "), more),
+		Message: fmt.Sprintf("%d images are kept, and %s: %s%s. Delete one by its name to see what to do", n, others, strings.Join(named, "; "), more),
 	}}
 }
 
@@ -131,7 +131,7 @@ func (all reasons) causes() (causes []metav1.StatusCause) {
 
 // hint says how to have the image deleted all the same.
 func (all reasons) hint(name string) string {
-	return fmt.Sprintf("If it is to go all the same: kubectl annotate image %s --overwrite %s=%s", name, annotation.AllowDelete, strings.Join(all.words(), ","))
+	return fmt.Sprintf("To delete it anyway: kubectl annotate image %s --overwrite %s=%s", name, annotation.AllowDelete, strings.Join(all.words(), ","))
 }
 
 // keeps returns why an image may not be deleted; nothing if it may. It looks into an index for tags, streams and the

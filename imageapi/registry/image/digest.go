@@ -48,12 +48,12 @@ func canonicalDigests(value string) (string, error) {
 	all := strings.Split(value, selectors.DigestSeparator)
 	for _, digest := range all {
 		if !reference.IsDigest(digest) {
-			return "", fmt.Errorf("field label %q of images: %q is no whole digest, as each of several must be", digestField, digest)
+			return "", fmt.Errorf("field label %q of images: %q is not a whole digest, as each of several must be", digestField, digest)
 		}
 	}
 	slices.Sort(all)
 	if all = slices.Compact(all); len(all) > selectors.MaxDigests {
-		return "", fmt.Errorf("field label %q of images: %d digests are given, at most %d may be", digestField, len(all), selectors.MaxDigests)
+		return "", fmt.Errorf("field label %q of images: %d digests are given, at most %d are allowed", digestField, len(all), selectors.MaxDigests)
 	}
 	return strings.Join(all, selectors.DigestSeparator), nil
 }
@@ -82,7 +82,7 @@ func selectsByDigest(options *internalversion.ListOptions) bool {
 
 // errListOnly refuses a request other than a list that selects by the beginning of a digest.
 func errListOnly() error {
-	return apierrors.NewBadRequest(fmt.Sprintf("images are listed by field label %q, and neither watched nor deleted: use %s with the whole digest", digestField, nameField))
+	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: use %s with the whole digest", digestField, nameField))
 }
 
 // listByDigest lists the images whose digest has the given beginning, or those of the given digests.
@@ -97,7 +97,7 @@ func listByDigest(ctx context.Context, store imageStore, options *internalversio
 			}
 			rest = fields.AndSelectors(rest, term)
 		case q.Operator == selection.NotEquals || beginning != "":
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is selected by once, and with =", digestField))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q may be given once, and with =", digestField))
 		default:
 			beginning = q.Value
 		}
@@ -144,7 +144,7 @@ func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.
 	list := obj.(*imagev1.ImageList)
 	end := slices.IndexFunc(list.Items, func(i imagev1.Image) bool { return !strings.HasPrefix(i.Name, beginning) })
 	if end < 0 && list.Continue != "" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the digests of %d images and more begin with %s: give more digits", len(list.Items), beginning))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the digests of at least %d images begin with %s: give more digits", len(list.Items), beginning))
 	}
 	if end >= 0 {
 		list.Items = list.Items[:end]

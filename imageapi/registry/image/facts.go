@@ -18,8 +18,8 @@ type facts struct {
 	summarize func(image *imagev1.Image) (verified string, signers []string)
 	attested  func(image *imagev1.Image) string
 	held      func(image *imagev1.Image) []annotation.HeldVerdict
-	usage     Usage                                      // nil when nobody knows the pods
-	outdated  func(digests []string) (n int, known bool) // nil when nobody knows
+	usage     Usage                                      // nil if pods are not known
+	outdated  func(digests []string) (n int, known bool) // nil if that is not known
 	indexes   *usedIndexes
 }
 
@@ -43,7 +43,7 @@ func newFacts(opts Options) *facts {
 	return f
 }
 
-// summarizeUnjudged is the summary where nobody judges signatures.
+// summarizeUnjudged is the summary of a server that does not judge signatures.
 func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
 	if countSignatures(image) == 0 {
 		return verdicts.NoPolicy, nil

@@ -231,7 +231,7 @@ func (f *facts) attributes(names []string) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		image, ok := obj.(*imagev1.Image)
 		if !ok {
-			return nil, nil, fmt.Errorf("%T is no Image", obj)
+			return nil, nil, fmt.Errorf("%T is not an Image", obj)
 		}
 		set := make(fields.Set, len(names)+1)
 		for _, name := range names {
@@ -275,7 +275,7 @@ func (f *facts) indexers(names []string) *cache.Indexers {
 		out[key] = func(obj any) ([]string, error) {
 			image, ok := obj.(*imagev1.Image)
 			if !ok {
-				return nil, fmt.Errorf("%T is no Image", obj)
+				return nil, fmt.Errorf("%T is not an Image", obj)
 			}
 			return slices.DeleteFunc(f.values(field, image), func(value string) bool { return value == "" }), nil
 		}

@@ -113,7 +113,7 @@ func (x *usedIndexes) staleReasons() (all []string) {
 	defer x.mu.RUnlock()
 	for _, index := range slices.Sorted(maps.Keys(x.again)) {
 		if err := x.again[index]; err != nil {
-			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be used: %v", index, err), maxStaleReason))
+			all = append(all, printable.Line(fmt.Sprintf("pods use the index %s, which cannot be read, so the images that it lists may be in use: %v", index, err), maxStaleReason))
 		}
 	}
 	return all

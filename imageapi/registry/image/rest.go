@@ -190,7 +190,7 @@ func (r *REST) canSelect(options *internalversion.ListOptions) error {
 	case !selectsByUse(options):
 		return nil
 	case r.Facts.usage == nil:
-		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server knows no pods`)
+		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server does not know any pods`)
 	case !r.Facts.usage.Synced():
 		return apierrors.NewServiceUnavailable(`images cannot be selected by "` + usedField + `" yet, pods are still being read: try again in a moment`)
 	}

@@ -71,9 +71,9 @@ func (s *imageStrategy) Validate(_ context.Context, obj runtime.Object) field.Er
 func (s *imageStrategy) validateKind(image *imagev1.Image) field.ErrorList {
 	switch {
 	case isArtifact(image) != s.artifacts:
-		return field.ErrorList{field.Invalid(field.NewPath("dockerImageManifest"), field.OmitValueType{}, "an image does not become an artifact, nor an artifact an image")}
+		return field.ErrorList{field.Invalid(field.NewPath("dockerImageManifest"), field.OmitValueType{}, "an image cannot become an artifact, nor an artifact an image")}
 	case s.artifacts && len(image.Signatures) > 0:
-		return field.ErrorList{field.Forbidden(field.NewPath("signatures"), "signatures are kept of images, and this is an artifact ("+image.Annotations[annotation.ArtifactType]+")")}
+		return field.ErrorList{field.Forbidden(field.NewPath("signatures"), "only images have signatures, and this is an artifact ("+image.Annotations[annotation.ArtifactType]+")")}
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ var columns = []column{
 		},
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, by its own account."},
+		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, according to its config."},
 		func(r row) any {
 			if r.metadata.Created.IsZero() {
 				return table.None
@@ -106,11 +106,11 @@ var columns = []column{
 		},
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Verified", Type: "string", Priority: 1, Description: "Whether a signature is trusted: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), or NoPolicy (nobody asks)."},
+		metav1.TableColumnDefinition{Name: "Verified", Type: "string", Priority: 1, Description: "Whether a signature is trusted: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), or NoPolicy (no policy covers it)."},
 		func(r row) any { return r.verified },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "Whom the trusted signatures are from."},
+		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "The signers of the trusted signatures."},
 		func(r row) any { return orNone(some(r.signers, maxSigners)) },
 	},
 	{
@@ -118,15 +118,15 @@ var columns = []column{
 		func(r row) any { return orNone(r.attested) },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; with a plus while there may be more."},
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; a plus means that there may be more."},
 		func(r row) any { return r.pods },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; with a plus while there may be more."},
+		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more."},
 		func(r row) any { return r.outdated },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each repository that the image is in, and for each tag that is the scope of a policy."},
+		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each of the image's repositories, and for each tag that is the scope of a policy."},
 		func(r row) any { return orNone(r.verdicts()) },
 	},
 	{
@@ -134,7 +134,7 @@ var columns = []column{
 		func(r row) any { return shortName(r.Name) },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Repository", Type: "string", Description: "The repository that the image is in, shortened from the left; of several how many more."},
+		metav1.TableColumnDefinition{Name: "Repository", Type: "string", Description: "The image's repository, shortened from the left; of several, how many more."},
 		func(r row) any { return r.repositories() },
 	},
 	{
@@ -142,11 +142,11 @@ var columns = []column{
 		func(r row) any { return r.tags() },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (nobody asks), or Unknown and why. Where repositories differ, the worst, and in how many of them: True (2 of 3)."},
+		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), or Unknown and why. If repositories differ, the worst, and in how many of them: True (2 of 3)."},
 		func(r row) any { return r.verdict() },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; with a plus while there may be more, Unknown if there may be some."},
+		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; a plus means that there may be more, Unknown that there may be some."},
 		func(r row) any { return podsOr(r.pods) },
 	},
 	{
@@ -215,7 +215,7 @@ func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about re
 		if about.Tag != "" || about.Digest != "" {
 			if v, err = c.images.judge(ctx, image, about); err != nil {
 				v = annotation.Verdict{Verified: verdicts.VerifiedUnknown}
-				warning.AddWarning(ctx, "", printable.Line(fmt.Sprintf("the verdict for %s is not known: %v", about, err), MaxWhy))
+				warning.AddWarning(ctx, "", printable.Line(fmt.Sprintf("the verdict for %s is unknown: %v", about, err), MaxWhy))
 			}
 		}
 		r.held = []annotation.HeldVerdict{{Place: about.String(), Verdict: v}}

@@ -20,7 +20,7 @@ func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.R
 	return append(digests, listed(image)...), References(image)
 }
 
-// pods counts the pods that use the image now; 0 when nobody knows the pods.
+// pods counts the pods that use the image now; 0 when the pods are not known.
 func (f *facts) pods(digest string, image *imagev1.Image) int {
 	if f.usage == nil {
 		return 0

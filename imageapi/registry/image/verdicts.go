@@ -42,8 +42,8 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	}
 }
 
-// demanded is a verdict without the difference between Unsigned and NoPolicy: that a policy came to cover what nobody signed
-// is told by the policy, once, and not by an Event for each image.
+// demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy covers an unsigned image
+// is in the policy's status, and not in an Event for each image.
 func demanded(verified string) string {
 	if verified == verdicts.NoPolicy {
 		return verdicts.Unsigned

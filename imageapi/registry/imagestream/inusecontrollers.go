@@ -33,7 +33,7 @@ const (
 	noRegistry = "tidewaiter.invalid"
 )
 
-const inUseDescription = "Controls nothing. It names the images of the image stream of this name that a tag leads to now or begins with, that pods use or workloads need, here or in the clusters that are followed, or that an index of the stream lists, " +
+const inUseDescription = "Controls nothing. It names the images of the image stream of the same name that a tag leads to now or first led to, that pods use or workloads need, here or in the followed clusters, or that an index of the stream lists, " +
 	"so that oc adm prune images keeps them."
 
 // InUseControllers tells which images of streams are needed: those that a tag leads to now, and those that pods use or workloads need. DELETE of
@@ -190,7 +190,7 @@ func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, k
 	return slices.ContainsFunc(above, func(index string) bool { return has[index] }), nil
 }
 
-// used are the names of the images that pods use or workloads need. It fails while that is unknown. Why it is, is told to who reads all namespaces: it
+// used are the names of the images that pods use or workloads need. It fails while that is unknown. Only callers that read all namespaces learn why: it
 // names clusters.
 func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 	used, doubts, err := n.streams.shown.Images.InUse(ctx)
@@ -202,7 +202,7 @@ func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 		why = ": " + strings.Join(doubts, "; ")
 	}
 	return nil, apierrors.NewServiceUnavailable(printable.Line("it is unknown which images pods use or workloads need"+why+
-		". Who prunes by this list could delete what runs: try again when that is known (kubectl get clusters), or take the cluster out of the configuration", 2*imageregistry.MaxWhy))
+		". Pruning by this list could delete images in use: try again when they are known (kubectl get clusters), or remove the cluster from the configuration", 2*imageregistry.MaxWhy))
 }
 
 // everyNeeded fails if the registry whose image API this server is has images that are needed and that no stream has.
@@ -288,7 +288,7 @@ func (r *Reader) wouldGo(lacking map[string]string) error {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
 	first := lacking[names[0]]
-	return conflicts(fmt.Sprintf("pods use, or workloads need, images of %s that are in the history of no tag, so who prunes by streams would delete them there: %s. Give each a tag, as in: oc tag --source=docker %s/%s@%s %s:in-use",
+	return conflicts(fmt.Sprintf("pods use, or workloads need, images of %s that are not in the history of any tag, so pruning by streams would delete them there: %s. Give each a tag, as in: oc tag --source=docker %s/%s@%s %s:in-use",
 		r.Registry, strings.Join(said, "; "), r.Registry, first, names[0], first))
 }
 
@@ -314,7 +314,7 @@ func (r *Reader) everyTagShown(ctx context.Context) error {
 				}
 			}
 			if !shown[ref.Name()] {
-				return conflicts(fmt.Sprintf("the tag %s leads to an image, and no image stream shows the tags of its repository, so who prunes by streams would delete that in the registry. Make the image stream %s, or delete the imagetag %s in namespace %s",
+				return conflicts(fmt.Sprintf("the tag %s leads to an image, but no image stream shows the tags of its repository, so pruning by streams would delete that image in the registry. Create the image stream %s, or delete the imagetag %s in namespace %s",
 					ref, ref.Repository, list.Items[i].Name, tags.Namespace))
 			}
 		}

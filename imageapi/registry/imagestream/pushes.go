@@ -43,7 +43,7 @@ func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
 	return ref, imageregistry.ReferrersTag.MatchString(ref.Tag)
 }
 
-// Pushed tells who is to be told that the own registry has stored something by this reference.
+// Pushed returns the callback for what the own registry has stored by this reference.
 func (r *Reader) Pushed(ctx context.Context, ref reference.Reference) error {
 	if r.TellPushed == nil {
 		return nil
@@ -146,7 +146,7 @@ func (r *Reader) leadPushed(obj, old runtime.Object, dryRun []string) genericreg
 				continue
 			}
 			if err := r.leadKnown(ctx, repository.WithTag(tag.Name), history.Items[0]); err != nil {
-				slog.Warn("What a tag leads to in the registry is not up to date", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
+				slog.Warn("It is not up to date where a tag of the registry leads", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ type Reader struct {
 	PublicRegistry string
 	// Imports says that what tags follow is imported (TagImports).
 	Imports bool
-	// TellPushed is told what Registry has stored; nil if nobody is told.
+	// TellPushed gets what Registry has stored; nil for none.
 	TellPushed func(ctx context.Context, ref reference.Reference) error
 }
 
@@ -361,7 +361,7 @@ func Leads(history *imagev1.NamedTagEventList) bool {
 	return history != nil && len(history.Items) > 0 && history.Items[0].Image != ""
 }
 
-// HistoryOf returns what a tag of a stream leads to and led to before; nil if nothing is known of that.
+// HistoryOf returns what a tag of a stream leads to and led to before; nil if nothing is known about that.
 func HistoryOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventList {
 	for i := range stream.Status.Tags {
 		if stream.Status.Tags[i].Tag == tag {

@@ -55,7 +55,7 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 		indexers[key] = func(obj any) ([]string, error) {
 			stream, ok := obj.(*imagev1.ImageStream)
 			if !ok {
-				return nil, fmt.Errorf("%T is no ImageStream", obj)
+				return nil, fmt.Errorf("%T is not an ImageStream", obj)
 			}
 			return values(stream), nil
 		}
@@ -177,7 +177,7 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return obj, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. What is known of the tags of a registry's repository does not depend on the
+// Delete is part of rest.GracefulDeleter. The knowledge about the tags of a registry's repository does not depend on the
 // stream, and stays. The records of pushes to the stream itself go with it, so that a new stream of the same name does
 // not get them.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
@@ -242,7 +242,7 @@ const (
 func (r *Reader) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	stream, ok := obj.(*imagev1.ImageStream)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is no ImageStream", obj)
+		return nil, nil, fmt.Errorf("%T is not an ImageStream", obj)
 	}
 	set := fields.Set{streamSpecField: stream.Spec.DockerImageRepository, streamStatusField: r.registryRepository(stream)}
 	repositories := repositoriesOf(stream)

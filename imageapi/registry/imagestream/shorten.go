@@ -31,7 +31,7 @@ type shortening struct {
 }
 
 // leftOut are the events that wanted lacks of what is shown, by tag. It is not ok if wanted has anything else. An event that is
-// newer than all that are wanted of its tag was not seen by who wants that, so it is not left out; nor is where a tag leads now.
+// newer than all that are wanted of its tag was unknown to the writer, so it is kept; so is where a tag leads now.
 // Conditions are not compared: a look at a registry changes them while somebody writes what they read before.
 func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev1.TagEvent, ok bool) {
 	out = map[string][]imagev1.TagEvent{}
@@ -118,7 +118,7 @@ func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out m
 		}
 	}
 	if stay > 0 {
-		why := "where tags begin and what pods use is not forgotten"
+		why := "the first item of a tag and what pods use is kept"
 		if len(doubts) > 0 {
 			why = "it is unknown what pods use: " + doubts[0]
 		}
@@ -141,7 +141,7 @@ func (r *Reader) begins(ctx context.Context, image string) (bool, error) {
 	return len(obj.(*imagev1.ImageStreamList).Items) > 0, nil
 }
 
-// mayShorten reports whether who writes the status of a stream may take what a tag of a registry has led to out of its history,
+// mayShorten reports whether the writer of a stream's status may remove what a tag of a registry has led to from its history,
 // which other streams show, too: of the stream's own repository, or where the tags of that are kept.
 func (r *Reader) mayShorten(ctx context.Context, stream *imagev1.ImageStream, ref reference.Reference) bool {
 	if own, follows := r.Own(stream); follows && own.Name() == ref.Name() {

@@ -39,7 +39,7 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 }
 
 // Update is part of rest.Updater. Registries say where tags lead, so a status that says something else is refused.
-// What tags led to before may be left out, as oc adm prune images does. The answer has what stays.
+// Former images of tags may be left out, as oc adm prune images does. The answer has the remaining ones.
 func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	var shorter *shortening
 	info = rest.WrapUpdatedObjectInfo(info, func(ctx context.Context, obj, old runtime.Object) (runtime.Object, error) {
@@ -56,7 +56,7 @@ func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedO
 		shown.Status.Tags = stream.Status.Tags
 		if !ok || !apiequality.Semantic.DeepEqual(stream.Status, shown.Status) {
 			return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStream").GroupKind(), name, field.ErrorList{
-				field.Forbidden(field.NewPath("status"), "it is what registries say: import a tag or change spec to have it say something else")})
+				field.Forbidden(field.NewPath("status"), "it reflects the registries: import a tag or change spec instead")})
 		}
 		stream.Status = before.Status
 		if len(out) > 0 {

@@ -371,7 +371,7 @@ func newestEvent(stream *imagev1.ImageStream, tag string) *imagev1.TagEvent {
 	return nil
 }
 
-// specReference reports whether a tag names a reference that nobody imports.
+// specReference reports whether a tag names a reference that is not imported.
 func specReference(stream *imagev1.ImageStream, tag string) bool {
 	spec := SpecTag(stream, tag)
 	return spec != nil && spec.Reference
@@ -421,7 +421,7 @@ func (r *Reader) May(ctx context.Context, what authorizer.AttributesRecord) (rea
 	what.APIGroup, what.APIVersion, what.ResourceRequest = imagev1.GroupName, imagev1.GroupVersion.Version, true
 	var ok bool
 	if what.User, ok = genericapirequest.UserFrom(ctx); !ok {
-		return "it is not known who asks", false
+		return "the request has no user", false
 	}
 	decision, reason, err := r.Authorizer.Authorize(ctx, what)
 	if err != nil && decision != authorizer.DecisionAllow {

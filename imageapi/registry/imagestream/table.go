@@ -16,7 +16,7 @@ import (
 var streamColumns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The stream."},
 	{Name: "Image Repository", Type: "string", Description: "The repository that the stream follows."},
-	{Name: "Tags", Type: "string", Description: "The tags, those that moved last first."},
+	{Name: "Tags", Type: "string", Description: "The tags, most recently moved first."},
 	{Name: "Updated", Type: "string", Description: "Time since a tag moved."},
 }
 

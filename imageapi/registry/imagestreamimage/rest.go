@@ -54,7 +54,7 @@ func (*REST) ShortNames() []string { return []string{"isimage"} }
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	streamName, id, ok := strings.Cut(name, "@")
 	if !ok || streamName == "" || id == "" {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is no name of an image of a stream: it must be <stream>@<digest>, and the beginning of the digest is enough", name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%q is not the name of an image of a stream: it must be <stream>@<digest>; the beginning of the digest is enough", name))
 	}
 	obj, err := r.shown.Streams.Get(ctx, streamName, options)
 	if apierrors.IsNotFound(err) {

@@ -117,7 +117,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		}
 	}
 	if r.importer == nil {
-		return nil, apierrors.NewBadRequest("this server imports nothing: ask one that listens")
+		return nil, apierrors.NewBadRequest("this server does not import: use one that serves requests")
 	}
 	var ofStream []imagev1.ImageImportSpec
 	obj, err := r.shown.Streams.Get(ctx, asked.Name, &metav1.GetOptions{})
@@ -247,7 +247,7 @@ func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageS
 	}
 	if len(all) == 0 {
 		return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamImport").GroupKind(), asked.Name, field.ErrorList{
-			field.Invalid(field.NewPath("spec", "repository", "from", "name"), repository.From.Name, "it is the stream's own repository, of which its registry tells, and no tag of the stream follows another registry")})
+			field.Invalid(field.NewPath("spec", "repository", "from", "name"), repository.From.Name, "it is the stream's own repository, which its registry reports, and no tag of the stream follows another registry")})
 	}
 	return all, nil
 }
@@ -296,7 +296,7 @@ func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImpor
 func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
 	images, err := r.importer.Import(ctx, w.ref, dryRun)
 	if err == nil && len(images) == 0 {
-		err = apierrors.NewInternalError(fmt.Errorf("the import of %s came to nothing", w.ref))
+		err = apierrors.NewInternalError(fmt.Errorf("the import of %s had no result", w.ref))
 	}
 	if err != nil {
 		w.out.Status = *imagestream.StatusOf(err)

@@ -122,7 +122,7 @@ func (t *TagImports) each(ctx context.Context, options *internalversion.ListOpti
 		}
 		return obj.(*imagev1.ImageStreamList), nil
 	}, func(list *imagev1.ImageStreamList) error {
-		version = cmp.Or(version, list.ResourceVersion) // what is written meanwhile is told by a watch from here
+		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what is written meanwhile
 		for i := range list.Items {
 			if err := visit(&list.Items[i]); err != nil {
 				return err
@@ -181,7 +181,7 @@ func (t *TagImports) settle(ctx context.Context, stream *imagev1.ImageStream, re
 	}
 	_, _, err = t.given.Update(genericapirequest.WithNamespace(ctx, stream.Namespace), stream.Name, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing into the image stream %s/%s what became of %s: %w", stream.Namespace, stream.Name, ref, err)
+		return fmt.Errorf("recording in the image stream %s/%s the import of %s: %w", stream.Namespace, stream.Name, ref, err)
 	}
 	return nil
 }

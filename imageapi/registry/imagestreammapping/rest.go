@@ -122,9 +122,9 @@ func (r *REST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, 
 	repository, own := r.shown.Own(stream)
 	switch {
 	case r.shown.Registry == "":
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "this server is the image API of no registry: name the one that pushes come from in its configuration (streams.registry)"))
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), "this server is not the image API of a registry: name the registry that pushes come from in the configuration (streams.registry)"))
 	case !own:
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), fmt.Sprintf("the stream follows %s, so a push to %s changes nothing of it: leave out its spec.dockerImageRepository", stream.Spec.DockerImageRepository, repository.Name())))
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"), fmt.Sprintf("the stream follows %s, so a push to %s does not change it: remove its spec.dockerImageRepository", stream.Spec.DockerImageRepository, repository.Name())))
 	}
 	if spec := imagestream.SpecTag(stream, mapping.Tag); spec != nil && spec.From != nil && !follows(spec, repository.WithTag(mapping.Tag)) && !r.shown.TakesPushes(stream, spec) {
 		errs = append(errs, field.Forbidden(field.NewPath("tag"), fmt.Sprintf("the stream says that %s follows %s: push to another tag, or delete this one first", mapping.Tag, spec.From.Name)))
@@ -183,7 +183,7 @@ func (r *REST) store(ctx context.Context, mapping *imagev1.ImageStreamMapping, r
 	})
 	if err == nil && refused {
 		err = apierrors.NewInvalid(imagev1.GroupVersion.WithKind("ImageStreamMapping").GroupKind(), mapping.Name, field.ErrorList{field.Required(field.NewPath("image", "dockerImageManifest"),
-			"the image is not known to be in "+ref.Bare().String()+": send its manifest and its config, as a registry does that has them")})
+			"the image is not known to be in "+ref.Bare().String()+": send its manifest and config, as a registry does")})
 	}
 	return err
 }

@@ -94,7 +94,7 @@ type streamTagLister struct {
 // newStreamTagLister returns a lister of pages of at most most tags.
 func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions, most int) (*streamTagLister, context.Context, error) {
 	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
-		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are put together as they are now, and not as they were")
+		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are only served as they are now, not as they were")
 	}
 	ctx = imagestream.Narrowed(ctx, options)
 	l := &streamTagLister{limit: most, namespace: genericapirequest.NamespaceValue(ctx), fields: options.FieldSelector}

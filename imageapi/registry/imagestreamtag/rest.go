@@ -77,7 +77,7 @@ func (*REST) ShortNames() []string { return []string{"istag"} }
 func splitStreamTag(name string) (stream, tag string, err error) {
 	stream, tag, ok := strings.Cut(name, ":")
 	if !ok || stream == "" || !reference.IsTag(tag) {
-		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is no name of an image stream tag: it must be <stream>:<tag>", name))
+		return "", "", apierrors.NewBadRequest(fmt.Sprintf("%q is not the name of an image stream tag: it must be <stream>:<tag>", name))
 	}
 	return stream, tag, nil
 }
@@ -231,7 +231,7 @@ func (r *REST) update(ctx context.Context, name string, info rest.UpdatedObjectI
 		case given != "" && stream.ResourceVersion == "":
 			return nil, r.noTag(name)
 		case given != "" && given != stream.ResourceVersion:
-			return nil, apierrors.NewConflict(r.resource, name, fmt.Errorf("its stream has been modified, to resourceVersion %s: get the tag again and apply your changes to what you get", stream.ResourceVersion))
+			return nil, apierrors.NewConflict(r.resource, name, fmt.Errorf("its stream has been modified, to resourceVersion %s: get the tag again and apply your changes to that", stream.ResourceVersion))
 		}
 		if !there {
 			rest.WipeObjectMetaSystemFields(&tag.ObjectMeta)
@@ -335,7 +335,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 			return nil, err
 		}
 		if p := options.Preconditions; p != nil && (p.UID != nil && *p.UID != stored.UID || p.ResourceVersion != nil && *p.ResourceVersion != stored.ResourceVersion) {
-			return nil, apierrors.NewConflict(imagev1.Resource("imagestreamtags"), name, fmt.Errorf("the preconditions are not those of its stream, with UID %s and resourceVersion %s", stored.UID, stored.ResourceVersion))
+			return nil, apierrors.NewConflict(imagev1.Resource("imagestreamtags"), name, fmt.Errorf("the preconditions do not match its stream, with UID %s and resourceVersion %s", stored.UID, stored.ResourceVersion))
 		}
 		if validate != nil && there {
 			if err := validate(ctx, tag); err != nil {
@@ -488,7 +488,7 @@ func (streamTagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Obje
 func validateStreamTagSpec(tag *imagev1.ImageStreamTag) (errs field.ErrorList) {
 	at := field.NewPath("tag")
 	if tag.Tag == nil {
-		return field.ErrorList{field.Required(at, "what the tag follows, as the stream's spec has nothing for it")}
+		return field.ErrorList{field.Required(at, "what the tag follows, because the stream's spec does not say it")}
 	}
 	if !apiequality.Semantic.DeepEqual(tag.Tag.Annotations, tag.Annotations) {
 		errs = append(errs, field.Invalid(at.Child("annotations"), "<map>", "must be those of metadata, or none"))

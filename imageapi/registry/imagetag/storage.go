@@ -63,7 +63,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 		indexers[key] = func(obj any) ([]string, error) {
 			tag, ok := obj.(*imagev1.ImageTag)
 			if !ok {
-				return nil, fmt.Errorf("%T is no ImageTag", obj)
+				return nil, fmt.Errorf("%T is not an ImageTag", obj)
 			}
 			return slices.DeleteFunc(tagValues(name, tag), func(value string) bool { return value == "" }), nil
 		}
@@ -386,7 +386,7 @@ func tagValues(name string, tag *imagev1.ImageTag) []string {
 func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	tag, ok := obj.(*imagev1.ImageTag)
 	if !ok {
-		return nil, nil, fmt.Errorf("%T is no ImageTag", obj)
+		return nil, nil, fmt.Errorf("%T is not an ImageTag", obj)
 	}
 	set := make(fields.Set, len(tagFields)+2)
 	for _, name := range tagFields {

@@ -16,14 +16,14 @@ import (
 // tagColumns of `kubectl get imagetags`. Those of priority 1 are shown by -o wide.
 var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The repository, with -- for each slash, and the tag."},
-	{Name: "Image", Type: "string", Description: "What the tag leads to, shortened: <deleted> when the registry no longer has it, <unknown> when nobody could ask yet."},
-	{Name: "Since", Type: "string", Description: "Time since it was seen to lead there."},
+	{Name: "Image", Type: "string", Description: "What the tag leads to, shortened: <deleted> if the registry no longer has it, <unknown> if it could not be asked yet."},
+	{Name: "Since", Type: "string", Description: "Time since it was first seen to lead there."},
 	{Name: "Before", Type: "string", Description: "What the tag led to before."},
-	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before that, why looks have failed since, and for how long."},
-	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag and run something else than it leads to now; with a plus while there may be more."},
+	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before it, why checks have failed since, and for how long."},
+	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag but run a different image than it leads to now; a plus means that there may be more."},
 	{Name: "Reference", Type: "string", Priority: 1, Description: "The reference in the registry that the tag follows."},
 	{Name: "By", Type: "string", Priority: 1, Description: "Who recorded it."},
-	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, deletions counted; at most 100."},
+	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, including deletions; at most 100."},
 }
 
 // tagTable prints ImageTags.

@@ -93,7 +93,7 @@ func (e *envelope) read(message []byte, mayCompress bool) error {
 		case p.Tag == tagSignature && e.signature == nil && (e.onePass == nil) == (e.literal == nil):
 			e.signature = p
 		default:
-			return unreadable(fmt.Errorf("it is not one message with one signature: a packet of type %d does not belong there", p.Tag))
+			return unreadable(fmt.Errorf("it is not one message with one signature: unexpected packet of type %d", p.Tag))
 		}
 	}
 }
@@ -118,7 +118,7 @@ func decompress(p *packet.OpaquePacket) ([]byte, error) {
 	case 3:
 		body = bzip2.NewReader(rest)
 	default:
-		return nil, unreadable(errors.New("it is compressed in an unknown way"))
+		return nil, unreadable(errors.New("it is compressed with an unknown algorithm"))
 	}
 	inner, err := io.ReadAll(io.LimitReader(body, maxMessage+1))
 	if err != nil {
@@ -172,7 +172,7 @@ func (e *envelope) unsupported(err error) *evidence.Failure {
 	}
 	key := fmt.Sprintf("names key %X", c[4:12])
 	if !strings.Contains(err.Error(), "hash function") {
-		return evidence.Fail(evidence.InvalidSignature, "%s, and is of a kind that is not supported: %w", key, err)
+		return evidence.Fail(evidence.InvalidSignature, "%s, and is of an unsupported kind: %w", key, err)
 	}
 	hash, ok := hashNames[c[2]]
 	if !ok {

@@ -33,7 +33,7 @@ func ParseKeyring(data ...[]byte) (k *Keyring, err error) {
 	// The packet parsers beneath are old and large. A panic in them must not take the caller down.
 	defer func() {
 		if r := recover(); r != nil {
-			k, err = nil, fmt.Errorf("the keyring makes its parser panic: %v", r)
+			k, err = nil, fmt.Errorf("the keyring caused a panic in the parser: %v", r)
 		}
 	}()
 	var keys keys
@@ -186,7 +186,7 @@ func (k *keys) keyring() (*Keyring, error) {
 		}
 	}
 	if !slices.ContainsFunc(k.merged, canSign) {
-		return nil, errors.New("holds no key that is marked for signing")
+		return nil, errors.New("has no key that is marked for signing")
 	}
 	return &Keyring{entities: k.merged}, nil
 }

@@ -42,7 +42,7 @@ func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSign
 	defer func() {
 		if r := recover(); r != nil {
 			doc, e = nil, nil
-			err = evidence.Fail(evidence.InvalidSignature, "the message makes its parser panic: %v", r)
+			err = evidence.Fail(evidence.InvalidSignature, "the message caused a panic in the parser: %v", r)
 		}
 	}()
 	envelope, err := open(message)
@@ -67,7 +67,7 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 		return k.checkVersion3(e, now)
 	}
 	if e.onePass == nil {
-		return nil, unreadable(errors.New("the signature stands before the content, which was given up with version 3"))
+		return nil, unreadable(errors.New("the signature comes before the content, which only version 3 allowed"))
 	}
 	message, err := e.plain()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // A signature of version 3 (RFC 4880, section 5.2.2) is obsolete, but Red Hat's older images have no other. The
 // library beneath reads versions 4 and later only. The versions differ in the layout of the packet, and in what is
 // hashed after the document: version 3 hashes the type and the time, version 4 all hashed subpackets. So the packet is
-// laid out anew, and the library does the verification once it is told what was hashed.
+// rearranged, and the library does the verification once it knows what was hashed.
 const (
 	v3Length       = 19 // bytes before the signature's numbers
 	v3HashedLength = 5

@@ -105,7 +105,7 @@ func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOp
 func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evidence.Evidence, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the bytes are a stranger's, and the parsers are not ours
-			digest, e, err = "", nil, evidence.Fail(evidence.InvalidSignature, "the signature makes its parser panic: %v", r)
+			digest, e, err = "", nil, evidence.Fail(evidence.InvalidSignature, "the signature caused a panic in the parser: %v", r)
 		}
 	}()
 	mediaType := cose.MediaTypeEnvelope
@@ -176,7 +176,7 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 		return evidence.Fail(evidence.NoMatchingKey, "the certificate of %q is from no CA of the policy: %w", signer.CertificateChain[0].Subject, err)
 	}
 	return &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: evidenceOf(outcome),
-		Err: fmt.Errorf("signed by %q, who is none of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
+		Err: fmt.Errorf("signed by %q, who is not one of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
 }
 
 // timely tells whether a signature that is good otherwise is valid at the time now, and notes until when it is.

@@ -25,9 +25,9 @@ func AttestationOf(content []byte) (s *Signature, err error) {
 		case err != nil:
 			return err
 		case s.Statement == nil:
-			return invalid("a signature without a statement is no attestation")
+			return invalid("a signature without a statement is not an attestation")
 		case s.Statement.PredicateType == payload.PredicateCosignSign:
-			return invalid("a statement of type %q is an image signature and no attestation", s.Statement.PredicateType)
+			return invalid("a statement of type %q is an image signature, not an attestation", s.Statement.PredicateType)
 		}
 		return nil
 	})

@@ -47,7 +47,7 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects
 	return newCertificateVerifier(material, subjects, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
-// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. What the root has is demanded: a log entry if
+// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. It demands what the root has: a log entry if
 // it has transparency logs, an SCT if it has certificate transparency logs. A time that somebody vouches for is always
 // demanded.
 func NewTrustedRootVerifier(trustedRoot []byte, subjects []Subject) (*CertificateVerifier, error) {

@@ -116,7 +116,7 @@ func (k *key) verify(s *Signature) error {
 	return first
 }
 
-var errDamaged = errors.New("the signature is damaged, or over something else")
+var errDamaged = errors.New("the signature is damaged, or covers something else")
 
 // plainly says what an error of a library means that only speaks of how signatures are encoded.
 func plainly(err error) error {
@@ -220,7 +220,7 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		case v.key.madeWith(s):
 			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, plainly(err))
 		}
-		return nil, evidence.Fail(evidence.NoMatchingKey, "signed by another key than %s, or damaged", v.key.id) // nothing tells which
+		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id) // nothing tells which
 	}
 	e := &evidence.Evidence{KeyID: v.key.id}
 	if v.verifier == nil {

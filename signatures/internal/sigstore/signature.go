@@ -302,7 +302,7 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 		s.digest = claimed
 	default:
 		return evidence.Fail(evidence.UnsupportedFormat,
-			"the signature is over a %s of something that is not the image's manifest at hand", m.GetMessageDigest().GetAlgorithm())
+			"the signature covers a %s of something other than this image's manifest", m.GetMessageDigest().GetAlgorithm())
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 func guarded(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = invalid("the signature makes its parser panic: %v", r)
+			err = invalid("the signature caused a panic in the parser: %v", r)
 		}
 	}()
 	return f()

@@ -124,7 +124,7 @@ func checkAny(subjects []Subject, leaf *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("signed by %s of %s, who is none of the policy's %d subjects", subjectName(leaf), issuer, len(subjects))
+	return fmt.Errorf("signed by %s of %s, who is not one of the policy's %d subjects", subjectName(leaf), issuer, len(subjects))
 }
 
 // oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the new one.

@@ -51,7 +51,7 @@ type Run[M any] struct {
 // location is where a value is.
 type location[M any] struct {
 	at  int64  // position, see Cache.next
-	sum uint32 // CRC-32C: what a disk has changed is not returned
+	sum uint32 // CRC-32C: a value that a disk has changed is not returned
 	Item[M]
 }
 
@@ -65,7 +65,7 @@ func New[M any](dir string, size int64) *Cache[M] {
 	return &Cache[M]{dir: dir, size: size, locations: map[int64]location[M]{}}
 }
 
-// Worth tells whether so many values, of so many bytes in total, find room. A cache with
+// Worth reports whether that many values, with that many bytes in total, find room. A cache with
 // less room, read in a row, would only forget each value before it is asked for again.
 func (c *Cache[M]) Worth(values, bytes int64) bool {
 	return values <= maxItems && bytes <= c.size
@@ -139,7 +139,7 @@ func (c *Cache[M]) Missing(ids []int64) int {
 }
 
 // held tells whether the bytes read at a position were still those for which the
-// position was given out. A place is given out anew before it is written to.
+// position was given out. A place is given out again before it is written to.
 func (c *Cache[M]) held(file *os.File, at int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
