@@ -75,7 +75,7 @@ func TestConfigErrorsSayWhere(t *testing.T) {
 		"equal prefixes":     {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: x}\n  - {prefix: a.b/c, namespace: y}\n", []string{"line 4", "streams.namespaces[1].prefix", "another rule"}},
 		"one namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: x}\n  - {prefix: a.b/d, namespace: x}\n", []string{"line 4", "streams.namespaces[1].namespace", "a.b/c"}},
 		"no namespace":       {"streams:\n  namespaces:\n  - prefix: a.b/c\n", []string{"line 3", "streams.namespaces[0].namespace"}},
-		"bad namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: X}\n", []string{"line 3", "no namespace"}},
+		"bad namespace":      {"streams:\n  namespaces:\n  - {prefix: a.b/c, namespace: X}\n", []string{"line 3", "not a namespace"}},
 		"beyond every limit": {strings.Repeat("#", maxFile+1), []string{"larger"}},
 	} {
 		t.Run(name, func(t *testing.T) {
