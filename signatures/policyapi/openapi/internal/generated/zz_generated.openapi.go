@@ -269,7 +269,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref common.Ref
 				Properties: map[string]spec.Schema{
 					"oidcIssuer": {
 						SchemaProps: spec.SchemaProps{
-							Description: "OIDCIssuer is the URL of who vouches for the subject.",
+							Description: "OIDCIssuer is the URL of the issuer that vouches for the subject.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
