@@ -15,6 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 	"github.com/tidewaiter/tidewaiter/db/internal/space"
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // Clock tells the time; k8s.io/utils/clock.Clock and its fakes satisfy it.
@@ -57,6 +58,8 @@ type Options struct {
 	// Quota bounds the bytes of the pages in use. Past it only deletions and small
 	// updates are written; a commit may pass it by its own size. 0 means no limit.
 	Quota int64
+	// Truth, if not nil, is what the database is a copy of, see mirror. The database closes it.
+	Truth truth.Store
 	// Logger receives what an administrator should know. Default slog.Default().
 	Logger *slog.Logger
 }
@@ -101,11 +104,13 @@ type DB struct {
 	pages *pageCounts
 	live  *liveKeys
 
+	authority authority
 	revision  atomic.Int64 // last committed revision
 	compacted atomic.Int64 // oldest revision that can be listed
 
 	declareMu sync.Mutex
 	declared  map[string][]*Index // by prefix
+	functions sync.Map            // of *declaration, by prefix
 
 	diagnosis diagnosis
 	metrics   *metrics

@@ -8,15 +8,16 @@ import (
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // Errors of reads and writes.
 var (
 	// ErrConflict: the key is not at the revision the writer expected. The
 	// writer reads again and decides; nothing was written.
-	ErrConflict = errors.New("key is not at the expected revision")
+	ErrConflict = truth.ErrConflict
 	// ErrCompacted: the revision asked for is older than the history kept.
-	ErrCompacted = errors.New("revision has been compacted")
+	ErrCompacted = truth.ErrCompacted
 	// ErrFutureRevision: the revision asked for has not happened yet.
 	ErrFutureRevision = errors.New("revision is in the future")
 	// ErrClosed: the database was closed.

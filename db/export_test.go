@@ -22,7 +22,7 @@ func (d *DB) Write(ctx context.Context, fn func(*Tx) error) error { return d.wri
 
 // PutTx is put.
 func (t *Tx) PutTx(key string, expect int64, value []byte) (int64, error) {
-	return t.put(key, expect, value, PutOptions{})
+	return t.put(key, expect, value, 0, nil)
 }
 
 // ExecSQL runs any SQL on the writing connection.
@@ -65,7 +65,7 @@ func SetWALLimit(bytes int64) (undo func()) {
 
 // PutIndexed creates a key with one index entry.
 func (t *Tx) PutIndexed(key string, value []byte, e IndexEntry) error {
-	_, err := t.put(key, 0, value, PutOptions{Index: []IndexEntry{e}})
+	_, err := t.put(key, 0, value, 0, []IndexEntry{e})
 	return err
 }
 

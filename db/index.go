@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
@@ -79,6 +80,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 				build = append(build, ix.id)
 			}
 		}
+		d.functions.Store(prefix, &declaration{prefix, indexes, values})
 		return nil
 	})
 	if err != nil {
@@ -96,6 +98,25 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 	}
 	d.wg.Go(func() { b.run(drop) })
 	return indexes, nil
+}
+
+// declaration has the indexes of a prefix with the function that computes their values.
+type declaration struct {
+	prefix  string
+	indexes []*Index
+	values  IndexFunc
+}
+
+// indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the answer is final: what
+// is declared later is built from what is written until then.
+func (d *DB) indexesFor(key string) (found *declaration) {
+	d.functions.Range(func(_, v any) bool {
+		if decl := v.(*declaration); strings.HasPrefix(key, decl.prefix) {
+			found = decl
+		}
+		return found == nil
+	})
+	return found
 }
 
 // complete in the built column marks an index that needs no building.

@@ -65,15 +65,11 @@ func (d *DB) lastWrite(ctx context.Context) (at time.Time) {
 
 // expire deletes the keys whose time has come, as a client's deletion would.
 func (d *DB) expire(ctx context.Context, now time.Time) error {
-	type due struct {
-		rev int64
-		key string
-	}
 	for {
-		var keys []due
+		var keys []expiring
 		err := d.read(ctx, func(c *sqlite.Conn) error {
 			return c.Each(func(row []driver.Value) error {
-				keys = append(keys, due{row[0].(int64), row[1].(string)})
+				keys = append(keys, expiring{row[0].(int64), row[1].(string)})
 				return nil
 			}, "SELECT rev, key FROM revisions INDEXED BY expiry WHERE until IS NULL AND expires IS NOT NULL AND expires <= ? ORDER BY expires LIMIT ?",
 				now.UnixMilli(), int64(expireBatch))
@@ -81,19 +77,7 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		expired := 0
-		err = d.write(ctx, func(t *tx) error {
-			expired = 0
-			for _, k := range keys {
-				switch _, err := t.delete(k.key, k.rev); {
-				case err == nil:
-					expired++
-				case !errors.Is(err, ErrConflict): // else the key was written since and has a new life
-					return err
-				}
-			}
-			return nil
-		})
+		expired, err := d.authority.expire(ctx, keys)
 		d.metrics.expired.Add(float64(expired))
 		if err != nil {
 			return err

@@ -112,6 +112,18 @@ func open(opts Options) (_ *DB, err error) {
 		return nil, err
 	}
 	d.space.Begin()
+	d.authority = local{d}
+	if opts.Truth != nil {
+		m := newMirror(d, opts.Truth)
+		if err := m.checkOwn(writer); err != nil {
+			return nil, err
+		}
+		d.authority = m
+		d.wg.Add(1)
+		defer func() { go m.run() }()
+	} else if err := mirrors(writer, d.path); err != nil {
+		return nil, err
+	}
 	d.wg.Add(3)
 	go d.commitLoop(writer)
 	go d.checkpointLoop(checkpointer)
@@ -159,7 +171,7 @@ func (d *DB) noticeLoss(c *sqlite.Conn) error {
 		return err
 	}
 	var last int64
-	if d.revisionFile, last, err = datafile.OpenRevisionFile(d.dir, d.log); err != nil || last <= have {
+	if d.revisionFile, last, err = datafile.OpenRevisionFile(d.dir, d.log); err != nil || last <= have || d.opts.Truth != nil {
 		return err
 	}
 	rev, err := datafile.BeginLife(c, d.path, last, d.clock.Now())
@@ -193,6 +205,9 @@ func (d *DB) Close() error {
 		d.wg.Wait()
 		d.closeReaders()
 		d.closeErr = errors.Join(d.closeErr, d.revisionFile.Close(), d.lock.Close())
+		if d.opts.Truth != nil {
+			d.closeErr = errors.Join(d.closeErr, d.opts.Truth.Close())
+		}
 	})
 	return d.closeErr
 }

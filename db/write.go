@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -30,14 +31,7 @@ func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, op
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
-	err = d.writeWhole(ctx, func(t *tx) error {
-		rev, err = t.put(key, expect, value, opts)
-		return err
-	})
-	if ie, ok := err.(*indexError); ok {
-		err = d.corrupt(ie)
-	}
-	return rev, err
+	return d.authority.put(ctx, key, expect, value, opts)
 }
 
 // Delete removes key if it is at revision expect and returns the revision of
@@ -46,11 +40,93 @@ func (d *DB) Delete(ctx context.Context, key string, expect int64) (rev int64, e
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
+	return d.authority.delete(ctx, key, expect)
+}
+
+// expiring is a key whose time has come, at a revision.
+type expiring struct {
+	rev int64
+	key string
+}
+
+// authority decides on writes, and says when the file may be read.
+type authority interface {
+	put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error)
+	delete(ctx context.Context, key string, expect int64) (rev int64, err error)
+	// expire deletes those of the keys that are still at their revisions, and returns how many these are.
+	expire(ctx context.Context, keys []expiring) (expired int, err error)
+	// catchUp returns when the file has revision since, or, with 0, all that anybody was told of before the call. What is
+	// read then counts if catchUp, called again for revision 1, returns the same epoch.
+	catchUp(ctx context.Context, since int64) (epoch int64, err error)
+}
+
+// local is the authority of a database of its own: what is committed is so.
+type local struct{ *DB }
+
+func (d local) put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error) {
+	err = d.writeWhole(ctx, func(t *tx) error {
+		var expires int64
+		if opts.TTL > 0 {
+			expires = t.now + opts.TTL.Milliseconds()
+		}
+		rev, err = t.put(key, expect, value, expires, opts.Index)
+		return err
+	})
+	if ie, ok := err.(*indexError); ok {
+		err = d.corrupt(ie)
+	}
+	return rev, err
+}
+
+func (d local) delete(ctx context.Context, key string, expect int64) (rev int64, err error) {
 	err = d.writeWhole(ctx, func(t *tx) error {
 		rev, err = t.delete(key, expect)
 		return err
 	})
 	return rev, err
+}
+
+func (d local) expire(ctx context.Context, keys []expiring) (expired int, err error) {
+	err = d.write(ctx, func(t *tx) error {
+		expired = 0
+		for _, k := range keys {
+			switch _, err := t.delete(k.key, k.rev); {
+			case err == nil:
+				expired++
+			case !errors.Is(err, ErrConflict): // else the key was written since and has a new life
+				return err
+			}
+		}
+		return nil
+	})
+	return expired, err
+}
+
+func (local) catchUp(context.Context, int64) (int64, error) { return 0, nil }
+
+// CatchUp returns when the database has revision since, or, with 0, all that anybody was told of before
+// the call. A database of its own always has.
+func (d *DB) CatchUp(ctx context.Context, since int64) error {
+	_, err := d.authority.catchUp(ctx, since)
+	return err
+}
+
+// caughtUp runs read when the database has revision since, or, with 0, all that anybody was told of before the call.
+func (d *DB) caughtUp(ctx context.Context, since int64, read func() error) error {
+	for {
+		before, err := d.authority.catchUp(ctx, since)
+		if err != nil {
+			return err
+		}
+		err = read()
+		after, aerr := d.authority.catchUp(ctx, 1)
+		if aerr != nil {
+			return aerr
+		}
+		if before == after {
+			return err
+		}
+	}
 }
 
 func checkKey(key string) error {
@@ -60,7 +136,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64, error) {
+func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []IndexEntry) (int64, error) {
 	if err := t.mayPut(key, expect, len(value)); err != nil {
 		return 0, err
 	}
@@ -76,10 +152,10 @@ func (t *tx) put(key string, expect int64, value []byte, opts PutOptions) (int64
 	} else if err := t.db.checkMissing(t.c, key); err != nil {
 		return 0, err
 	}
-	entries := indexed(opts.Index)
+	entries := indexed(index)
 	var expires, packed any
-	if opts.TTL > 0 {
-		expires = t.now + opts.TTL.Milliseconds()
+	if expiry > 0 {
+		expires = expiry
 	}
 	if entries != nil {
 		packed = entries.pack()

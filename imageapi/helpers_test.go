@@ -100,7 +100,7 @@ func answering(m map[string]rest.Storage) {
 type holding struct{}
 
 // Judge is part of answers.Policies.
-func (holding) Judge(image *imagev1.Image, asked reference.Reference, _ string, _ func(string) ([]*imagev1.Image, error)) (annotation.Verdict, []string, error) {
+func (holding) Judge(_ context.Context, image *imagev1.Image, asked reference.Reference, _ string, _ func(string) ([]*imagev1.Image, error)) (annotation.Verdict, []string, error) {
 	for _, v := range signatures.Held(image) {
 		if v.Place == asked.String() || v.Place == asked.Name() {
 			return v.Verdict, nil, nil
@@ -110,7 +110,7 @@ func (holding) Judge(image *imagev1.Image, asked reference.Reference, _ string, 
 }
 
 // Stale is part of answers.Policies.
-func (holding) Stale(reference.Reference, string, time.Time) ([]string, string, error) {
+func (holding) Stale(context.Context, reference.Reference, string, time.Time) ([]string, string, error) {
 	return nil, "", nil
 }
 

@@ -16,6 +16,10 @@ type Live struct {
 	// Written, if set before the first verdict, gets each covered Image and the policies by which it was judged.
 	Written func(image *imagev1.Image, set *policy.Set)
 
+	// Current, if set before the first verdict, puts in force what has been written elsewhere. If it fails, the policies in
+	// force stay.
+	Current func(context.Context) error
+
 	clock clock.PassiveClock
 	set   atomic.Pointer[policy.Set]
 }
@@ -35,7 +39,10 @@ func (l *Live) Set() *policy.Set { return l.set.Load() }
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
 // Verify is VerifyImage by the policies in force, now.
-func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
+func (l *Live) Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
+	if l.Current != nil {
+		_ = l.Current(ctx) // which logs the error
+	}
 	set := l.Set()
 	if _, covered = VerifyImage(image, set, l.clock.Now(), indexes); covered && l.Written != nil {
 		l.Written(image, set)

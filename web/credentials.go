@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -71,26 +72,45 @@ type Credentials struct {
 // held in memory alone. A file that another user
 // could have written, or a secret that one can read, gives a *trusted.Error.
 func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, error) {
+	return loadFrom(dir, filepath.Join(dir, "pki"), hosts, now)
+}
+
+// LoadSharedCredentials is LoadCredentials for one of several servers that know the same callers: what they share is in the
+// directory shared, and the serving certificate and the credential of this machine are below dir. Of servers that start at
+// once, one makes what is missing.
+func LoadSharedCredentials(dir, shared string, hosts []string, now time.Time) (*Credentials, error) {
+	d, err := os.Open(shared)
+	if err != nil {
+		return nil, fmt.Errorf("the directory of shared credentials: %w", err)
+	}
+	defer d.Close() // which unlocks it
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("locking %s: %w", shared, err)
+	}
+	return loadFrom(dir, shared, hosts, now)
+}
+
+func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, error) {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
 		return nil, fmt.Errorf("creating %s: %w", pki, err)
 	}
 	c := &Credentials{
-		CAFile:     filepath.Join(pki, "ca.crt"),
+		CAFile:     filepath.Join(shared, "ca.crt"),
 		Kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
-		caKeyFile:  filepath.Join(pki, "ca.key"),
-		tokenFile:  filepath.Join(pki, "tokens.csv"),
+		caKeyFile:  filepath.Join(shared, "ca.key"),
+		tokenFile:  filepath.Join(shared, "tokens.csv"),
 		localFile:  filepath.Join(pki, localName),
 
-		adminCertFile: filepath.Join(pki, "admin.crt"),
-		adminKeyFile:  filepath.Join(pki, "admin.key"),
-		signFile:      filepath.Join(pki, "sa.key"),
-		publicFile:    filepath.Join(pki, "sa.pub"),
+		adminCertFile: filepath.Join(shared, "admin.crt"),
+		adminKeyFile:  filepath.Join(shared, "admin.key"),
+		signFile:      filepath.Join(shared, "sa.key"),
+		publicFile:    filepath.Join(shared, "sa.pub"),
 
 		serving: &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")},
 		hosts:   hosts,
 	}
-	err := c.checkTrusted(dir, pki)
+	err := c.checkTrusted(dir, pki, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +127,7 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 		return nil, err
 	}
 	c.tokens = &fileTokens{file: c.tokenFile}
-	c.revoked = &revocations{file: filepath.Join(pki, "ca.crl"), ca: c.ca}
+	c.revoked = &revocations{file: filepath.Join(shared, "ca.crl"), ca: c.ca}
 	if err := errors.Join(c.reload.follow(c.tokens.load, c.tokenFile), c.reload.follow(c.revoked.load, c.revoked.file)); err != nil {
 		return nil, err
 	}
@@ -126,8 +146,8 @@ func (c *Credentials) AuthorityMade() bool { return c.isNew }
 
 // checkTrusted fails with *trusted.Error for what another user could have written or,
 // if it is to be secret, read.
-func (c *Credentials) checkTrusted(dir, pki string) error {
-	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki)); err != nil {
+func (c *Credentials) checkTrusted(dir, pki, shared string) error {
+	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki), trusted.CheckDir(shared)); err != nil {
 		return err
 	}
 	var errs []error

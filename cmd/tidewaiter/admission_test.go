@@ -241,7 +241,7 @@ func TestAttackUnreadableReferenceNamesPoliciesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &tidewaiterserver.Admitter{Policies: func() (*policy.Set, error) { return set, nil }}
+	a := &tidewaiterserver.Admitter{Policies: func(context.Context) (*policy.Set, error) { return set, nil }}
 	for namespace, want := range map[string]string{"team": "everywhere team/own", "acquisition": "everywhere acquisition/project-zeus", "other": "everywhere"} {
 		got, err := a.Judge(t.Context(), admission.Pod{Namespace: namespace}, reference.Reference{})
 		if err != nil {

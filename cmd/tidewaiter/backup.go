@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db/backup"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 func newBackupCommand() *cobra.Command {
@@ -29,6 +30,9 @@ back up pki/ separately, or let the restored server create new ones.`,
   tidewaiter backup - | ssh backup.example.com 'cat > tidewaiter.db'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := datafile.CheckOwn(cmd.Context(), dataDir); err != nil {
+				return err
+			}
 			if args[0] != "-" {
 				if err := backup.Make(cmd.Context(), dataDir, args[0]); err != nil {
 					return err

@@ -168,7 +168,7 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if isNew && o.DataDir != cli.DefaultDataDir {
+	if isNew && o.DataDir != cli.DefaultDataDir && len(o.Etcd.Servers) == 0 {
 		slog.Warn("created a new, empty database; if one should exist already, check --data-dir and that its disk is mounted", "dir", o.DataDir)
 	}
 	return s.Run(ctx, func(context.Context) error {

@@ -40,8 +40,8 @@ func (nothing) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 func (nothing) Enqueue(context.Context, []push.Event) error             { return nil }
 func (nothing) Find(context.Context, string, string) (*push.Job, error) { return nil, nil }
 func (nothing) Retry(context.Context, int64) error                      { return nil }
-func (nothing) policies(set *policy.Set) func() (*policy.Set, error) {
-	return func() (*policy.Set, error) { return set, nil }
+func (nothing) policies(set *policy.Set) func(context.Context) (*policy.Set, error) {
+	return func(context.Context) (*policy.Set, error) { return set, nil }
 }
 
 // No spelling of a host gets a pod past the policy that covers it, of the cluster or of a namespace.

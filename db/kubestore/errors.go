@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // The messages for a revision that is gone. The sentences are kube-apiserver's,
@@ -29,7 +30,13 @@ const (
 func (s *Store) interpret(err error) error {
 	var unavailable *datafile.UnavailableError
 	var corrupt *datafile.CorruptError
+	var unknown *truth.UnknownError
+	var large *truth.TooLargeError
 	switch {
+	case errors.As(err, &unknown):
+		return apierrors.NewTimeoutError(unknown.Error(), 0) // which clients do not repeat by themselves
+	case errors.As(err, &large):
+		return apierrors.NewRequestEntityTooLargeError(large.Error())
 	case errors.As(err, &unavailable):
 		e := apierrors.NewServiceUnavailable(unavailable.Error())
 		e.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 5}

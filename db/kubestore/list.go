@@ -103,7 +103,11 @@ type lister struct {
 func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	paging := l.pred.Limit > 0
 	all := l.pred.Empty()
-	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Limit: chunkRows, Bytes: pageBytes, Count: paging && all}
+	since, err := l.s.since(l.opts.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Since: since, Limit: chunkRows, Bytes: pageBytes, Count: paging && all}
 	if paging {
 		o.Limit = int(min(l.pred.Limit, maxChunkRows))
 	}
@@ -152,7 +156,7 @@ func (s *Store) page(ctx context.Context, o db.RangeOptions, recursive bool) (p 
 	var ok bool
 	p.Rev = o.Rev
 	if o.Rev == 0 {
-		kv, ok, p.Rev, err = s.db.Get(ctx, o.Prefix)
+		kv, ok, p.Rev, err = s.db.GetSince(ctx, o.Prefix, o.Since)
 	} else {
 		kv, ok, err = s.db.GetAt(ctx, o.Prefix, o.Rev)
 	}

@@ -187,7 +187,11 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	if err != nil {
 		return err
 	}
-	kv, ok, rev, err := s.db.Get(ctx, key)
+	since, err := s.since(opts.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	kv, ok, rev, err := s.db.GetSince(ctx, key, since)
 	if err != nil {
 		return s.interpret(err)
 	}
@@ -271,6 +275,18 @@ func seconds(ttl uint64) time.Duration {
 	return time.Duration(min(ttl, most)) * time.Second
 }
 
+// since is the revision as of which, or later, an answer for a resource version will do; 0 is no older than the question.
+func (s *Store) since(resourceVersion string) (int64, error) {
+	if resourceVersion == "" {
+		return 0, nil
+	}
+	rev, err := s.versioner.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	return max(1, int64(rev)), nil
+}
+
 // checkMinimum enforces "not older than": a client that has seen a later revision than
 // ours gets an error to try again later.
 func (s *Store) checkMinimum(resourceVersion string, have int64) error {
@@ -288,7 +304,10 @@ func (s *Store) checkMinimum(resourceVersion string, have int64) error {
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
-func (s *Store) GetCurrentResourceVersion(context.Context) (uint64, error) {
+func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	if err := s.db.CatchUp(ctx, 0); err != nil {
+		return 0, s.interpret(err)
+	}
 	return uint64(s.db.Revision()), nil
 }
 

@@ -3,11 +3,13 @@ package kubestore
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"go/build"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,6 +31,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/etcd"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 var (
@@ -54,8 +58,50 @@ type fixture struct {
 
 func setup(t testing.TB, change ...func(*Config)) *fixture {
 	t.Helper()
-	d := dbtest.Open(t, func(o *db.Options) { o.MaintenanceInterval = 20 * time.Millisecond })
-	return setupOn(t, d, change...)
+	d := dbtest.Open(t, func(o *db.Options) {
+		o.MaintenanceInterval = 20 * time.Millisecond
+		if shared != nil {
+			o.Truth = shared(t)
+		}
+	})
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := setupOn(t, d, change...)
+	if shared != nil { // Kubernetes' etcd has keys before a test begins, too
+		f.increaseRV(t.Context(), t.(*testing.T))
+	}
+	return f
+}
+
+// shared, if not nil, makes the store that the database of a test is a copy of.
+var shared func(testing.TB) truth.Store
+
+// etcdServers, in the environment, are etcd's, separated by commas: TestUpstreamOnEtcd uses it. e2e has one.
+const etcdServers = "TIDEWAITER_TEST_ETCD_SERVERS"
+
+// TestUpstreamOnSharedStore is TestUpstream for databases that are copies of a store in memory.
+func TestUpstreamOnSharedStore(t *testing.T) {
+	shared = func(testing.TB) truth.Store { return dbtest.NewTruth() }
+	defer func() { shared = nil }()
+	TestUpstream(t)
+}
+
+// TestUpstreamOnEtcd is TestUpstream for databases that are copies of etcd, if the environment names one.
+func TestUpstreamOnEtcd(t *testing.T) {
+	servers := os.Getenv(etcdServers)
+	if servers == "" {
+		t.Skipf("%s is not set: e2e sets it", etcdServers)
+	}
+	shared = func(t testing.TB) truth.Store {
+		s, err := etcd.New(etcd.Options{Servers: strings.Split(servers, ","), Prefix: t.Name() + rand.Text()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	defer func() { shared = nil }()
+	TestUpstream(t)
 }
 
 func setupOn(t testing.TB, d *db.DB, change ...func(*Config)) *fixture {

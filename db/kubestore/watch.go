@@ -32,6 +32,7 @@ type watchChan struct {
 	recursive bool
 	pred      storage.SelectionPredicate
 	rev       int64 // where the watch starts, 0 for now
+	since     int64 // what exists is sent as of this revision or later, 0 for now
 	// initial: send what exists first, and then a bookmark that says so.
 	initial, initialBookmark bool
 	progressNotify           bool
@@ -79,6 +80,15 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		w.initialBookmark = *send && opts.Predicate.AllowWatchBookmarks
 	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
+	if w.since, err = s.since(opts.ResourceVersion); err != nil {
+		return nil, err
+	}
+	if !w.initial || w.since > 0 { // else the read of what exists waits
+		if err := s.db.CatchUp(ctx, w.since); err != nil { // to a revision that another server may have told of
+			w.cancel()
+			return nil, s.interpret(err)
+		}
+	}
 	if w.rev == 0 && !w.initial {
 		w.rev = s.db.Revision()
 	}
@@ -230,7 +240,7 @@ func (w *watchChan) ticker() (<-chan time.Time, func()) {
 // sendExisting sends every object as ADDED, as of one revision, and moves the
 // start of the watch there.
 func (w *watchChan) sendExisting() error {
-	o := db.RangeOptions{Prefix: w.key, Limit: chunkRows, Bytes: watchPageBytes}
+	o := db.RangeOptions{Prefix: w.key, Since: w.since, Limit: chunkRows, Bytes: watchPageBytes}
 	var weight int64
 	defer func() { w.s.budget.watches.Release(weight) }()
 	if begin := w.s.budget.begin; begin != nil {

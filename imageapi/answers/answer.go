@@ -29,9 +29,9 @@ type Policies interface {
 	// Judge returns the verdict on a stored Image for whoever asks for it by a reference with a tag or a digest, from a
 	// namespace, and the names of the policies that cover the reference. indexes finds indexes that vouch for the image under
 	// a verdict's key. An error says why the policies are not known.
-	Judge(image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)
+	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)
 	// Stale returns the policies by which too long ago a registry last confirmed where a reference with a tag leads, and why.
-	Stale(asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error)
+	Stale(ctx context.Context, asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error)
 }
 
 // Use knows which pods run an image and which workloads need it. image is nil if it is not stored.
@@ -343,8 +343,8 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 }
 
 // stale makes the verdict for a tag Unknown if too long ago was seen where the tag leads.
-func (s *session) stale(v *Verdict, ref reference.Reference, tag *imagev1.ImageTag, namespace string) error {
-	policies, why, err := s.Policies.Stale(ref, namespace, checkedAt(tag))
+func (s *session) stale(ctx context.Context, v *Verdict, ref reference.Reference, tag *imagev1.ImageTag, namespace string) error {
+	policies, why, err := s.Policies.Stale(ctx, ref, namespace, checkedAt(tag))
 	if err != nil || len(policies) == 0 {
 		return err
 	}
@@ -367,7 +367,7 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 // verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. tag is where the
 // reference was found to lead to the image, nil if no history is kept.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
-	v, covering, err := s.Policies.Judge(image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) })
+	v, covering, err := s.Policies.Judge(ctx, image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +379,7 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 		out.Missing = covering
 	}
 	if ref.Digest == "" {
-		if err := s.stale(out, ref, tag, namespace); err != nil {
+		if err := s.stale(ctx, out, ref, tag, namespace); err != nil {
 			return nil, err
 		}
 	}

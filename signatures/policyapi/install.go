@@ -25,3 +25,6 @@ func Install(scheme *runtime.Scheme) error {
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return scheme.SetVersionPriority(GroupVersion)
 }
+
+// Resources are those of both kinds.
+var Resources = []schema.GroupResource{clusterResource, resource}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -47,7 +48,12 @@ type Keeper struct {
 
 	loading sync.Mutex // held while objects are read and put in force
 
+	changes Changes    // nil before Follow
+	polling sync.Mutex // held while changes are asked
+	behind  bool       // there are changes that are not in force
+
 	mu     sync.Mutex
+	own    map[int64]struct{} // revisions at which the keeper wrote a status, and of which changes have not told
 	files  *policy.Set
 	loaded error                          // why the last read of the objects failed; errNotLoaded before the first
 	faults map[types.NamespacedName]fault // why objects are not in force
@@ -142,6 +148,81 @@ func (k *Keeper) Loaded() error {
 	return k.loaded
 }
 
+// Changes tell of changes of the objects, whoever made them.
+type Changes interface {
+	// CatchUp returns when Any will count all changes that anybody was told of before the call.
+	CatchUp(context.Context) error
+	// Any tells whether there were changes since the call before, other than at revisions that own accepts.
+	Any(ctx context.Context, own func(rev int64) bool) (bool, error)
+	// Ready is signalled when Any may have something to tell.
+	Ready() <-chan struct{}
+}
+
+// Follow has policies in force that another server has written: before the next verdict, and before long. Call it before
+// Load.
+func (k *Keeper) Follow(changes Changes) {
+	k.changes = changes
+	k.live.Current = k.Current
+}
+
+// Current puts in force what anybody has written before the call.
+func (k *Keeper) Current(ctx context.Context) error {
+	if k.changes == nil {
+		return nil
+	}
+	if err := k.changes.CatchUp(ctx); err != nil {
+		return err
+	}
+	k.polling.Lock()
+	defer k.polling.Unlock()
+	changed, err := k.changes.Any(ctx, k.wrote)
+	k.behind = k.behind || changed || err != nil
+	if err != nil || !k.behind {
+		return err
+	}
+	err = k.Load(context.Background()) // which a caller that goes away does not end for the others
+	k.behind = err != nil
+	return err
+}
+
+// maxOwn bounds Keeper.own. What is forgotten costs a read of the objects.
+const maxOwn = 2 * maxPolicies
+
+// writes notes a revision at which the keeper wrote a status.
+func (k *Keeper) writes(o object) {
+	rev, err := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.own == nil || len(k.own) >= maxOwn {
+		k.own = map[int64]struct{}{}
+	}
+	k.own[rev] = struct{}{}
+}
+
+// wrote tells, once, whether the keeper wrote a status at a revision.
+func (k *Keeper) wrote(rev int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, own := k.own[rev]
+	delete(k.own, rev)
+	return own
+}
+
+// followChanges calls Current when there are changes, until ctx is done.
+func (k *Keeper) followChanges(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.changes.Ready():
+			_ = k.Current(ctx) // Load logs the error, and the next verdict tries again
+		}
+	}
+}
+
 // SetFiles puts other policies of files in force.
 func (k *Keeper) SetFiles(ctx context.Context, files *policy.Set) error {
 	k.mu.Lock()
@@ -155,6 +236,11 @@ func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs th
 
 // Run shows the files as objects and keeps the status of all of them until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
+	if k.changes != nil {
+		var following sync.WaitGroup
+		defer following.Wait()
+		following.Go(func() { k.followChanges(ctx) })
+	}
 	logged := map[types.NamespacedName]string{}
 	for ctx.Err() == nil {
 		err := k.Loaded()

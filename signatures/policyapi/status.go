@@ -292,9 +292,12 @@ func (k *Keeper) write(ctx context.Context, key types.NamespacedName, conditions
 	if key.Namespace != "" {
 		kind = k.namespaced
 	}
-	_, _, err := kind.status.Update(request.WithNamespace(ctx, key.Namespace), key.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+	written, _, err := kind.status.Update(request.WithNamespace(ctx, key.Namespace), key.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
+	}
+	if err == nil && k.changes != nil {
+		k.writes(written.(object))
 	}
 	return err
 }

@@ -36,7 +36,7 @@ type jobs interface {
 // Admitter answers admission with what is stored about the images of pods.
 type Admitter struct {
 	Answerer *answers.Answerer
-	Policies func() (*policy.Set, error) // the policies in force
+	Policies func(context.Context) (*policy.Set, error) // the policies in force
 	Clock    clock.PassiveClock
 	Queue    jobs
 	clusters *clusters.Clusters
@@ -72,9 +72,12 @@ func (s *Server) newAdmission() *admission.Handler {
 }
 
 // policiesInForce fails before all policies are read.
-func (v *verification) policiesInForce() (*policy.Set, error) {
+func (v *verification) policiesInForce(ctx context.Context) (*policy.Set, error) {
 	select {
 	case <-v.Keeper.Ready():
+		if err := v.Keeper.Current(ctx); err != nil {
+			return nil, err
+		}
 		return v.live.Set(), nil
 	default:
 		return nil, cmp.Or(v.Keeper.Loaded(), errors.New("the policies are still being read"))
@@ -83,7 +86,7 @@ func (v *verification) policiesInForce() (*policy.Set, error) {
 
 // Judge is part of [admission.Verdicts].
 func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference.Reference) (admission.Judgement, error) {
-	set, err := a.Policies()
+	set, err := a.Policies(ctx)
 	if err != nil {
 		return admission.Judgement{}, err
 	}

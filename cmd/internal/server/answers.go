@@ -49,13 +49,13 @@ func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest 
 
 // judge judges by the policies in force.
 type judge struct {
-	policies func() (*policy.Set, error)
+	policies func(context.Context) (*policy.Set, error)
 	clock    clock.PassiveClock
 }
 
 // Judge is part of [answers.Policies].
-func (j judge) Judge(image *imagev1.Image, asked reference.Reference, namespace string, indexes func(string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error) {
-	set, err := j.policies()
+func (j judge) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string, indexes func(string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error) {
+	set, err := j.policies(ctx)
 	if err != nil {
 		return v, nil, err
 	}
@@ -70,8 +70,8 @@ func (j judge) Judge(image *imagev1.Image, asked reference.Reference, namespace 
 }
 
 // Stale is part of [answers.Policies].
-func (j judge) Stale(asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error) {
-	set, err := j.policies()
+func (j judge) Stale(ctx context.Context, asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error) {
+	set, err := j.policies(ctx)
 	if err != nil {
 		return nil, "", err
 	}

@@ -27,7 +27,7 @@ func (s *Server) followDrift() error {
 		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
 	s.Usage.OnTags(s.drift.Recheck)
-	s.Tasks = append(s.Tasks, s.drift.Run)
+	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/backup"
+	"github.com/tidewaiter/tidewaiter/db/etcd"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	podLogsDir   string
 	Policy       string
 	Quota        int64          // bytes; 0 for none
+	Etcd         etcd.Options   // none without servers
+	PKIDir       string         // of the credentials that several servers share; empty for DataDir/pki
 	Backups      backup.Options // none without a folder
 	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
 	Isolated bool
@@ -59,6 +62,14 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	f.DurationVar(&o.Backups.Every, "backup-every", 24*time.Hour, "interval between scheduled backups")
 	f.IntVar(&o.Backups.Keep, "backup-keep", 7, "number of scheduled backups to keep")
 	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long to keep an Event after its last write")
+	f.StringVar(&o.PKIDir, "pki-dir", "", "existing directory of the credentials that several servers share (experimental); by default pki in the data directory")
+
+	f = fss.FlagSet("etcd")
+	f.StringSliceVar(&o.Etcd.Servers, "etcd-servers", nil, "etcd servers (SCHEME://HOST:PORT) that hold the objects of several servers (experimental, docs/tasks/scale.md); the database is then this server's copy")
+	f.StringVar(&o.Etcd.CAFile, "etcd-cafile", "", "certificate authorities of etcd")
+	f.StringVar(&o.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd")
+	f.StringVar(&o.Etcd.KeyFile, "etcd-keyfile", "", "key of the client certificate for etcd")
+	f.StringVar(&o.Etcd.Prefix, "etcd-prefix", "/tidewaiter", "beginning of all keys in etcd, the same for servers that share them")
 
 	f = fss.FlagSet("images")
 	f.StringVar(&o.ConfigFile, "config", "", "configuration file (YAML)")

@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/etcd"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/drift"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
@@ -38,6 +39,7 @@ type Server struct {
 	connections  *limits.Connections
 	URL          string // empty without a listener
 	DB           *db.DB
+	etcd         *etcd.Store // nil for a server whose database is its own
 	local        *web.Local
 	Access       *access.Access        // of a server that listens on its own; others have one caller
 	authorizer   authorizer.Authorizer // of a server that listens
@@ -60,10 +62,18 @@ type Server struct {
 	clusters     *clusters.Clusters
 	Usage        *usage.Index
 	// Tasks run beside a listening server from the time when it is ready until it stops.
-	Tasks []func(context.Context) error
+	Tasks []Task
 	// ReadyTimeout is how long the server may take to be ready before NotReady is called.
 	ReadyTimeout time.Duration
 	NotReady     func(error)
+}
+
+// Task is work beside a listening server.
+type Task struct {
+	Name string
+	Run  func(context.Context) error
+	// One says that, of several servers with the same objects, one does it at a time.
+	One bool
 }
 
 // Parts are what an API server consists of beside its kinds.

@@ -38,6 +38,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/etcd"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -130,16 +131,27 @@ func (s *Server) openVerification(context.Context) (err error) {
 }
 
 // openDatabase takes the data directory.
-func (s *Server) openDatabase(context.Context) (err error) {
+func (s *Server) openDatabase(ctx context.Context) (err error) {
 	o := db.Options{Dir: s.Options.DataDir, Views: Views(), Quota: s.Options.Quota, Clock: s.Options.Clock}
 	if s.listener != nil {
 		o.Reserve = reserve
 	}
-	if s.DB, err = db.Open(o); err == nil {
-		s.checks = checks.New(s.DB)
-		s.Tasks = append(s.Tasks, s.checks.Run)
+	if len(s.Options.Etcd.Servers) > 0 {
+		if s.Options.Backups.Dir != "" || s.Options.Quota > 0 {
+			return cli.Misuse(errors.New("with --etcd-servers the objects are etcd's: --backup-dir and --quota-backend-bytes are of a server by itself"), "back up etcd with etcdctl snapshot save, and give --quota-backend-bytes to etcd")
+		}
+		if s.etcd, err = etcd.New(s.Options.Etcd); err != nil {
+			return err
+		}
+		o.Truth = s.etcd
+		slog.Warn("--etcd-servers is experimental. This server keeps for itself, in its data directory, pushes that it was told of until they are imported: if the directory is lost, sweeps find them", "dir", o.Dir)
 	}
-	return err
+	if s.DB, err = db.Open(o); err != nil {
+		return err
+	}
+	s.checks = checks.New(s.DB)
+	s.Tasks = append(s.Tasks, Task{Name: "checks", Run: s.checks.Run})
+	return s.DB.Filled(ctx)
 }
 
 // openLocal prepares connections to the server from within the process.
@@ -213,7 +225,13 @@ func (s *Server) loadCredentials(context.Context) (err error) {
 		ip = addr.IP
 		s.URL = "https://" + (&net.TCPAddr{IP: reachable(ip), Port: addr.Port}).String()
 	}
-	if s.Credentials, err = web.LoadCredentials(s.Options.DataDir, s.Options.TLS.Hosts(ip), time.Now()); err != nil {
+	hosts, now := s.Options.TLS.Hosts(ip), time.Now()
+	if shared := s.Options.PKIDir; shared != "" {
+		s.Credentials, err = web.LoadSharedCredentials(s.Options.DataDir, shared, hosts, now)
+	} else {
+		s.Credentials, err = web.LoadCredentials(s.Options.DataDir, hosts, now)
+	}
+	if err != nil {
 		return err
 	}
 	s.Credentials.TLS = s.Options.TLS
@@ -332,6 +350,13 @@ func (s *Server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if storage, ok := p.Storage.(*kubestore.Getter); ok {
+		changes, err := storage.Changes(policyapi.Resources...)
+		if err != nil {
+			return err
+		}
+		s.Verification.Keeper.Follow(changes)
+	}
 	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, core.Usage.Complete
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
 	s.streams = imagestream.StoredStreamsOf(images)
@@ -397,6 +422,9 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 			maps.Copy(core.PostStartHooks, s.Access.Hooks())
 		}
 		c.PostStartHooks, c.ReadyChecks = core.PostStartHooks, []healthz.HealthChecker{usageSynced(core), policiesRead(s.Verification.Keeper)}
+		if s.etcd != nil {
+			c.ReadyChecks = append(c.ReadyChecks, healthz.NamedCheck("etcd", s.checkEtcd))
+		}
 		c.WriteChecks = []healthz.HealthChecker{healthz.NamedCheck("database-writes", func(*http.Request) error { return s.DB.WriteFault() })}
 	}
 	return c
@@ -413,6 +441,16 @@ func (s *Server) accountTokens() coreapi.Tokens {
 		Generator: s.tokens, Audiences: audiences, MaxExpiration: o.ServiceAccounts.MaxExpiration,
 		ExtendExpiration: o.ServiceAccounts.ExtendExpiration, MaxExtendedExpiration: o.ServiceAccounts.MaxExtendedExpiration,
 	}
+}
+
+// etcdPatience is how long a check waits for etcd's answer, and for the copy to have what etcd has.
+const etcdPatience = 5 * time.Second
+
+// checkEtcd fails while what is read here is not what the other servers have.
+func (s *Server) checkEtcd(r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), etcdPatience)
+	defer cancel()
+	return s.DB.CatchUp(ctx, 0)
 }
 
 // usageSynced fails until the images that the pods use are known.
@@ -441,27 +479,31 @@ func (s *Server) addTasks() {
 	_ = legacyregistry.Registerer().Register(s.DB)
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
+	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet.
 	s.Tasks = append(s.Tasks,
-		func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) },
-		func(ctx context.Context) error {
+		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
+		Task{Name: "pushes", Run: func(ctx context.Context) error {
 			return s.pushes.runWorker(ctx, s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
-		},
-		s.renewImages,
-		s.keepStreams,
-		s.feedStreams,
-		s.clusters.Run,
+		}},
+		Task{Name: "renew", Run: s.renewImages, One: true},
+		Task{Name: "streams", Run: s.keepStreams, One: true},
+		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
+		Task{Name: "clusters", Run: s.clusters.Run},
 	)
+	if s.etcd != nil {
+		s.Tasks = append(s.Tasks, Task{Name: "etcd-compaction", Run: s.etcd.KeepCompact, One: true})
+	}
 	if s.cluster != nil {
-		s.Tasks = append(s.Tasks, s.Web.KeepAPIServices)
+		s.Tasks = append(s.Tasks, Task{Name: "apiservices", Run: s.Web.KeepAPIServices})
 	}
 	if s.Options.Backups.Dir != "" {
-		s.Tasks = append(s.Tasks, func(ctx context.Context) error {
+		s.Tasks = append(s.Tasks, Task{Name: "backups", Run: func(ctx context.Context) error {
 			backups.Keep(ctx, s.Options.Backups)
 			return nil
-		})
+		}})
 	}
 	if s.pushes.plain != nil {
-		s.Tasks = append(s.Tasks, func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) })
+		s.Tasks = append(s.Tasks, Task{Name: "hooks", Run: func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) }})
 	}
 }
 
@@ -545,9 +587,7 @@ func (s *Server) runTasks(ctx context.Context, served chan error, ready func(ctx
 	if s.URL == "" {
 		defer s.Events.Flush() // a listening server has sent all but the last ones long ago
 	}
-	for _, task := range s.Tasks {
-		tasks.Go(func() error { return task(ctx) })
-	}
+	tasks.Go(func() error { return s.electAndRun(ctx) })
 	tasks.Go(func() error {
 		if err := ready(ctx); err != nil {
 			return err

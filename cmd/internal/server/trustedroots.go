@@ -65,10 +65,10 @@ func (s *Server) openTrustedRoots(context.Context) error {
 	if err := keeper.Missing(); err != nil {
 		return cli.WithHint(err, "check that the mirror can be reached and that rootFile is its root.json, or put a trusted root there by hand")
 	}
-	s.Tasks = append(s.Tasks, func(ctx context.Context) error {
+	s.Tasks = append(s.Tasks, Task{Name: "trusted-roots", Run: func(ctx context.Context) error {
 		keeper.Run(ctx)
 		return nil
-	})
+	}})
 	return nil
 }
 

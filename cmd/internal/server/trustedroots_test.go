@@ -77,7 +77,7 @@ func TestTrustedRootFromBefore(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = s.Tasks[0](ctx) }()
+	go func() { defer close(ended); _ = s.Tasks[0].Run(ctx) }()
 	servertest.Eventually(t, "a metric of the time before", func() bool { return ageOf(t, file) == float64(before.Unix()) })
 	stop()
 	<-ended

@@ -107,6 +107,20 @@ func (f *Log) Publish(events []*Event, rev int64) {
 	f.trim()
 }
 
+// Restart is for a Reader that has no changes from before revision rev any more: all watchers ask it, and are told so.
+func (f *Log) Restart(rev int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events, f.bytes, f.hot, f.hotBytes = nil, 0, 0, 0
+	f.floor, f.last = rev, rev
+	for _, set := range f.watchers {
+		for w := range set {
+			w.idle, w.next = false, 0
+			w.signal()
+		}
+	}
+}
+
 // cool drops the memos of events that are no longer among the newest.
 func (f *Log) cool() {
 	for ; f.hotBytes > f.maxBytes/4 && f.hot < len(f.events); f.hot++ {

@@ -52,6 +52,13 @@ func (w *Watcher) Stop() { w.log.remove(w) }
 // Ready is signalled when Poll may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
+// Notify has ready signalled in place of the channel that Ready returned. Call it before the watch is used.
+func (w *Watcher) Notify(ready chan struct{}) {
+	w.log.mu.Lock()
+	defer w.log.mu.Unlock()
+	w.ready = ready
+}
+
 func (w *Watcher) signal() {
 	select {
 	case w.ready <- struct{}{}:

@@ -1,0 +1,37 @@
+package datafile
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
+)
+
+// A file that is a copy of what several servers share has two more numbers in its table meta.
+const (
+	// MirrorMeta is the identity of the store that the file is a copy of.
+	MirrorMeta = "mirror"
+	// FilledMeta is the revision at which the file was last filled, 0 while it is being filled.
+	FilledMeta = "filled"
+)
+
+// IsMirror tells whether an open file is a copy.
+func IsMirror(c *sqlite.Conn) (bool, error) {
+	_, ok, err := c.First("SELECT value FROM meta WHERE name = '" + MirrorMeta + "'")
+	return ok, err
+}
+
+// CheckOwn fails if the database in a data directory is a copy of what several servers share.
+func CheckOwn(ctx context.Context, dir string) error {
+	c, err := OpenToRead(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	copied, err := IsMirror(c)
+	if err == nil && copied {
+		err = fmt.Errorf("%s is a copy of what etcd has: back up etcd (etcdctl snapshot save), which has everything that the servers share", filepath.Join(dir, FileName))
+	}
+	return err
+}

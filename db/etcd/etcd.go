@@ -1,0 +1,347 @@
+// Package etcd is a truth.Store in etcd: an object is a key below a prefix, and its revisions are etcd's. It uses what
+// Kubernetes uses of etcd's API.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tidewaiter/tidewaiter/db/truth"
+)
+
+const (
+	// maxMessage is more than any etcd takes: etcd says what is too large (--max-request-bytes).
+	maxMessage = 64 << 20
+	// pageKeys is how many keys a page has that is read to fill a copy.
+	pageKeys = 200
+	// A connection to a member that does not answer is given up after keepAlive and keepAliveTimeout. The former is gRPC's least.
+	keepAlive, keepAliveTimeout = 10 * time.Second, 3 * time.Second
+	// writeTimeout bounds a write, and askTimeout each question to one member: the next question goes to another.
+	writeTimeout, askTimeout = 10 * time.Second, time.Second
+	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the revision may be of
+	// another prefix.
+	progressAfter = 10 * time.Millisecond
+	// stalledAfter is the wait after which the watch is begun anew, at another member.
+	stalledAfter = 2 * time.Second
+)
+
+// Options say where etcd is. Their flags are kube-apiserver's.
+type Options struct {
+	Servers                   []string
+	CAFile, CertFile, KeyFile string // none for plain HTTP
+	// Prefix is what all keys begin with.
+	Prefix string
+}
+
+// Store is a truth.Store in etcd.
+type Store struct {
+	client *kubernetes.Client
+	prefix string // without a slash at its end
+
+	cluster atomic.Uint64 // of the first answer; 0 before
+
+	mu     sync.Mutex
+	seen   int64         // the watch has told of all changes up to this revision
+	wanted int64         // and is waited for up to this one
+	want   chan struct{} // signalled when wanted rises
+}
+
+// New returns a Store. It does not wait for etcd.
+func New(o Options) (*Store, error) {
+	config := clientv3.Config{
+		Endpoints:            o.Servers,
+		DialTimeout:          20 * time.Second,
+		DialKeepAliveTime:    keepAlive,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		PermitWithoutStream:  true,
+		MaxCallSendMsgSize:   maxMessage,
+		MaxCallRecvMsgSize:   1<<31 - 1,
+		BackoffWaitBetween:   50 * time.Millisecond,
+		Logger:               zap.NewNop(), // failures are told by whoever asked
+		MaxUnaryRetries:      2,
+	}
+	if len(o.Servers) == 0 {
+		return nil, errors.New("etcd: no servers are given")
+	}
+	if o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" {
+		var err error
+		config.TLS, err = transport.TLSInfo{TrustedCAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile}.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("etcd: %w", err)
+		}
+	}
+	client, err := kubernetes.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	return &Store{client: client, prefix: strings.TrimSuffix("/"+strings.Trim(o.Prefix, "/"), "/"), want: make(chan struct{}, 1)}, nil
+}
+
+// Close ends all calls.
+func (s *Store) Close() error { return s.client.Close() }
+
+// Identity is made of the cluster's ID and the prefix. A cluster that was restored has another ID. From now on an answer
+// of another cluster is truth.ErrReplaced.
+func (s *Store) Identity(ctx context.Context) (int64, error) {
+	r, err := s.ask(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s.cluster.Store(r.ClusterId)
+	sum := fnv.New64a()
+	fmt.Fprintf(sum, "%d %s", r.ClusterId, s.prefix)
+	return int64(sum.Sum64()>>2) | 1, nil
+}
+
+// ask reads nothing, linearizably. A member that does not answer is passed over.
+func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, askTimeout)
+		r, err := s.client.KV.Get(attempt, s.prefix+"/", clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		cancel()
+		switch {
+		case err == nil:
+			return r.Header, nil
+		case ctx.Err() != nil || !passing(err):
+			return nil, err
+		}
+	}
+}
+
+// passing tells whether another member may answer what this one did not.
+func passing(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded || code(err) == codes.Unavailable
+}
+
+func code(err error) codes.Code {
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		return e.Code()
+	}
+	return status.Code(err)
+}
+
+// known fails if an answer is not of the cluster that Identity has told of.
+func (s *Store) known(h *etcdserverpb.ResponseHeader) error {
+	if want := s.cluster.Load(); want != h.ClusterId {
+		return fmt.Errorf("%w: its cluster ID is %x, and was %x", truth.ErrReplaced, h.ClusterId, want)
+	}
+	return nil
+}
+
+// Head is part of truth.Store.
+func (s *Store) Head(ctx context.Context) (int64, error) {
+	h, err := s.ask(ctx)
+	if err == nil {
+		err = s.known(h)
+	}
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted = max(s.wanted, h.Revision)
+	s.pressIfBehind()
+	return h.Revision, nil
+}
+
+// pressIfBehind wakes press if the watch is waited for. mu is held.
+func (s *Store) pressIfBehind() {
+	if s.wanted > s.seen {
+		select {
+		case s.want <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Put is part of truth.Store.
+func (s *Store) Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	r, err := s.client.Kubernetes.OptimisticPut(ctx, s.prefix+key, pack(value, expires), expect, kubernetes.PutOptions{})
+	return outcome(r.Revision, r.Succeeded, err)
+}
+
+// Delete is part of truth.Store.
+func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
+	if expect == 0 { // which etcd would take for "delete what is not there"
+		return 0, truth.ErrConflict
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	r, err := s.client.Kubernetes.OptimisticDelete(ctx, s.prefix+key, expect, kubernetes.DeleteOptions{})
+	return outcome(r.Revision, r.Succeeded, err)
+}
+
+func outcome(rev int64, succeeded bool, err error) (int64, error) {
+	switch {
+	case err == nil && !succeeded:
+		return rev, truth.ErrConflict
+	case err == nil:
+		return rev, nil
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return 0, &truth.RefusedError{Reason: "etcd has no space left and takes only deletions: see --quota-backend-bytes of etcd, compact and defragment it, and end the alarm (etcdctl alarm disarm)", Err: err}
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return 0, &truth.TooLargeError{Reason: "etcd does not take so large an object: see its flag --max-request-bytes", Err: err}
+	}
+	switch code(err) {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition:
+		return 0, &truth.RefusedError{Reason: "etcd has refused a write", Err: err}
+	}
+	return 0, &truth.UnknownError{Err: fmt.Errorf("etcd has not answered: %w", err)}
+}
+
+// Range is part of truth.Store.
+func (s *Store) Range(ctx context.Context, from string, rev int64) (page []truth.Change, at int64, more bool, err error) {
+	end := clientv3.GetPrefixRangeEnd(s.prefix + "/")
+	r, err := s.client.KV.Get(ctx, s.prefix+max(from, "/"), clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(rev))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		err = truth.ErrCompacted
+	}
+	if err == nil {
+		err = s.known(r.Header)
+	}
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if rev == 0 {
+		rev = r.Header.Revision
+	}
+	for _, kv := range r.Kvs {
+		c := truth.Change{Key: strings.TrimPrefix(string(kv.Key), s.prefix), Rev: kv.ModRevision}
+		if c.Value, c.Expires, err = unpack(kv.Value); err != nil {
+			return nil, 0, false, fmt.Errorf("etcd: key %s: %w", kv.Key, err)
+		}
+		page = append(page, c)
+	}
+	return page, rev, r.More, nil
+}
+
+// errStalled says that the watch does not come to a revision that etcd has.
+var errStalled = errors.New("etcd's watch tells of nothing: it is begun anew, at another member")
+
+// Follow is part of truth.Store. One is under way at a time.
+func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
+	// A watcher of its own has a connection of its own, which ends with it.
+	watcher := clientv3.NewWatcher(s.client.Client)
+	defer watcher.Close()
+	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
+	defer cancel(nil)
+	s.mu.Lock()
+	s.seen = from
+	s.pressIfBehind()
+	s.mu.Unlock()
+	go s.press(ctx, cancel, watcher)
+	for r := range watcher.Watch(ctx, s.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify(), clientv3.WithFragment()) {
+		if err := r.Err(); err != nil {
+			if errors.Is(err, rpctypes.ErrCompacted) {
+				return truth.ErrCompacted
+			}
+			return err
+		}
+		if err := s.known(r.Header); err != nil {
+			return err
+		}
+		changes := make([]truth.Change, 0, len(r.Events))
+		for _, e := range r.Events {
+			c := truth.Change{Key: strings.TrimPrefix(string(e.Kv.Key), s.prefix), Rev: e.Kv.ModRevision, Deleted: e.Type == clientv3.EventTypeDelete}
+			if !c.Deleted {
+				var err error
+				if c.Value, c.Expires, err = unpack(e.Kv.Value); err != nil {
+					return fmt.Errorf("etcd: key %s: %w", e.Kv.Key, err)
+				}
+			}
+			changes = append(changes, c)
+			from = c.Rev
+		}
+		if r.IsProgressNotify() {
+			from = r.Header.Revision
+		}
+		if err := apply(changes, from); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.seen = max(s.seen, from)
+		s.mu.Unlock()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return errors.New("etcd's watch has ended")
+}
+
+// press has the watch tell how far it is, while somebody waits for a later revision. If it does not tell, press ends it.
+func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clientv3.Watcher) {
+	for {
+		select {
+		case <-s.want:
+		case <-ctx.Done():
+			return
+		}
+		var waited time.Duration
+		for last := int64(-1); ; {
+			select {
+			case <-time.After(progressAfter):
+			case <-ctx.Done():
+				return
+			}
+			s.mu.Lock()
+			seen, wanted := s.seen, s.wanted
+			s.mu.Unlock()
+			if seen >= wanted {
+				break
+			}
+			if waited += progressAfter; seen > last {
+				last, waited = seen, 0
+			}
+			if waited >= stalledAfter {
+				stop(errStalled)
+				return
+			}
+			_ = w.RequestProgress(ctx) // asked again in a moment
+		}
+	}
+}
+
+// compactEvery is kube-apiserver's: changes are kept for so long, and up to twice that.
+const compactEvery = 5 * time.Minute
+
+// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer fills itself anew.
+func (s *Store) KeepCompact(ctx context.Context) error {
+	tick := time.NewTicker(compactEvery)
+	defer tick.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		var err error
+		if before > 0 {
+			_, err = s.client.KV.Compact(ctx, before)
+		}
+		if err == nil || errors.Is(err, rpctypes.ErrCompacted) {
+			before, err = s.Head(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			slog.Warn("etcd keeps old changes for longer", "err", err)
+		}
+	}
+}

@@ -1,0 +1,417 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/truth"
+)
+
+const (
+	// followAgain is the pause after following has failed.
+	followAgain = 200 * time.Millisecond
+	// beginTimeout bounds the questions before following begins, so that readers are told why it does not.
+	beginTimeout = 5 * time.Second
+)
+
+// run follows the store until the database is closed.
+func (m *mirror) run() {
+	defer m.db.wg.Done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-m.db.stop
+		cancel()
+	}()
+	for {
+		err := m.follow(ctx)
+		select {
+		case <-m.db.stop:
+			return
+		default:
+		}
+		if err == nil {
+			continue
+		}
+		told := false
+		m.set(func() { m.fault, told = err, m.fault != nil })
+		if !told {
+			m.db.log.Error("the copy lags behind the store of all servers, and following it will be tried again", "dir", m.db.dir, "err", err)
+		}
+		select {
+		case <-m.db.clock.After(followAgain):
+		case <-m.db.stop:
+			return
+		}
+	}
+}
+
+// works ends a fault.
+func (m *mirror) works() {
+	m.mu.Lock()
+	fault := m.fault
+	m.fault = nil
+	m.mu.Unlock()
+	if fault != nil {
+		m.db.log.Info("the copy follows the store of all servers again", "dir", m.db.dir)
+	}
+}
+
+// follow applies changes until that fails.
+func (m *mirror) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.mu.Lock()
+	filling, from := m.filling, m.applied
+	m.stopFollowing = cancel
+	m.mu.Unlock()
+	if filling {
+		return m.begin(ctx)
+	}
+	err := m.store.Follow(ctx, from, func(changes []truth.Change, upTo int64) error { return m.apply(ctx, changes, upTo) })
+	if errors.Is(err, ErrCompacted) || errors.Is(err, truth.ErrReplaced) || errors.Is(err, errTogether) {
+		m.db.log.Warn("changes cannot be followed one by one: the copy is filled anew, and watches begin again", "dir", m.db.dir, "err", err)
+		m.refill()
+		return nil
+	}
+	return err
+}
+
+// errTogether: two keys were changed at one revision, by something that is not a server of ours.
+var errTogether = errors.New("several keys were changed at one revision")
+
+// apply writes changes to the file, which then is of revision upTo.
+func (m *mirror) apply(ctx context.Context, changes []truth.Change, upTo int64) error {
+	entries := make([][]IndexEntry, len(changes))
+	known := make([]bool, len(changes))
+	for i, c := range changes {
+		entries[i], known[i] = m.entries(c) // which takes long, and the writer must not
+	}
+	err := m.db.write(ctx, func(t *tx) error {
+		base := t.rev
+		for i, c := range changes {
+			if c.Rev <= base {
+				continue
+			}
+			if c.Rev <= t.rev {
+				return fmt.Errorf("%w: %d, by %s and another", errTogether, c.Rev, c.Key)
+			}
+			if !known[i] {
+				if entries[i], known[i] = m.entries(c); !known[i] {
+					if err := t.reindexFrom(c); err != nil {
+						return err
+					}
+				}
+			}
+			if err := t.apply(c, entries[i]); err != nil {
+				return err
+			}
+		}
+		t.rev = max(t.rev, upTo)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.works()
+	m.set(func() { m.applied = max(m.applied, upTo) })
+	return nil
+}
+
+// apply makes a change that was decided elsewhere.
+func (t *tx) apply(c truth.Change, entries []IndexEntry) error {
+	have, _, err := t.c.First("SELECT rev FROM revisions WHERE key = ? AND until IS NULL", c.Key)
+	if err != nil {
+		return err
+	}
+	t.rev = c.Rev - 1 // the next revision is the change's
+	switch {
+	case !c.Deleted:
+		_, err = t.put(c.Key, have, c.Value, c.Expires, entries)
+	case have != 0:
+		_, err = t.delete(c.Key, have)
+	default:
+		t.rev = c.Rev
+	}
+	return err
+}
+
+// entries returns the index entries of a change. known is false if no indexes have been declared for its key yet.
+func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
+	if c.Deleted {
+		return nil, true
+	}
+	m.mu.Lock()
+	own := m.pending[c.Key]
+	m.mu.Unlock()
+	if own != nil && bytes.Equal(own.value, c.Value) {
+		return own.entries, true
+	}
+	d := m.db.indexesFor(c.Key)
+	if d == nil {
+		return nil, false
+	}
+	for _, ix := range d.indexes {
+		values, err := d.values(ix.Name, KV{Key: c.Key, Rev: c.Rev, Value: c.Value})
+		if err != nil { // as an object that cannot be read matches no list
+			m.db.log.Warn("object left out of an index", "key", c.Key, "index", ix.Name, "err", err)
+			continue
+		}
+		for _, v := range values {
+			entries = append(entries, IndexEntry{Index: ix, Value: v})
+		}
+	}
+	return entries, true
+}
+
+// reindexFrom has the indexes of a key that are complete, and are not declared yet, built from before a change on: when
+// they are declared.
+func (t *tx) reindexFrom(c truth.Change) error {
+	_, err := t.c.Exec("UPDATE indexes SET built = ?1 WHERE built = ?2 AND prefix = substr(?3, 1, length(prefix))", c.Rev-1, int64(complete), c.Key)
+	return err
+}
+
+// mirrors fails if the file is a copy of a store.
+func mirrors(c *sqlite.Conn, path string) error {
+	if copied, err := datafile.IsMirror(c); err != nil || !copied {
+		return err
+	}
+	return fmt.Errorf("%s is a copy of what several servers share, and cannot be written by itself: give the flags --etcd-servers and --etcd-prefix that its server has, or another data directory", path)
+}
+
+// checkOwn fails if the file has objects of its own.
+func (m *mirror) checkOwn(c *sqlite.Conn) error {
+	copied, err := datafile.IsMirror(c)
+	if err == nil && !copied && m.applied > 1 {
+		err = fmt.Errorf("%s has objects of its own, which no other server has: give a server with --etcd-servers another data directory", m.db.path)
+	}
+	return err
+}
+
+// begin goes on with what the file has, if it is a copy of the store, and fills it otherwise.
+func (m *mirror) begin(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, beginTimeout)
+	defer cancel()
+	id, err := m.store.Identity(asking)
+	if err != nil {
+		return err
+	}
+	head, err := m.store.Head(asking)
+	if err != nil {
+		return err
+	}
+	var was, filled int64
+	err = m.db.read(ctx, func(c *sqlite.Conn) (err error) {
+		if was, _, err = c.First(readMeta, datafile.MirrorMeta); err == nil {
+			filled, _, err = c.First(readMeta, datafile.FilledMeta)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if was == id && filled > 0 && !m.mustFill && head >= m.applied {
+		m.works()
+		m.set(func() { m.filling = false })
+		return nil
+	}
+	return m.fill(ctx, id)
+}
+
+// fill makes the file a copy of what the store has at one revision. Objects that the file has already stay; history
+// begins at the revision. Nothing is read meanwhile.
+func (m *mirror) fill(ctx context.Context, id int64) error {
+	d := m.db
+	begun := d.clock.Now()
+	page, rev, more, err := m.store.Range(ctx, "", 0)
+	if err != nil {
+		return err
+	}
+	if err := m.beginFill(ctx, id, rev); err != nil {
+		return err
+	}
+	read, written, from := 0, 0, ""
+	for {
+		read += len(page)
+		end := prefixEnd("")
+		if more {
+			end = page[len(page)-1].Key + "\x00"
+		}
+		n, err := m.fillRange(ctx, from, end, page)
+		if err != nil {
+			return err
+		}
+		written += n
+		if !more {
+			break
+		}
+		from = end
+		if page, _, more, err = m.store.Range(ctx, from, rev); err != nil {
+			return err
+		}
+	}
+	err = d.write(ctx, func(t *tx) error {
+		for name, value := range map[string]int64{"compacted": rev, "swept": rev, datafile.FilledMeta: rev} {
+			if err := t.setMeta(name, value); err != nil {
+				return err
+			}
+		}
+		t.rev = rev
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.works()
+	m.set(func() { m.applied, m.filling, m.mustFill, m.epoch = rev, false, false, m.epoch+1 })
+	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
+	return nil
+}
+
+const readMeta = "SELECT value FROM meta WHERE name = ?"
+
+func (t *tx) setMeta(name string, value int64) error {
+	_, err := t.c.Exec("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2", name, value)
+	return err
+}
+
+// fillRows bounds the rows that one step of a fill removes.
+const fillRows = 500
+
+// beginFill ends all watches, and removes the history. If the file was a copy of another store, it removes everything.
+func (m *mirror) beginFill(ctx context.Context, id, rev int64) error {
+	d := m.db
+	same := false
+	err := d.write(ctx, func(t *tx) error {
+		was, _, err := t.c.First(readMeta, datafile.MirrorMeta)
+		if err != nil {
+			return err
+		}
+		if rev < t.rev || was != id && was != 0 && rev == t.rev {
+			return fmt.Errorf("the store is at revision %d, and was at %d: it was restored, and revisions that clients know would mean something else. "+
+				"Restore it with etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted; or stop all servers, remove the database in their data directories, and start all clients again", rev, t.rev)
+		}
+		same = was == id
+		return errors.Join(t.setMeta(datafile.MirrorMeta, id), t.setMeta(datafile.FilledMeta, 0))
+	})
+	if err != nil {
+		return err
+	}
+	d.compacted.Store(rev) // whoever reads earlier revisions begins again
+	d.changes.Restart(rev)
+	gone := "until IS NOT NULL"
+	if !same {
+		gone = "1"
+	}
+	for removed := fillRows; removed == fillRows; {
+		err := d.write(ctx, func(t *tx) (err error) {
+			removed, err = t.removeAll("SELECT rev, key, size, until IS NULL FROM revisions WHERE "+gone+" LIMIT ?", int64(fillRows))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeAll removes the revisions that a query selects: rev, key, size, and whether it is live.
+func (t *tx) removeAll(query string, args ...any) (removed int, err error) {
+	type row struct {
+		rev, size int64
+		key       string
+		live      bool
+	}
+	var rows []row
+	err = t.c.Each(func(r []driver.Value) error {
+		rows = append(rows, row{r[0].(int64), r[2].(int64), r[1].(string), r[3].(int64) != 0})
+		return nil
+	}, query, args...)
+	for _, r := range rows {
+		if err != nil {
+			break
+		}
+		if err = t.remove(r.rev); err == nil && r.live {
+			t.deltas = append(t.deltas, delta{dir: directory(r.key), objects: -1, bytes: -r.size})
+			gone := &changelog.Event{Key: r.key, Rev: r.rev, Deleted: true}
+			t.after = append(t.after, func() { t.db.live.commit([]*changelog.Event{gone}) })
+		}
+	}
+	return len(rows), err
+}
+
+// fillRange makes the keys from one on, up to another, those of a page, and returns how many it has written.
+func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.Change) (written int, err error) {
+	err = m.db.write(ctx, func(t *tx) error {
+		written = 0
+		base, events := t.rev, len(t.events)
+		want := make(map[string]int64, len(page))
+		for _, c := range page {
+			want[c.Key] = c.Rev
+		}
+		have := map[string]bool{}
+		var stale []int64
+		err := t.c.Each(func(row []driver.Value) error {
+			key, rev := row[0].(string), row[1].(int64)
+			if have[key] = want[key] == rev; !have[key] {
+				stale = append(stale, rev)
+			}
+			return nil
+		}, "SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ? AND key < ?", from, end)
+		for _, rev := range stale {
+			if err == nil {
+				_, err = t.removeAll("SELECT rev, key, size, 1 FROM revisions WHERE rev = ?", rev)
+			}
+		}
+		for _, c := range page {
+			if err != nil {
+				return err
+			}
+			if have[c.Key] {
+				continue
+			}
+			entries, known := m.entries(c)
+			if !known {
+				if err = t.reindexFrom(truth.Change{Key: c.Key, Rev: 1}); err != nil {
+					return err
+				}
+			}
+			t.rev = c.Rev - 1
+			_, err = t.put(c.Key, 0, c.Value, c.Expires, entries)
+			written++
+		}
+		if err != nil {
+			return err
+		}
+		// What was put is known, and nobody is told of it: no watch goes on across a fill.
+		put := t.events[events:]
+		t.rev, t.events = base, t.events[:events]
+		t.after = append(t.after, func() { m.db.live.commit(put) })
+		return nil
+	})
+	return written, err
+}
+
+// Filled returns when a database that is a copy has been filled once. Until then nothing can be read.
+func (d *DB) Filled(ctx context.Context) error {
+	m, ok := d.authority.(*mirror)
+	if !ok {
+		return nil
+	}
+	for {
+		_, err := m.wait(ctx, math.MinInt64)
+		var unavailable *datafile.UnavailableError
+		if !errors.As(err, &unavailable) {
+			return err
+		}
+		d.log.Warn("the server waits for its copy of what all servers share", "dir", d.dir, "err", unavailable.Err)
+	}
+}

@@ -1,0 +1,190 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/truth"
+)
+
+const (
+	// lagLimit is how long a reader or writer waits for changes that the store has and the file does not.
+	lagLimit = 15 * time.Second
+	// faultLimit is how long it is when following fails.
+	faultLimit = 2 * time.Second
+)
+
+// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the store. What is written
+// there, by whomever, is applied to the file in order; what is read waits until the file has it.
+type mirror struct {
+	db    *DB
+	store truth.Store
+	head  truth.Barrier
+
+	mu       sync.Mutex
+	applied  int64         // the file has all changes up to this revision
+	epoch    int64         // how often the file has been filled
+	filling  bool          // the file is not known to be of a revision
+	mustFill bool          // changes of the store are missing from the file
+	changed  chan struct{} // closed when one of these changes
+	fault    error         // why following fails
+
+	pending map[string]*pendingWrite // writes of this database under way, by key
+
+	stopFollowing context.CancelFunc
+}
+
+// pendingWrite has the index entries of a value, so that they are not computed again when it comes back.
+type pendingWrite struct {
+	value   []byte
+	entries []IndexEntry
+}
+
+func newMirror(d *DB, s truth.Store) *mirror {
+	m := &mirror{db: d, store: s, applied: d.revision.Load(), filling: true, changed: make(chan struct{}), pending: map[string]*pendingWrite{}, stopFollowing: func() {}}
+	m.head.Head = m.askHead
+	return m
+}
+
+// askHead is the store's Head. A store that knows less than the file was put back to an earlier state.
+func (m *mirror) askHead(ctx context.Context) (int64, error) {
+	m.mu.Lock()
+	had, filling := m.applied, m.filling
+	m.mu.Unlock()
+	head, err := m.store.Head(ctx)
+	if err == nil && !filling && head < had {
+		err = truth.ErrReplaced
+	}
+	return head, err
+}
+
+// set changes the state and wakes those who wait for it.
+func (m *mirror) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
+	m.mu.Lock()
+	epoch, has := m.epoch, !m.filling && since > 0 && m.applied >= since
+	m.mu.Unlock()
+	if has {
+		return epoch, nil
+	}
+	// A revision that another mirror has told of is no later than the head.
+	head, err := m.head.Wait(ctx)
+	if errors.Is(err, truth.ErrReplaced) {
+		m.refill()
+		head, err = 0, nil
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, &datafile.UnavailableError{Reason: "the store of all servers does not answer", Err: err}
+	}
+	return m.wait(ctx, head)
+}
+
+// wait returns when the file has revision rev.
+func (m *mirror) wait(ctx context.Context, rev int64) (epoch int64, err error) {
+	var late <-chan time.Time
+	limit := lagLimit
+	for {
+		m.mu.Lock()
+		epoch, has, changed, fault := m.epoch, !m.filling && m.applied >= rev, m.changed, m.fault
+		m.mu.Unlock()
+		if has {
+			return epoch, nil
+		}
+		if late == nil || fault != nil && limit != faultLimit {
+			if fault != nil {
+				limit = faultLimit
+			}
+			late = m.db.clock.After(limit)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-m.db.stop:
+			return 0, ErrClosed
+		case <-late:
+			if fault == nil {
+				fault = errors.New("changes come late")
+			}
+			return 0, &datafile.UnavailableError{Reason: "the copy in " + m.db.dir + " lags behind the store of all servers", Err: fault}
+		}
+	}
+}
+
+func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (int64, error) {
+	m.db.arrived(ctx)
+	var expires int64
+	if opts.TTL > 0 {
+		expires = m.db.clock.Now().Add(opts.TTL).UnixMilli()
+	}
+	own := &pendingWrite{value, opts.Index}
+	m.mu.Lock()
+	m.pending[key] = own
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.pending[key] == own {
+			delete(m.pending, key)
+		}
+	}()
+	rev, err := m.store.Put(ctx, key, expect, value, expires)
+	return m.written(ctx, rev, err)
+}
+
+func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, error) {
+	m.db.arrived(ctx)
+	rev, err := m.store.Delete(ctx, key, expect)
+	return m.written(ctx, rev, err)
+}
+
+// written waits until the file has a write, or what it conflicts with.
+func (m *mirror) written(ctx context.Context, rev int64, err error) (int64, error) {
+	var refused *truth.RefusedError
+	switch {
+	case err == nil:
+		m.db.failing.Store(nil)
+	case errors.As(err, &refused):
+		unavailable := &datafile.UnavailableError{Reason: refused.Reason, Err: refused.Err}
+		m.db.failing.Store(unavailable)
+		return 0, unavailable
+	case !errors.Is(err, ErrConflict):
+		return 0, err
+	}
+	_, _ = m.wait(ctx, rev) // it is written, whatever becomes of the copy; readers wait for themselves
+	return rev, err
+}
+
+// expire lets each mirror try; the store has one of them succeed.
+func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err error) {
+	for _, k := range keys {
+		switch _, err := m.delete(ctx, k.key, k.rev); {
+		case err == nil:
+			expired++
+		case !errors.Is(err, ErrConflict):
+			return expired, err
+		}
+	}
+	return expired, nil
+}
+
+// refill has the file filled anew, for which nothing is read.
+func (m *mirror) refill() {
+	m.set(func() {
+		m.filling, m.mustFill = true, true
+		m.stopFollowing()
+	})
+}

@@ -1,0 +1,382 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+)
+
+// openMirror opens a copy of a store in a directory.
+func openMirror(t *testing.T, store *dbtest.Truth, dir string, change ...func(*db.Options)) *db.DB {
+	t.Helper()
+	o := db.Options{Dir: dir, Truth: store}
+	for _, c := range change {
+		c(&o)
+	}
+	d := dbtest.OpenOptions(t, o)
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// contents is what a database has, as keys and values.
+func contents(t *testing.T, d *db.DB) (all []string) {
+	t.Helper()
+	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range p.KVs {
+		all = append(all, fmt.Sprintf("%s@%d=%s", kv.Key, kv.Rev, kv.Value))
+	}
+	return all
+}
+
+func mustPut(t *testing.T, d *db.DB, key string, expect int64, value string) int64 {
+	t.Helper()
+	rev, err := d.Put(t.Context(), key, expect, []byte(value), db.PutOptions{})
+	if err != nil {
+		t.Fatalf("put %s: %v", key, err)
+	}
+	return rev
+}
+
+// TestMirrorsAgree: what one database wrote is read from the other at once, at the same revision, also as of a
+// revision that the other has told of, and both tell it to watches.
+func TestMirrorsAgree(t *testing.T) {
+	store := dbtest.NewTruth()
+	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
+	watched := map[*db.DB]*changelog.Watcher{}
+	for _, d := range []*db.DB{a, b} {
+		w, err := d.Watch("/k/", false, d.Revision())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		watched[d] = w
+	}
+	const keys = 50
+	var revs []int64
+	for i := range keys {
+		d, other := a, b
+		if i%2 == 1 {
+			d, other = b, a
+		}
+		key := fmt.Sprintf("/k/%d", i)
+		rev := mustPut(t, d, key, 0, "one")
+		kv, ok, atLeast, err := other.Get(t.Context(), key)
+		if err != nil || !ok || kv.Rev != rev || atLeast < rev {
+			t.Fatalf("%s was written at %d; the other database has %+v, %v, as of %d, %v", key, rev, kv, ok, atLeast, err)
+		}
+		if _, err := other.Put(t.Context(), key, 0, []byte("two"), db.PutOptions{}); !errors.Is(err, db.ErrConflict) {
+			t.Fatalf("creating %s again: %v", key, err)
+		}
+		next := mustPut(t, other, key, rev, "three")
+		if at, ok, err := d.GetAt(t.Context(), key, next); err != nil || !ok || string(at.Value) != "three" {
+			t.Fatalf("%s at %d: %q, %v, %v", key, next, at.Value, ok, err)
+		}
+		if i%3 == 0 {
+			if next, err = d.Delete(t.Context(), key, next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		revs = append(revs, next)
+	}
+	store.Elsewhere()
+	if x, y := contents(t, a), contents(t, b); !slices.Equal(x, y) || len(x) != keys-17 {
+		t.Errorf("one has %q\nthe other %q", x, y)
+	}
+	var told [2][]string
+	for i, d := range []*db.DB{a, b} {
+		for last := int64(0); last < revs[keys-1]; {
+			events, err := watched[d].Poll(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				told[i] = append(told[i], fmt.Sprintf("%s@%d %v %s", e.Key, e.Rev, e.Deleted, e.Value))
+				last = e.Rev
+			}
+			if len(events) == 0 {
+				<-watched[d].Ready()
+			}
+		}
+	}
+	if !slices.Equal(told[0], told[1]) || len(told[0]) != 2*keys+17 {
+		t.Errorf("watches differ: %d and %d events", len(told[0]), len(told[1]))
+	}
+	if store.Fills.Load() != 2 {
+		t.Errorf("%d fills, want one of each", store.Fills.Load())
+	}
+}
+
+// TestMirrorFollowsAfterRestart: a database that was away has what was written meanwhile, in its indexes too, without
+// being filled again; one that was away for longer than changes are kept is filled with what differs.
+func TestMirrorFollowsAfterRestart(t *testing.T) {
+	for _, compacted := range []bool{false, true} {
+		t.Run(fmt.Sprint("compacted=", compacted), func(t *testing.T) {
+			store := dbtest.NewTruth()
+			a, dir := openMirror(t, store, t.TempDir()), t.TempDir()
+			index := func(d *db.DB) *db.Index {
+				ixs, err := d.DeclareIndexes(t.Context(), "/k/", []string{"value"}, func(_ string, kv db.KV) ([]string, error) {
+					return []string{string(kv.Value)}, nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ixs[0]
+			}
+			index(a)
+			o := db.Options{Dir: dir, Truth: store}
+			b, err := db.Open(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Filled(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			index(b)
+			var revs []int64
+			for i := range 20 {
+				revs = append(revs, mustPut(t, a, fmt.Sprintf("/k/%02d", i), 0, "old"))
+			}
+			if got := contents(t, b); len(got) != 20 {
+				t.Fatalf("%q", got)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for i, rev := range revs[:10] {
+				if i < 5 {
+					if _, err := a.Delete(t.Context(), fmt.Sprintf("/k/%02d", i), rev); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					mustPut(t, a, fmt.Sprintf("/k/%02d", i), rev, "new")
+				}
+			}
+			mustPut(t, a, "/k/later", 0, "new")
+			fills := store.Fills.Load()
+			if compacted {
+				store.Compact()
+				fills++
+			}
+			b = openMirror(t, store, dir)
+			if x, y := contents(t, a), contents(t, b); !slices.Equal(x, y) || len(x) != 16 {
+				t.Errorf("one has %q\nthe other %q", x, y)
+			}
+			if got := store.Fills.Load(); got != fills {
+				t.Errorf("%d fills, want %d", got, fills)
+			}
+			ix := index(b) // only now: changes were applied before
+			for deadline := time.Now().Add(time.Minute); !ix.Ready(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the index is not built")
+				}
+			}
+			mustPut(t, a, "/k/last", 0, "new")
+			p, err := b.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: ix, IndexValue: "new"})
+			if err != nil || len(p.KVs) != 7 {
+				t.Errorf("%d keys under their value, %v; want 7", len(p.KVs), err)
+			}
+			if n, _, err := b.Totals(t.Context(), "/k/"); err != nil || n != 17 {
+				t.Errorf("%d keys are counted, %v; want 17", n, err)
+			}
+			// A watch from before it was away goes on, or is told to begin again.
+			w, err := b.Watch("/k/", false, revs[19])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			events, err := w.Poll(t.Context())
+			if compacted && !errors.Is(err, db.ErrCompacted) || !compacted && (err != nil || len(events) != 12) {
+				t.Errorf("%d events, %v", len(events), err)
+			}
+		})
+	}
+}
+
+// TestMirrorIsFilledWhileItServes: a database that cannot follow is filled; its watches begin again, also those that
+// were idle, and no read sees part of it.
+func TestMirrorIsFilledWhileItServes(t *testing.T) {
+	store := dbtest.NewTruth()
+	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
+	var keys []string
+	for i := range 40 {
+		keys = append(keys, fmt.Sprintf("/k/%02d", i))
+		mustPut(t, a, keys[i], 0, "v")
+	}
+	if err := b.CatchUp(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := b.Watch("/k/", false, a.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Stop()
+	idle, err := b.Watch("/quiet/", false, a.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Stop()
+	for _, w := range []*changelog.Watcher{busy, idle} {
+		if _, err := w.Poll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var readers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	for range 4 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				p, err := b.Range(context.Background(), db.RangeOptions{Prefix: "/k/"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := len(p.KVs); n != 40 && n != 20 {
+					t.Errorf("a read found %d keys, where 40 or 20 are there", n)
+					return
+				}
+			}
+		})
+	}
+	store.DeleteTogether(keys[20:]...)
+	for a.Revision() != b.Revision() || len(contents(t, b)) != 20 {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	readers.Wait()
+	for name, w := range map[string]*changelog.Watcher{"busy": busy, "idle": idle} {
+		for {
+			<-w.Ready()
+			if _, err = w.Poll(t.Context()); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, db.ErrCompacted) {
+			t.Errorf("%s watch: %v", name, err)
+		}
+	}
+	if x, y := contents(t, a), contents(t, b); !slices.Equal(x, y) {
+		t.Errorf("one has %q\nthe other %q", x, y)
+	}
+}
+
+// TestMirrorOfRestoredStore: a store that was put back to an earlier revision is not read before somebody has raised its
+// revision, because clients know what its next revisions were.
+func TestMirrorOfRestoredStore(t *testing.T) {
+	store := dbtest.NewTruth()
+	d := openMirror(t, store, t.TempDir())
+	kept := mustPut(t, d, "/k/kept", 0, "v")
+	mustPut(t, d, "/k/lost", 0, "v")
+	store.Restore(kept, 0)
+	_, _, _, err := d.Get(t.Context(), "/k/kept")
+	var unavailable *datafile.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "--bump-revision") {
+		t.Fatalf("%v, want what to do", err)
+	}
+	store.Restore(kept, 1000)
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, _, _, err = d.Get(t.Context(), "/k/kept"); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if got := contents(t, d); !slices.Equal(got, []string{fmt.Sprintf("/k/kept@%d=v", kept)}) {
+		t.Errorf("%q", got)
+	}
+	if _, _, err := d.GetAt(t.Context(), "/k/lost", kept+1); !errors.Is(err, db.ErrCompacted) {
+		t.Errorf("a revision of before: %v", err)
+	}
+}
+
+// TestMirrorWhileStoreIsDown: reads that must be new fail with the reason, reads of any revision are answered, and
+// writes are not known to have happened.
+func TestMirrorWhileStoreIsDown(t *testing.T) {
+	store := dbtest.NewTruth()
+	d := openMirror(t, store, t.TempDir())
+	rev := mustPut(t, d, "/k/a", 0, "v")
+	store.Stop()
+	var unavailable *datafile.UnavailableError
+	if _, _, _, err := d.Get(t.Context(), "/k/a"); !errors.As(err, &unavailable) {
+		t.Errorf("get: %v", err)
+	}
+	if kv, ok, _, err := d.GetSince(t.Context(), "/k/a", rev); err != nil || !ok || kv.Rev != rev {
+		t.Errorf("get of any revision: %v %v", ok, err)
+	}
+	if _, err := d.Put(t.Context(), "/k/b", 0, []byte("v"), db.PutOptions{}); err == nil || errors.As(err, &unavailable) {
+		t.Errorf("put: %v", err)
+	}
+	store.Start()
+	mustPut(t, d, "/k/b", 0, "v")
+	if got := contents(t, d); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestMirrorExpires: a key's time is that of its writer, and one deletion is made of it.
+func TestMirrorExpires(t *testing.T) {
+	store := dbtest.NewTruth()
+	often := func(o *db.Options) { o.MaintenanceInterval = 5 * time.Millisecond }
+	a, b := openMirror(t, store, t.TempDir(), often), openMirror(t, store, t.TempDir(), often)
+	rev, err := a.Put(t.Context(), "/k/short", 0, []byte("v"), db.PutOptions{TTL: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, a, "/k/long", 0, "v")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, x, _, _ := a.Get(t.Context(), "/k/short")
+		if _, y, _, _ := b.Get(t.Context(), "/k/short"); !x && !y {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the key does not expire")
+		}
+	}
+	if head, err := store.Head(t.Context()); err != nil || head != rev+2 {
+		t.Errorf("revision %d, %v; want one write and one deletion after %d", head, err, rev)
+	}
+}
+
+// TestMirrorsFile: a file of one kind is not opened as the other.
+func TestMirrorsFile(t *testing.T) {
+	store, dir := dbtest.NewTruth(), t.TempDir()
+	d, err := db.Open(db.Options{Dir: dir, Truth: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Open(db.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "--etcd-servers") {
+		t.Errorf("a copy opened by itself: %v", err)
+	}
+	own := t.TempDir()
+	if d, err = db.Open(db.Options{Dir: own}); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, d, "/k", 0, "v")
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Open(db.Options{Dir: own, Truth: store}); err == nil || !strings.Contains(err.Error(), "objects of its own") {
+		t.Errorf("a database of its own opened as a copy: %v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package truth
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// askTimeout bounds a question, so that whoever waits is told that the store does not answer.
+const askTimeout = 5 * time.Second
+
+// Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a question that was asked
+// after the call: an earlier one may not count what the caller was told of.
+type Barrier struct {
+	// Head is the store's.
+	Head func(context.Context) (int64, error)
+
+	mu     sync.Mutex
+	asking bool
+	next   *question // to be asked when the one under way has been answered
+}
+
+type question struct {
+	done chan struct{}
+	rev  int64
+	err  error
+}
+
+// Wait returns a revision no older than the last write that anybody was told of before the call.
+func (b *Barrier) Wait(ctx context.Context) (int64, error) {
+	b.mu.Lock()
+	q := b.next
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		b.next = q
+		if !b.asking {
+			b.asking = true
+			go b.ask()
+		}
+	}
+	b.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.rev, q.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// ask answers questions until there are none.
+func (b *Barrier) ask() {
+	for {
+		b.mu.Lock()
+		q := b.next
+		b.next, b.asking = nil, q != nil
+		b.mu.Unlock()
+		if q == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		q.rev, q.err = b.Head(ctx)
+		cancel()
+		close(q.done)
+	}
+}

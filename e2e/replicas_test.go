@@ -1,0 +1,363 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+var killFor = flag.Duration("replicas-killed-for", time.Minute, "how long TestReplicasAreKilled kills and stops servers and members of etcd")
+
+// replicas are servers that share an etcd and their credentials.
+type replicas struct {
+	etcd    *harness.Etcd
+	servers []*harness.Server
+	clients []kubernetes.Interface
+	args    [][]string
+}
+
+// startReplicas starts n servers over an etcd of three members.
+func startReplicas(t *testing.T, n int) *replicas {
+	t.Helper()
+	r := &replicas{etcd: harness.StartEtcd(t, 3)}
+	pki := filepath.Join(t.TempDir(), "pki")
+	if err := os.Mkdir(pki, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for i := range n {
+		r.args = append(r.args, []string{"--etcd-servers", r.etcd.Servers, "--pki-dir", pki, "--secure-port", harness.FreePort(t)})
+		s := harness.StartServerOn(t, filepath.Join(dir, fmt.Sprint(i)), r.args[i]...)
+		r.servers = append(r.servers, s)
+		c := s.Config(t)
+		c.Timeout = 30 * time.Second
+		client, err := kubernetes.NewForConfig(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.clients = append(r.clients, client)
+	}
+	return r
+}
+
+// restart starts a server that has ended again.
+func (r *replicas) restart(t *testing.T, i int) {
+	t.Helper()
+	r.servers[i] = harness.StartServerOn(t, r.servers[i].DataDir, r.args[i]...)
+}
+
+// counter is a Lease that counts.
+func counter(name string, n int32) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{LeaseTransitions: &n}}
+}
+
+// TestReplicas: what is written at one of three servers is read at the others at once, at the same revision; lists and
+// informers agree; a policy that is written at one decides at the next answer of another.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	r := startReplicas(t, 3)
+	ctx := t.Context()
+	informed := make([]cache.SharedIndexInformer, 3)
+	for i, c := range r.clients {
+		f := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"))
+		informed[i] = f.Coordination().V1().Leases().Informer()
+		f.Start(ctx.Done())
+		f.WaitForCacheSync(ctx.Done())
+	}
+	const n = 60
+	for i := range n {
+		at, other, third := r.clients[i%3], r.clients[(i+1)%3], r.clients[(i+2)%3]
+		name := fmt.Sprintf("c-%02d", i)
+		made, err := at.CoordinationV1().Leases("default").Create(ctx, counter(name, 0), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := other.CoordinationV1().Leases("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil || got.ResourceVersion != made.ResourceVersion {
+			t.Fatalf("%s was written at %s, the next server has %s, %v", name, made.ResourceVersion, got.ResourceVersion, err)
+		}
+		*got.Spec.LeaseTransitions = 1
+		if got, err = other.CoordinationV1().Leases("default").Update(ctx, got, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := at.CoordinationV1().Leases("default").Update(ctx, made, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+			t.Fatalf("an update of what has changed at another server: %v", err)
+		}
+		list, err := third.CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{Limit: 10})
+		if err != nil || list.ResourceVersion < got.ResourceVersion {
+			t.Fatalf("a list after revision %s is of %s, %v", got.ResourceVersion, list.ResourceVersion, err)
+		}
+		for list.Continue != "" { // a page of another server's list
+			if list, err = at.CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{Limit: 10, Continue: list.Continue}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	harness.Eventually(t, func() error {
+		for i, inf := range informed {
+			if have := inf.GetStore().List(); len(have) != n || slices.ContainsFunc(have, func(o any) bool { return *o.(*coordinationv1.Lease).Spec.LeaseTransitions != 1 }) {
+				return fmt.Errorf("the informer at server %d has %d of %d", i, len(have), n)
+			}
+		}
+		return nil
+	})
+
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	for i, s := range r.servers {
+		name, other := fmt.Sprintf("judged-%d", i), r.servers[(i+1)%3]
+		s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":%[1]q},"spec":{"scopes":["registry.example.com/team/%[1]s"],
+			"policy":{"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":%q}}}}}`, name, public), "create", "-f", "-")
+		other.KubectlStdin(t, plainImage(name), "create", "-f", "-")
+		if got := other.Kubectl(t, "get", "images", "--field-selector", "signatures.verified=Unsigned", "-o", "name"); !strings.Contains(got, name) {
+			t.Errorf("%s is not judged by the policy that another server was given before: %q", name, got)
+		}
+	}
+}
+
+// TestReplicasAreKilled: while servers and members of etcd are killed and stopped, no write that was answered is lost, no
+// read is older than what was answered before it, and no update undoes another.
+func TestReplicasAreKilled(t *testing.T) {
+	r := startReplicas(t, 3)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	const workers = 6
+	var reads, writes, failures, stale atomic.Int64
+	var shared atomic.Int64 // updates of the shared counter that were answered
+	var unknown atomic.Int64
+	leases := func() (int, interface {
+		Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error)
+		Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error)
+		Update(context.Context, *coordinationv1.Lease, metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	}) {
+		i := rand.IntN(len(r.clients))
+		return i, r.clients[i].CoordinationV1().Leases("default")
+	}
+	if _, err := r.clients[0].CoordinationV1().Leases("default").Create(ctx, counter("shared", 0), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made := make([][]string, workers) // what was answered as created
+	last := make([]int32, workers)    // the last answered count
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			own := fmt.Sprintf("own-%d", w)
+			for n := 0; ctx.Err() == nil; n++ {
+				name := fmt.Sprintf("new-%d-%d", w, n)
+				if _, c := leases(); true {
+					if _, err := c.Create(ctx, counter(name, 0), metav1.CreateOptions{}); err == nil {
+						made[w] = append(made[w], name)
+						writes.Add(1)
+						if at, c := leases(); true {
+							if _, err := c.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+								stale.Add(1)
+								t.Errorf("server %d has no %s, which was created before", at, name)
+							} else if err == nil {
+								reads.Add(1)
+							}
+						}
+					} else {
+						failures.Add(1)
+					}
+				}
+				at, c := leases()
+				have, err := c.Get(ctx, own, metav1.GetOptions{})
+				switch {
+				case apierrors.IsNotFound(err) && last[w] == 0:
+					if have, err = c.Create(ctx, counter(own, 1), metav1.CreateOptions{}); err == nil {
+						last[w] = 1
+						writes.Add(1)
+					}
+				case err == nil:
+					reads.Add(1)
+					if n := *have.Spec.LeaseTransitions; n < last[w] {
+						stale.Add(1)
+						t.Errorf("server %d has %d of %s, after %d was answered", at, n, own, last[w])
+					}
+					*have.Spec.LeaseTransitions++
+					if have, err = c.Update(ctx, have, metav1.UpdateOptions{}); err == nil {
+						last[w] = *have.Spec.LeaseTransitions
+						writes.Add(1)
+					}
+				case apierrors.IsNotFound(err):
+					t.Errorf("server %d has no %s, after %d was answered", at, own, last[w])
+				}
+				if err != nil {
+					failures.Add(1)
+				}
+				_, c = leases()
+				if have, err = c.Get(ctx, "shared", metav1.GetOptions{}); err != nil {
+					failures.Add(1)
+					continue
+				}
+				*have.Spec.LeaseTransitions++
+				switch _, err = c.Update(ctx, have, metav1.UpdateOptions{}); {
+				case err == nil:
+					shared.Add(1)
+				case !apierrors.IsConflict(err):
+					unknown.Add(1)
+				}
+			}
+		})
+	}
+	kills := 0
+	for begun := time.Now(); time.Since(begun) < *killFor; kills++ {
+		time.Sleep(2 * time.Second)
+		switch i := rand.IntN(3); kills % 4 {
+		case 0:
+			r.servers[i].Kill(t)
+			r.restart(t, i)
+		case 1:
+			r.etcd.Restart(t, i)
+		case 2:
+			r.servers[i].Signal(t, syscall.SIGSTOP)
+			time.Sleep(3 * time.Second)
+			r.servers[i].Signal(t, syscall.SIGCONT)
+		case 3:
+			r.etcd.Members()[i].Signal(t, syscall.SIGSTOP)
+			time.Sleep(3 * time.Second)
+			r.etcd.Members()[i].Signal(t, syscall.SIGCONT)
+		}
+	}
+	stop()
+	running.Wait()
+	t.Logf("%d kills and stops: %d writes and %d reads were answered, %d stale, %d requests failed; the shared counter: %d updates answered, %d unknown",
+		kills, writes.Load(), reads.Load(), stale.Load(), failures.Load(), shared.Load(), unknown.Load())
+	if writes.Load() == 0 || reads.Load() == 0 || shared.Load() == 0 {
+		t.Error("nothing was answered")
+	}
+	var first []string
+	for i, c := range r.clients {
+		var list *coordinationv1.LeaseList
+		harness.Eventually(t, func() (err error) {
+			list, err = c.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
+			return err
+		})
+		all, names := map[string]int32{}, []string{}
+		for _, l := range list.Items {
+			all[l.Name] = *l.Spec.LeaseTransitions
+			names = append(names, fmt.Sprintf("%s@%s=%d", l.Name, l.ResourceVersion, *l.Spec.LeaseTransitions))
+		}
+		for w := range workers {
+			for _, name := range made[w] {
+				if _, ok := all[name]; !ok {
+					t.Errorf("server %d has lost %s", i, name)
+				}
+			}
+			if n := all[fmt.Sprintf("own-%d", w)]; n < last[w] {
+				t.Errorf("server %d has %d of own-%d, after %d was answered", i, n, w, last[w])
+			}
+		}
+		if n := int64(all["shared"]); n < shared.Load() || n > shared.Load()+unknown.Load() {
+			t.Errorf("server %d has %d in the shared counter, after %d answered and %d unknown updates", i, n, shared.Load(), unknown.Load())
+		}
+		if slices.Sort(names); first == nil {
+			first = names
+		} else if !slices.Equal(first, names) {
+			t.Errorf("server %d has another %d objects than server 0, which has %d", i, len(names), len(first))
+		}
+	}
+}
+
+// TestReplicasHandOver: when the server that leads vanishes, another leads within 15 seconds.
+func TestReplicasHandOver(t *testing.T) {
+	t.Parallel()
+	r := startReplicas(t, 2)
+	leader := func(i int) (*coordinationv1.LeaseSpec, error) {
+		l, err := r.clients[i].CoordinationV1().Leases("kube-system").Get(t.Context(), "tidewaiter", metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+			return nil, errors.New("nobody leads")
+		}
+		return &l.Spec, nil
+	}
+	for i := range r.servers { // one of them leads
+		var before *coordinationv1.LeaseSpec
+		harness.Eventually(t, func() (err error) { before, err = leader(1 - i); return err })
+		r.servers[i].Kill(t)
+		killed := time.Now()
+		led := false
+		harness.Eventually(t, func() error {
+			now, err := leader(1 - i)
+			if err != nil {
+				return err
+			}
+			led = *now.HolderIdentity != *before.HolderIdentity
+			if !led && !now.RenewTime.After(killed) {
+				return fmt.Errorf("%s leads since %s", *now.HolderIdentity, now.RenewTime)
+			}
+			return nil
+		})
+		if took := time.Since(killed); led {
+			if t.Logf("the other server leads after %s", took); took > 15*time.Second {
+				t.Error("want 15 s at most")
+			}
+			return
+		}
+		r.restart(t, i)
+	}
+	t.Error("neither of the servers led")
+}
+
+// TestStorageSuiteOnEtcd runs Kubernetes' tests of storage over an etcd.
+func TestStorageSuiteOnEtcd(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 1, "--unsafe-no-fsync")
+	r := harness.Run(t, harness.Command{
+		Path: "go", Args: []string{"test", "./db/kubestore", "-run", "^TestUpstreamOnEtcd$", "-count=1", "-json"}, Dir: "..",
+		Env: []string{"TIDEWAITER_TEST_ETCD_SERVERS=" + e.Servers},
+	})
+	passed, failed := 0, []string{}
+	for line := range strings.Lines(r.Stdout) {
+		var event struct{ Action, Test string }
+		if err := json.Unmarshal([]byte(line), &event); err != nil || event.Test == "" {
+			continue
+		}
+		switch event.Action {
+		case "pass":
+			passed++
+		case "fail", "skip":
+			failed = append(failed, event.Action+" "+event.Test)
+		}
+	}
+	if r.Code != 0 || passed < 200 {
+		t.Errorf("%d cases pass, %d do not: %q\n%s", passed, len(failed), failed, r.Stderr)
+	}
+	t.Logf("%d cases pass", passed)
+}
