@@ -45,7 +45,7 @@ func TestKeepAPIService(t *testing.T) {
 		{"another's", of(&apiregistrationv1.ServiceReference{Namespace: "openshift-apiserver", Name: "api"}), "another server"},
 		{"another's of the same name", of(&apiregistrationv1.ServiceReference{Namespace: "elsewhere", Name: "tidewaiter"}), "another server"},
 		{"of kinds that are defined in the cluster", of(nil), "another server"},
-		{"none", nil, "is not there"},
+		{"none", nil, "does not exist"},
 	} {
 		clients := fake.NewClientset()
 		client := clients.ApiregistrationV1().APIServices()

@@ -149,7 +149,7 @@ func TestRestoreBesideALog(t *testing.T) {
 	if err := backup.Restore(t.Context(), saved, to); err == nil || !strings.Contains(err.Error(), "has a database") {
 		t.Errorf("restore beside the log of a database that was moved away: %v, want a refusal", err)
 	}
-	if err := backup.Restore(t.Context(), d.Path(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "no backup") {
+	if err := backup.Restore(t.Context(), d.Path(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a backup") {
 		t.Errorf("restore of a database without its log: %v, want a refusal", err)
 	}
 }
