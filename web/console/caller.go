@@ -272,3 +272,16 @@ func needs(path string) string {
 	}
 	return "view"
 }
+
+// whoAmIPath is where the API says who calls.
+const whoAmIPath = "/apis/user.openshift.io/v1/users/~"
+
+// whoAmI returns the name of the person. In a cluster that does not let people ask, it is empty.
+func (c *caller) whoAmI(ctx context.Context) (text, error) {
+	var u user
+	err := c.get(ctx, whoAmIPath, nil, &u)
+	if isCode(err, http.StatusForbidden) || isCode(err, http.StatusNotFound) {
+		return "", nil
+	}
+	return u.Metadata.Name, err
+}

@@ -18,6 +18,9 @@ import (
 //go:embed templates
 var templates embed.FS
 
+// Root is the path of the console.
+const Root = "/console/"
+
 // page is what the layout shows around a page's own content.
 type page struct {
 	Name       string // of the template
@@ -182,3 +185,14 @@ func thousands(n int64) string {
 
 // iconOf is the address of an icon within the page.
 func iconOf(name string) string { return "#i-" + name }
+
+// The themes, and the cookie that keeps which one a person chose; without it the system's is used.
+const themeCookie = "tidewaiter-theme"
+
+// themeOf is the theme that was chosen; empty for the system's.
+func themeOf(r *http.Request) string {
+	if cookie, err := r.Cookie(themeCookie); err == nil && (cookie.Value == "light" || cookie.Value == "dark") {
+		return cookie.Value
+	}
+	return ""
+}

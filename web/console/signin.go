@@ -1,26 +1,12 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"strings"
 )
 
-// whoAmIPath is where the API says who calls.
-const whoAmIPath = "/apis/user.openshift.io/v1/users/~"
-
 // maxToken bounds a token, in bytes.
 const maxToken = 12 << 10
-
-// whoAmI returns the name of the person. In a cluster that does not let people ask, it is empty.
-func (c *caller) whoAmI(ctx context.Context) (text, error) {
-	var u user
-	err := c.get(ctx, whoAmIPath, nil, &u)
-	if isCode(err, http.StatusForbidden) || isCode(err, http.StatusNotFound) {
-		return "", nil
-	}
-	return u.Metadata.Name, err
-}
 
 // signInForm is what the page to sign in shows.
 type signInForm struct {
@@ -91,9 +77,6 @@ func within(next string) string {
 	return Root
 }
 
-// The themes, and the cookie that keeps which one a person chose; without it the system's is used.
-const themeCookie = "tidewaiter-theme"
-
 // setTheme keeps the choice of light or dark.
 func (c *Console) setTheme(w http.ResponseWriter, r *http.Request) {
 	theme := r.PostFormValue("theme")
@@ -103,12 +86,4 @@ func (c *Console) setTheme(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, cookie)
 	http.Redirect(w, r, within(r.PostFormValue("next")), http.StatusSeeOther)
-}
-
-// themeOf is the theme that was chosen; empty for the system's.
-func themeOf(r *http.Request) string {
-	if cookie, err := r.Cookie(themeCookie); err == nil && (cookie.Value == "light" || cookie.Value == "dark") {
-		return cookie.Value
-	}
-	return ""
 }

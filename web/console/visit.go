@@ -1,0 +1,146 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"k8s.io/utils/clock"
+)
+
+// Console serves pages below [Root].
+type Console struct {
+	api      http.Handler
+	clock    clock.PassiveClock
+	sessions *sessions
+	pages    *pages
+	files    http.Handler
+	handler  http.Handler
+}
+
+// visit is a person's request for a page.
+type visit struct {
+	*Console
+	w       http.ResponseWriter
+	r       *http.Request
+	call    *caller
+	session *session // nil for a request that brings its own credential
+	user    text
+}
+
+// ctx is the request's.
+func (v *visit) ctx() context.Context { return v.r.Context() }
+
+// errNobody is that a request has neither a session nor a credential.
+var errNobody = errors.New("nobody has signed in")
+
+// visitOf finds out whose a request is.
+func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error) {
+	v := &visit{Console: c, w: w, r: r, call: &caller{api: c.api, from: r}}
+	switch one := c.sessions.of(r); {
+	case r.Header.Get("Authorization") == "" && one != nil:
+		v.session, v.user, v.call.token = one, one.user, one.token
+		return v, nil
+	case r.Header.Get("Authorization") == "" && (r.TLS == nil || len(r.TLS.PeerCertificates) == 0):
+		return v, errNobody
+	}
+	var err error
+	v.user, err = v.call.whoAmI(r.Context())
+	return v, err
+}
+
+// serve shows a page to whoever may see it, and has everybody else sign in.
+func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
+	v, err := c.visitOf(w, r)
+	if err == nil {
+		err = handle(v)
+	}
+	switch {
+	case err == nil || r.Context().Err() != nil:
+	case errors.Is(err, errNobody):
+		c.askToSignIn(w, r, "")
+	case isCode(err, http.StatusUnauthorized):
+		if v.session != nil {
+			c.sessions.end(func(one *session) bool { return one.token == v.session.token })
+			http.SetCookie(w, forget())
+		}
+		c.askToSignIn(w, r, "ended")
+	default:
+		v.fail(err)
+	}
+}
+
+// askToSignIn sends a browser to the page for that, from where it comes back.
+func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string) {
+	query := url.Values{}
+	if next := r.URL.RequestURI(); r.Method == http.MethodGet && next != Root {
+		query.Set("next", next)
+	}
+	if why != "" {
+		query.Set("why", why)
+	}
+	target := Root + "sign-in"
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	http.Redirect(w, r, target, http.StatusSeeOther)
+}
+
+// fail shows why there is no page.
+func (v *visit) fail(err error) {
+	code, n := http.StatusInternalServerError, noticeOf("see this page", err)
+	var e *apiError
+	if errors.As(err, &e) {
+		code = e.Code
+	} else {
+		slog.Error("A page of the console cannot be made", "page", v.r.URL.Path, "err", err)
+	}
+	v.showWith(code, &page{Name: "notice", Title: n.Title, Data: n})
+}
+
+// nothing answers for pages that are not there.
+func (v *visit) nothing() error {
+	v.showWith(http.StatusNotFound, &page{Name: "notice", Title: "There is no such page", Data: &notice{Title: "There is no such page", Message: "The address leads nowhere. The search box finds tags, digests and repositories."}})
+	return nil
+}
+
+// show shows a page.
+func (v *visit) show(p *page) error {
+	v.showWith(http.StatusOK, p)
+	return nil
+}
+
+func (v *visit) showWith(code int, p *page) {
+	p.User, p.HasSession, p.Address, p.Now = v.user, v.session != nil, v.r.URL.RequestURI(), v.clock.Now()
+	if p.AsOf.IsZero() {
+		p.AsOf = p.Now
+	}
+	v.pages.write(v.w, v.r, code, p)
+}
+
+// notice says why something is not shown, and what to do.
+type notice struct {
+	Title, Message, Role string
+}
+
+// noticeOf explains an error of something that a person wanted to do.
+func noticeOf(what string, err error) *notice {
+	var e *apiError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &e):
+		return &notice{Title: "It is not known", Message: err.Error()}
+	case e.Code == http.StatusForbidden:
+		return &notice{Title: "You may not " + what, Message: string(e.Message), Role: needs(e.Path)}
+	case e.Code == http.StatusNotFound:
+		return &notice{Title: "There is nothing here", Message: string(e.Message)}
+	case e.Code == http.StatusTooManyRequests:
+		return &notice{Title: "You ask for much at once", Message: fmt.Sprintf("%s Wait for a moment and load the page again.", e.Message)}
+	}
+	return &notice{Title: "The server could not answer", Message: cmp.Or(string(e.Message), http.StatusText(e.Code))}
+}
