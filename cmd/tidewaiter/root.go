@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
@@ -203,4 +205,17 @@ func nearestFlag(cmd *cobra.Command, name string) string {
 		return s[0]
 	}
 	return ""
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  tidewaiter version",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "tidewaiter %s (%s, %s/%s)\n", version.Build(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
 }
