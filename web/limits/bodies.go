@@ -11,9 +11,13 @@ import (
 	"time"
 )
 
-// firstRead is the size of a body's first buffer. A sender that sends nothing takes
-// that much.
-const firstRead = 4 << 10
+const (
+	// firstRead is the size of a body's first buffer. A sender that sends nothing takes
+	// that much.
+	firstRead = 4 << 10
+	// lightRead is the size of the largest buffer of a body that costs little.
+	lightRead = 64 << 10
+)
 
 // Bodies are the bodies of requests that are held in memory, from when the first byte is
 // waited for until the request is answered. Nobody waits for a place among them. A body
@@ -34,6 +38,9 @@ type Body struct {
 	of  *Bodies
 	who string
 	buf []byte
+
+	// larger says whether the body may have more than lightRead bytes, and reads them. nil is for yes.
+	larger func(io.Reader) (io.Reader, bool)
 
 	// The mutex of.mu guards these.
 	stop    func() // ends a Read that is waiting, and tells its caller
@@ -67,10 +74,13 @@ func (bs *Bodies) Held() (n, bytes int) {
 // A body that has arrived keeps its place; with lost, it does so from Keep on, and lost is
 // called if it loses the place before.
 func (bs *Bodies) Read(w http.ResponseWriter, r *http.Request, who string, limit int, in time.Duration, lost func()) (*Body, error) {
+	return bs.read(w, r, &Body{of: bs, who: who, reading: true}, limit, in, lost)
+}
+
+func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit int, in time.Duration, lost func()) (*Body, error) {
 	// A writer that cannot set deadlines, such as httptest's recorder, is bounded by
 	// its caller.
 	conn := http.NewResponseController(w)
-	b := &Body{of: bs, who: who, reading: true}
 	b.stop = func() {
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
 		if lost != nil {
@@ -81,7 +91,7 @@ func (bs *Bodies) Read(w http.ResponseWriter, r *http.Request, who string, limit
 		return b, tooLarge(limit)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(in))
-	if err := b.fill(http.MaxBytesReader(w, r.Body, int64(limit)), limit); err != nil {
+	if err := b.fill(http.MaxBytesReader(w, r.Body, int64(limit)), limit, int(r.ContentLength)); err != nil {
 		return b, err
 	}
 	// If the deadline passed before the answer, it would end the request, too: the connection is
@@ -122,11 +132,22 @@ func (b *Body) Keep() bool {
 
 func tooLarge(limit int) error { return fmt.Errorf("%w: it is over %d bytes", ErrTooLarge, limit) }
 
-// fill reads all of r.
-func (b *Body) fill(r io.Reader, limit int) error {
+// fill reads all of r, which has so many bytes as are announced, or less than 0 if it does not say. The buffer grows with
+// what arrives: most of what is refused is refused soon.
+func (b *Body) fill(r io.Reader, limit, announced int) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
 			size := min(max(4*cap(b.buf), firstRead), limit+1)
+			if announced >= cap(b.buf) {
+				size = min(size, announced+1) // and the end
+			}
+			if size > lightRead && b.larger != nil {
+				var ok bool
+				if r, ok = b.larger(r); !ok {
+					return ErrBusy
+				}
+				b.larger = nil
+			}
 			if !b.of.reserve(b, size-cap(b.buf)) {
 				return ErrBusy
 			}

@@ -63,7 +63,7 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 func TestBodyThatArrivedIsNotStopped(t *testing.T) {
 	bs := NewBodies(10, 8<<10)
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("body"))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("body", 5<<8)))
 	lost := false
 	b, err := bs.Read(w, r, "mallory", 6<<10, time.Minute, func() { lost = true })
 	if err != nil {

@@ -179,18 +179,37 @@ func more(user, here, otherUser, otherHere int) bool {
 func (c *class) leave(who caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.running--
+	c.release(who)
+}
+
+// rest gives a place back to others. It counts as its user's for a while longer.
+func (c *class) rest(who caller, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.handOn()
+	time.AfterFunc(pause, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.release(who)
+	})
+}
+
+// release has a place that was given back count for its user no longer.
+func (c *class) release(who caller) {
 	s := c.shares[who]
 	s.running--
 	s.user.running--
-	c.running--
-	if c.waiting > 0 {
-		c.handOn()
-	}
+	c.handOn()
 	c.forget(who, s)
 }
 
 // handOn gives a free place to one that waits.
 func (c *class) handOn() {
+	if c.waiting == 0 {
+		return
+	}
 	var next *share
 	for _, s := range c.shares {
 		if len(s.waiting) > 0 && c.reached(s) == "" && (next == nil || more(next.user.running, next.running, s.user.running, s.running)) {

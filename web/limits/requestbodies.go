@@ -56,21 +56,25 @@ const (
 // WithBodyLimits reads the bodies of requests that change something before next, and bounds what they take.
 //
 // All bodies together have room for 32 MiB. If it is short, the user whose bodies take most loses one that waits, which is
-// answered 429; so is a body that waits for its turn for five seconds. A body with more values than its bound is answered 413 and never decoded. A body that weighs more than
-// 512 KiB when it is decoded takes a turn, of which there is one fewer than there are processors, and four at most. The
-// next turn goes to the user with the fewest. The request gives its turn up while it waits for its reader, or for anything
-// else with [Pause].
+// answered 429; so is a body that waits for its turn for five seconds. A body with more values than its bound is answered
+// 413 and never decoded.
+//
+// Of a user's bodies of more than 64 KiB, or more than 512 KiB when they are decoded, one at a time is read and decoded,
+// and the next after a rest, see [place]. A body that weighs more than 512 KiB also takes a turn when it is decoded. There is
+// one turn fewer than there are processors, and four at most, and the next goes to the user with the fewest. The request
+// gives both up while it waits for its reader, or for anything else with [Pause].
 //
 // It stands behind authorization, so nothing of a request is read that is refused.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {
-	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), turns: newTurns(min(max(1, runtime.GOMAXPROCS(0)-1), mostTurns))}
+	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), places: newPlaces(), turns: newTurns(min(max(1, runtime.GOMAXPROCS(0)-1), mostTurns))}
 }
 
 type bodyLimits struct {
-	next  http.Handler
-	o     BodyOptions
-	held  *Bodies
-	turns *class
+	next http.Handler
+	o    BodyOptions
+	held *Bodies
+	// places are those of heavy bodies of one user each, turns those of all that are decoded.
+	places, turns *class
 }
 
 // ServeHTTP implements http.Handler.
@@ -90,14 +94,20 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := newValues(r.Header.Get("Content-Type"), r.Body, bound.Values)
 	r = r.WithContext(r.Context())
 	r.Body = found
-	body, err := l.held.Read(w, r, who.user, bound.Bytes, bodyTimeout, lost)
+	own := &place{class: l.places, who: who}
+	defer own.end()
+	body, err := l.held.read(w, r, &Body{of: l.held, who: who.user, reading: true, larger: func(r io.Reader) (io.Reader, bool) {
+		return inPlace{r, own, ctx}, own.acquire(ctx)
+	}}, bound.Bytes, bodyTimeout, lost)
 	defer body.Release()
 	if err != nil {
+		own.refuse()
 		l.refuse(w, r, info, bound, err)
 		return
 	}
 	n := found.count(body.Bytes())
 	if n > bound.Values {
+		own.refuse()
 		l.refuse(w, r, info, bound, errManyValues)
 		return
 	}
@@ -105,7 +115,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if bound.weight(len(body.Bytes()), n) > lightBody {
 		waiting, over := context.WithTimeout(ctx, maxWait)
 		defer over()
-		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: waiting, waits: 1}
+		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: waiting, own: own, waits: 1}
 		t.reacquire()
 		defer t.release()
 		if t.ctx = r.Context(); !t.mine.Load() {

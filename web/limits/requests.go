@@ -39,7 +39,7 @@ type RequestOptions struct {
 const (
 	// maxLongRunning bounds watches and followed logs.
 	maxLongRunning = 5000
-	// maxWaiting bounds the requests of one kind that wait for a place. patience is how long
+	// maxWaiting bounds the requests of one kind that wait for a place. maxWait is how long
 	// each waits.
 	maxWaiting = 1024
 	maxWait    = 5 * time.Second
@@ -188,7 +188,7 @@ func Pause(ctx context.Context) (resume func()) {
 	if !ok {
 		return func() {}
 	}
-	t.release()
+	t.pause()
 	return t.reacquire
 }
 
@@ -221,7 +221,8 @@ type turn struct {
 	turns *class
 	who   caller
 	ctx   context.Context
-	slow  bool // the last write waited for the reader
+	own   *place // what the turn needs besides; nil for nothing
+	slow  bool   // the last write waited for the reader
 
 	byCost bool         // the turn begins when the request has read much
 	read   atomic.Int64 // what it has read
@@ -230,6 +231,7 @@ type turn struct {
 	mu    sync.Mutex
 	waits int         // how many parts of the request wait; each gives the turn up
 	mine  atomic.Bool // the request has the turn
+	since time.Time   // when it got the turn
 }
 
 // of returns the response and the request that have the turn.
@@ -252,15 +254,31 @@ func (t *turn) reacquire() {
 	if t.waits--; t.waits > 0 {
 		return
 	}
-	t.mine.Store(t.turns.enter(t.ctx, t.who) == "")
+	if t.own.acquire(t.ctx) {
+		t.mine.Store(t.turns.enter(t.ctx, t.who) == "")
+		t.since = time.Now()
+	}
 }
 
 func (t *turn) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.leave()
+}
+
+// pause gives up the turn, and what it needs besides.
+func (t *turn) pause() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave()
+	t.own.release()
+}
+
+func (t *turn) leave() {
 	t.waits++
 	if t.mine.Swap(false) {
 		t.turns.leave(t.who)
+		t.own.spend(time.Since(t.since))
 	}
 }
 
@@ -275,7 +293,7 @@ func (t *turn) unread(write func()) {
 	}
 	if t.slow {
 		start := time.Now()
-		t.release()
+		t.pause()
 		write()
 		t.slow = time.Since(start) > quickWrite
 		t.reacquire()
@@ -283,7 +301,7 @@ func (t *turn) unread(write func()) {
 	}
 	given := make(chan struct{})
 	late := time.AfterFunc(quickWrite, func() {
-		t.release()
+		t.pause()
 		close(given)
 	})
 	write()
@@ -292,6 +310,14 @@ func (t *turn) unread(write func()) {
 		t.slow = true
 		t.reacquire()
 	}
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (t *turn) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		t.own.refuse()
+	}
+	t.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"math/bits"
 	"strings"
 )
 
@@ -48,7 +49,13 @@ func (v *values) Read(p []byte) (int, error) {
 }
 
 func (v *values) see(p []byte) {
-	for _, c := range p {
+	for i := 0; i < len(p); i++ {
+		if v.quoted && !v.escaped {
+			if i += plain(p[i:]); i == len(p) {
+				break
+			}
+		}
+		c := p[i]
 		switch {
 		case v.escaped:
 			v.escaped = false
@@ -78,6 +85,24 @@ func (v *values) see(p []byte) {
 			v.begun, v.object = true, c == '{'
 		}
 	}
+}
+
+// plain is how many bytes of text, within quotes, are before the next that may end or escape it. It looks at eight at a
+// time: most of a large body is text.
+func plain(p []byte) (n int) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	const quotes, escapes = '"' * ones, '\\' * ones
+	for ; n+8 <= len(p); n += 8 {
+		eight := binary.LittleEndian.Uint64(p[n:])
+		quote, escape := eight^quotes, eight^escapes
+		// A byte of either is 0 where that sign is. The lowest one that is 0 has its top bit set here.
+		if found := ((quote-ones)&^quote | (escape-ones)&^escape) & tops; found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; n < len(p) && p[n] != '"' && p[n] != '\\'; n++ {
+	}
+	return n
 }
 
 // count returns the number of values of body, which was read to its end. Clients send JSON as YAML, too.

@@ -74,9 +74,28 @@ func TestBodyWithManyValuesIsNotRead(t *testing.T) {
 	}
 }
 
+// Text is passed over up to the sign that a slower look finds, wherever that is.
+func TestTextOfValuesIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, sign := range []string{`"`, `\`, "#", "]", "\xa2", ""} {
+		for at := range 20 {
+			for after := range 20 {
+				text := strings.Repeat("a", at) + sign + strings.Repeat("!", after)
+				want := strings.IndexAny(text, `"\`)
+				if want < 0 {
+					want = len(text)
+				}
+				if got := plain([]byte(text)); got != want {
+					t.Fatalf("%q: %d, want %d", text, got, want)
+				}
+			}
+		}
+	}
+}
+
 // FuzzValues compares with what decoders make of a body.
 func FuzzValues(f *testing.F) {
-	for _, seed := range []string{`{"a":[1,"\\\"",{}]}`, "a: b\nc: [d, {e: f}]\n", "? a\n- b\n", "- - - -", `{a: x", b: c}`, "a: &a [1]\nb: *a\n", "a:\tb", "{a:b, \"c\":d}", "--- a\n...", "!!set {a, b}"} {
+	for _, seed := range []string{`{"a":[1,"\\\"",{}]}`, "a: b\nc: [d, {e: f}]\n", "? a\n- b\n", "- - - -", `{a: x", b: c}`, "a: &a [1]\nb: *a\n", "a:\tb", "{a:b, \"c\":d}", "--- a\n...", "!!set {a, b}", `["01234567\"0123456\\", "#[",{}]`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
