@@ -61,6 +61,9 @@ func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 // StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
 func (u Usage) StaleReasons() []string { return u.clusters.StaleReasons() }
 
+// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty otherwise.
+func (u Usage) Unfollowed() string { return u.clusters.Unfollowed() }
+
 // WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
 func (u Usage) WorkloadStaleReasons() []string { return u.clusters.WorkloadStaleReasons() }
 

@@ -215,6 +215,7 @@ type pods struct {
 
 	needing    map[string]int // workloads that need an image
 	needDoubts []string
+	unfollowed string
 }
 
 // NeededBy has all workloads in one namespace, numbered.
@@ -234,6 +235,8 @@ func (p *pods) NeededBy(digests []string, references []reference.Reference, most
 }
 
 func (p *pods) WorkloadStaleReasons() []string { return p.needDoubts }
+
+func (p *pods) Unfollowed() string { return p.unfollowed }
 
 // need has workloads need images, and none else.
 func (p *pods) need(keys ...string) {
@@ -455,6 +458,8 @@ func TestSignerColumn(t *testing.T) {
 type heard struct{ references []reference.Reference }
 
 func (*heard) Synced() bool { return true }
+
+func (*heard) Unfollowed() string { return "" }
 
 func (*heard) Complete() bool { return true }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -267,17 +268,57 @@ func platformIsChosen(t *testing.T, q *questions) {
 
 // Before a cluster has been read, every door says that it is not known what runs, and none says that nothing does.
 func TestNothingIsReadYet(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
-	late, dir := clustertest.New(t), t.TempDir()
+	late := clustertest.New(t)
 	late.Hang(true)
 	t.Cleanup(func() { late.Hang(false) })
-	for file, text := range map[string]string{"late.kubeconfig": string(late.Kubeconfig()), "config.yaml": "clusters:\n- {name: late, kubeconfig: late.kubeconfig, importRunning: false}\n"} {
+	q := nothingIsKnown(t, "clusters:\n- {name: late, kubeconfig: late.kubeconfig, importRunning: false}\n", late, "late")
+	if d := q.prune()[q.digests["lone"]]; d.Decision != decisionKeep || d.Reason != annotation.UnknownReason || !strings.Contains(d.Message, "late") {
+		t.Errorf("prune says %+v", d)
+	}
+}
+
+// Without any cluster, every door says that it is not known what runs, and how to have it known; prune deletes if it is told to do
+// without clusters.
+func TestNoClusterIsFollowed(t *testing.T) {
+	q := nothingIsKnown(t, "importRunning: false\n", nil, "no cluster is followed")
+	args := []string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--grace", "0s", "--kubeconfig", q.kubeconfig}
+	for _, more := range [][]string{nil, {"--confirm"}, {"--without-workloads"}, {"-o", "json"}} {
+		code, stdout, stderr := tidewaiter(t, append(args, more...)...)
+		if code != cli.ExitNone || !strings.Contains(stderr, "follows no cluster") || !strings.Contains(stderr, "ownPodsOnly: true") || !strings.Contains(stderr, "--without-clusters") || strings.Contains(stdout, "mark") {
+			t.Errorf("prune %v says %d %s%s", more, code, stdout, stderr)
+		}
+		if len(more) > 1 && !json.Valid([]byte(stdout)) {
+			t.Errorf("this is not JSON: %s", stdout)
+		}
+	}
+	for _, want := range []string{decisionMark, decisionDelete} {
+		code, stdout, stderr := tidewaiter(t, append(args, "--without-clusters", "--confirm")...)
+		if code != cli.ExitOK || !strings.Contains(stdout, want+": 1") {
+			t.Errorf("prune --without-clusters says %d %s%s, want %s", code, stdout, stderr, want)
+		}
+	}
+	if _, err := q.images.Get(t.Context(), q.digests["lone"], metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the image was not pruned: %v", err)
+	}
+}
+
+// nothingIsKnown asks every door about an image that no tag leads to, of a server that does not know what runs, for a reason. cluster
+// is what it is configured to follow; it may be nil.
+func nothingIsKnown(t *testing.T, config string, cluster *clustertest.Cluster, why string) *questions {
+	t.Helper()
+	t.Setenv("KUBECONFIG", "")
+	dir := t.TempDir()
+	files := map[string]string{"config.yaml": config}
+	if cluster != nil {
+		files["late.kubeconfig"] = string(cluster.Kubeconfig())
+	}
+	for file, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	q := &questions{
-		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{}}, cluster: late, digests: map[string]string{}, doors: map[string]int{},
+		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{}}, cluster: cluster, digests: map[string]string{}, doors: map[string]int{},
 	}
 	data := filepath.Join(dir, "data")
 	q.Config = serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Isolated: true}, listen(t))
@@ -298,12 +339,12 @@ func TestNothingIsReadYet(t *testing.T) {
 	asked := q.registry.Host + "/team/lone@" + q.digests["lone"]
 
 	answer := q.review.ask(answers.Question{Reference: asked})[0]
-	if answer.Running == nil || answer.Running.Complete || answer.Running.Pods != 0 || !slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" && strings.Contains(u.Reason, "late") }) {
+	if answer.Running == nil || answer.Running.Complete || answer.Running.Pods != 0 || !slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" && strings.Contains(u.Reason, why) }) {
 		t.Errorf("the review says %+v %+v", answer.Running, answer.Unknowns)
 	}
 	for _, selector := range []string{"references=" + asked, "metadata.name=" + q.digests["lone"]} {
 		rows, warnings := q.tableWarned("images", selector)
-		if len(rows) != 1 || rows[0]["Pods"] != "Unknown" || len(warnings) == 0 || !strings.Contains(warnings[0], "late") {
+		if len(rows) != 1 || rows[0]["Pods"] != "Unknown" || len(warnings) == 0 || !strings.Contains(warnings[0], why) {
 			t.Errorf("the table of %s says %v, with the warnings %q", selector, rows, warnings)
 		}
 	}
@@ -313,7 +354,7 @@ func TestNothingIsReadYet(t *testing.T) {
 		}
 	}
 	_, stdout, stderr := tidewaiter(t, "get", asked, "--kubeconfig", q.kubeconfig)
-	if !strings.Contains(stdout, " Unknown ") || !strings.Contains(stderr, "late") {
+	if !strings.Contains(stdout, " Unknown ") || !strings.Contains(stderr, why) {
 		t.Errorf("get says %s%s", stdout, stderr)
 	}
 	_, stdout, _ = tidewaiter(t, "describe", "-o", "json", asked, "--kubeconfig", q.kubeconfig)
@@ -321,15 +362,13 @@ func TestNothingIsReadYet(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Pods != "Unknown" {
 		t.Errorf("describe says %s", stdout)
 	}
-	if code, stdout, stderr := tidewaiter(t, "pods", asked, "--kubeconfig", q.kubeconfig); code == 0 || !strings.Contains(stderr, "late") {
+	if code, stdout, stderr := tidewaiter(t, "pods", asked, "--kubeconfig", q.kubeconfig); code != cli.ExitNone || !strings.Contains(stderr, why) {
 		t.Errorf("pods says %d %s%s", code, stdout, stderr)
 	}
-	if d := q.prune()[q.digests["lone"]]; d.Decision != decisionKeep || d.Reason != annotation.UnknownReason || !strings.Contains(d.Message, "late") {
-		t.Errorf("prune says %+v", d)
-	}
-	if err := q.images.Delete(t.Context(), q.digests["lone"], metav1.DeleteOptions{}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "late") {
+	if err := q.images.Delete(t.Context(), q.digests["lone"], metav1.DeleteOptions{}); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), why) {
 		t.Errorf("a deletion says %v", err)
 	}
+	return q
 }
 
 // An image goes by its verdict only if it has such a verdict wherever it is.

@@ -19,6 +19,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
@@ -31,7 +32,7 @@ func serveUntil(t *testing.T, dir, address string) (config *restclient.Config, u
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.Open(t.Context(), server.Options{DataDir: dir}, listener)
+	s, err := server.Open(t.Context(), server.Options{DataDir: dir, ConfigFile: servertest.WriteConfig(t, ownPodsOnly)}, listener)
 	if err != nil {
 		t.Fatal(err)
 	}

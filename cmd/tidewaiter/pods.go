@@ -232,12 +232,18 @@ func (l *looker) noPods(cmd *cobra.Command, about *found, what string, outdated 
 	if err != nil {
 		return err
 	}
+	if len(followed.Rows) == 0 && about != nil && about.Running != nil && about.Running.Complete {
+		if about.Running.Pods > 0 {
+			return &cli.Exit{Code: exitAbsent, Err: cli.WithHint(fmt.Errorf("no cluster runs images of %s", l.Server.destination()), "%s of its own pods run %s: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer), what)}
+		}
+		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod runs %s: %s has no cluster, and none of its own pods does", what, l.Server.destination())}
+	}
 	if len(followed.Rows) == 0 {
 		err := fmt.Errorf("%s does not follow a cluster, so it does not know which pods run %s", l.Server.destination(), what)
 		if about != nil && about.Running != nil && about.Running.Pods > 0 {
 			return cli.WithHint(err, "%s of its own pods run it: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer))
 		}
-		return cli.WithHint(err, "name clusters in the server's configuration: clusters: [{name: prod, kubeconfig: prod.kubeconfig}]")
+		return cli.WithHint(err, "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}], or ownPodsOnly: true if no cluster runs its images")
 	}
 	if about != nil && (about.Running == nil || !about.Running.Complete) {
 		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, but not all pods are known: kubectl get clusters", what)}

@@ -69,6 +69,7 @@ type pruneOptions struct {
 	clientOptions
 	confirm, undo, kept bool
 	withoutWorkloads    bool
+	withoutClusters     bool
 	revisions           int
 	younger, grace      time.Duration
 	verdicts            []string
@@ -85,8 +86,11 @@ type pruned struct {
 	Message    string     `json:"message"`
 	After      *time.Time `json:"after,omitempty"` // when it is deleted
 
-	unasked bool // it is unknown whether workloads need it, and --without-workloads was given
+	unasked string // why it is unknown whether something needs it, and a flag says that this does not matter
 }
+
+// errUnfollowed ends a run that cannot know what runs.
+var errUnfollowed = errors.New("it is not known what runs, as the server follows no cluster")
 
 // pruner decides about images page by page. It remembers only which images are revisions of tags.
 type pruner struct {
@@ -128,7 +132,8 @@ Prune keeps an image if
   - its verdict in one of its repositories is not one of --verdict,
   - it is one of the last --keep-tag-revisions images that a tag has led to,
   - the server would not delete it: a tag leads to it, pods use it, workloads need it, or
-    one of these is unknown (with --without-workloads the workloads may be unknown),
+    one of these is unknown (with --without-workloads the workloads may be unknown, with
+    --without-clusters what runs may be, where the server follows no cluster),
   - an index that is not marked lists it: an index is deleted before what it lists.
 
 The exit code is 0 if everything was decided and done, 1 if some images were kept
@@ -162,7 +167,9 @@ nothing could be done.`,
 				return err
 			}
 			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, ask: l.ask, counts: map[string]int{}}
-			if err := p.run(cmd.Context(), cmd.OutOrStdout()); err != nil {
+			if err := p.run(cmd.Context(), cmd.OutOrStdout()); errors.Is(err, errUnfollowed) {
+				return cli.WithHint(err, "name clusters in the server's configuration, or ownPodsOnly: true if no cluster runs its images; --without-clusters prunes once by tags and its own pods alone")
+			} else if err != nil {
 				return err
 			}
 			if !o.confirm {
@@ -186,6 +193,7 @@ nothing could be done.`,
 	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time between marking an image and deleting it, in which --undo works")
 	f.BoolVar(&o.undo, "undo", false, "remove the marks, and delete nothing")
 	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete even if it is unknown what workloads need: then only pods and tags keep images")
+	f.BoolVar(&o.withoutClusters, "without-clusters", false, "delete even if the server follows no cluster, so that it is unknown what runs: then only tags and the server's own pods keep images")
 	f.BoolVar(&o.kept, "kept", false, "also list the images that are kept")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	cli.Complete(cmd, "verdict", knownVerdicts...)
@@ -229,6 +237,9 @@ func (p *pruner) run(ctx context.Context, out io.Writer) error {
 			}
 			return nil
 		})
+		if errors.Is(err, errUnfollowed) && !p.output.ForPeople() {
+			return errors.Join(err, end()) // programs read to the end
+		}
 		if err != nil {
 			return err
 		}
@@ -293,6 +304,9 @@ func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) e
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, errUnfollowed) {
+		return err
 	}
 	if apierrors.IsNotFound(err) {
 		return nil // somebody else has deleted it
@@ -377,10 +391,13 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 		switch {
 		case reason == "":
 			return pruned{}, err
-		case reason != annotation.WorkloadsReason || !p.withoutWorkloads:
+		case reason == annotation.ClustersReason && !p.withoutClusters:
+			return pruned{}, errUnfollowed
+		case reason == annotation.ClustersReason, reason == annotation.WorkloadsReason && p.withoutWorkloads:
+			d = pruned{Message: "nothing is known to need it", unasked: reason}
+		default:
 			return keep(reason, "%s", message)
 		}
-		d = pruned{Message: "nothing is known to need it", unasked: true}
 	}
 	if reason, message, err := p.otherVerdict(ctx, image.Name); err != nil {
 		return pruned{}, err
@@ -429,7 +446,7 @@ func (p *pruner) otherVerdict(ctx context.Context, name string) (reason, message
 }
 
 // refusal returns why the server would not delete an image; no reason if err is another error. Of several reasons it is
-// the first that is known, else that pods and tags are unknown, and last that workloads are.
+// the first that is known, else that pods and tags are unknown, then that no cluster is followed, and last that workloads are.
 func refusal(err error) (reason, message string) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
@@ -437,7 +454,7 @@ func refusal(err error) (reason, message string) {
 	}
 	reason, message = keptChanged, "it changed in the meantime"
 	if details := status.Status().Details; details != nil {
-		weak := []string{annotation.UnknownReason, annotation.WorkloadsReason, keptChanged}
+		weak := []string{annotation.UnknownReason, annotation.ClustersReason, annotation.WorkloadsReason, keptChanged}
 		for _, cause := range details.Causes {
 			// The index of a reason that is known is -1.
 			if slices.Index(weak, string(cause.Type)) < slices.Index(weak, reason) {
@@ -458,8 +475,8 @@ func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d 
 	var value any
 	switch d.Decision {
 	case decisionDelete:
-		if d.unasked {
-			words := strings.TrimPrefix(image.Annotations[annotation.AllowDelete]+","+annotation.WorkloadsReason, ",")
+		if d.unasked != "" {
+			words := strings.TrimPrefix(image.Annotations[annotation.AllowDelete]+","+d.unasked, ",")
 			var err error
 			if image, err = p.annotate(ctx, image, annotation.AllowDelete, words); err != nil {
 				return err

@@ -15,9 +15,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
+
+// ownPodsOnly is the configuration of tests' servers that follow no cluster.
+const ownPodsOnly = "ownPodsOnly: true\n"
 
 // serve runs the whole server over a data directory of its own until the test
 // ends, and returns an administrator's configuration for it.
@@ -37,6 +41,9 @@ func serveOn(t testing.TB, dir string, listener net.Listener) *restclient.Config
 
 func serveWith(t testing.TB, o server.Options, listener net.Listener) *restclient.Config {
 	t.Helper()
+	if o.ConfigFile == "" {
+		o.ConfigFile = servertest.WriteConfig(t, ownPodsOnly)
+	}
 	s, err := server.Open(t.Context(), o, listener)
 	if err != nil {
 		t.Fatal(err)

@@ -48,6 +48,9 @@ type Source struct {
 // Options are what [New] needs. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
+	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and without Sources, it is not known
+	// what runs.
+	OwnPodsOnly bool
 	// About returns what is known of the images that pods run; if it is nil, nothing is.
 	About About
 	// Clock is the time; nil is the real one.
@@ -58,6 +61,7 @@ type Options struct {
 type Clusters struct {
 	clusters, pods *genericregistry.Store
 	followers      []*follower
+	ownPodsOnly    bool
 	about          About
 	clock          clock.WithTicker
 	loaded         atomic.Bool // the stored state of all clusters is known
@@ -72,7 +76,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	if o.About == nil {
 		o.About = func(string, string, string, reference.Reference) Known { return Known{} }
 	}
-	c := &Clusters{clock: o.Clock, about: o.About}
+	c := &Clusters{clock: o.Clock, about: o.About, ownPodsOnly: o.OwnPodsOnly}
 	var err error
 	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
@@ -93,7 +97,12 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 
 // Storage returns the storages for clients, by resource.
 func (c *Clusters) Storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, c.StaleReasons}}
+	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, func() []string {
+		if unfollowed := c.Unfollowed(); unfollowed != "" {
+			return []string{unfollowed}
+		}
+		return c.StaleReasons()
+	}}}
 }
 
 // Uses returns the source of these clusters' pods, for an index.
@@ -125,6 +134,15 @@ func (c *Clusters) Synced() bool {
 		return false
 	}
 	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
+}
+
+// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty otherwise, and where the options say
+// that there is none.
+func (c *Clusters) Unfollowed() string {
+	if len(c.followers) > 0 || c.ownPodsOnly {
+		return ""
+	}
+	return "no cluster is followed, so what runs is not known: set clusters, or ownPodsOnly: true, in the server's configuration"
 }
 
 // StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.

@@ -3,6 +3,7 @@ package harness
 import (
 	"flag"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -58,9 +59,16 @@ func SharedServer(t testing.TB) *Server {
 	return s
 }
 
-// StartServerOn serves an existing data directory.
+// StartServerOn serves an existing data directory. Without a configuration among the arguments, no cluster runs the images.
 func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	t.Helper()
+	if !slices.Contains(args, "--config") {
+		config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
+		if err := os.WriteFile(config, []byte("ownPodsOnly: true\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(slices.Clip(args), "--config", config)
+	}
 	return startServer(t, dataDir, ServeCommand(t, dataDir, args...))
 }
 

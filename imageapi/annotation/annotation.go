@@ -47,6 +47,8 @@ const (
 	UnknownReason = "unknown"
 	// NeededReason: workloads need it, whether or not they run pods now.
 	NeededReason = "needed"
+	// ClustersReason: no cluster is followed, so it is not known whether pods elsewhere use it.
+	ClustersReason = "clusters"
 	// WorkloadsReason: it is not known whether workloads need it.
 	WorkloadsReason = "workloads"
 )

@@ -392,10 +392,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		a.unknown("running", &unpermitted{s.rights.getImages})
 		return
 	}
-	n, complete := 0, true
-	if m.digest != "" {
-		n, complete = s.Use.Pods(m.digest, m.image)
-	}
+	n, complete := s.Use.Pods(m.digest, m.image)
 	a.Running = &Running{Pods: int32(n), Complete: complete, Selectors: a.selectors(m)}
 	for _, doubt := range s.Use.StaleReasons() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "running", Reason: doubt})

@@ -49,6 +49,9 @@ type Config struct {
 	RegistriesDir string `yaml:"registriesDir"`
 	// Clusters are the clusters whose pods are followed.
 	Clusters []Cluster `yaml:"clusters"`
+	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without clusters and without it, it is not known
+	// what runs.
+	OwnPodsOnly bool `yaml:"ownPodsOnly"`
 	// Workloads are the kinds of the clusters that need images, beside those of Kubernetes and OpenShift.
 	Workloads []Workload `yaml:"workloads"`
 	// ImportRunning has the images of the server's own pods imported; true if it is left out.
@@ -315,6 +318,9 @@ func Load(path string) (*Config, error) {
 	}
 	if err := c.Streams.readRules(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if c.OwnPodsOnly && len(c.Clusters) > 0 {
+		return nil, fmt.Errorf("%s: ownPodsOnly: true says that no cluster runs images, and clusters names some: leave one of them out", path)
 	}
 	for i, w := range c.Workloads {
 		if w.Resource == "" || w.Resource != strings.ToLower(w.Resource) || w.Path == "" || strings.Contains(w.Group+w.Resource, "/") || slices.Contains(strings.Split(w.Path, "."), "") {

@@ -71,7 +71,8 @@ func (n *notifier) writeReceiver(dir, secret string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "tidewaiter.yaml")
-	return path, os.WriteFile(path, fmt.Appendf(nil, `receivers:
+	return path, os.WriteFile(path, fmt.Appendf(nil, `ownPodsOnly: true
+receivers:
 - name: %s
   type: generic
   hosts: [%q]

@@ -72,7 +72,7 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 func (s *Server) clusterOptions() (clusters.Options, error) {
 	sources, err := clusterSources(s.Config)
 	sources = append(sources, s.Options.Cluster.source(s.Config)...)
-	return clusters.Options{Sources: sources, About: s.about}, err
+	return clusters.Options{Sources: sources, OwnPodsOnly: s.Config.OwnPodsOnly, About: s.about}, err
 }
 
 // about returns what is known of the image that a pod of a cluster names, and of what runs.

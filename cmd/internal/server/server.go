@@ -357,7 +357,7 @@ func (s *Server) assemble(context.Context) error {
 		}
 		s.Verification.Keeper.Follow(changes)
 	}
-	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, core.Usage.Complete
+	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, func() bool { return core.Usage.Unfollowed() == "" && core.Usage.Complete() }
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
 	s.streams = imagestream.StoredStreamsOf(images)
 	if s.answerer, err = s.newAnswerer(images, core.Clusters); err != nil {

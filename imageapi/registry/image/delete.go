@@ -213,6 +213,9 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if needers := f.neededBy(image.Name, image, MaxNamed+1); len(needers) > 0 {
 		all = append(all, reason{annotation.NeededReason, printable.Line(nameSome("workload", needers, len(needers))+verb(len(needers), " needs", " need")+" it", MaxWhy)})
 	}
+	if unfollowed := f.usage.Unfollowed(); unfollowed != "" {
+		all = append(all, reason{annotation.ClustersReason, printable.Line("it is unknown whether pods use it: "+unfollowed, MaxWhy)})
+	}
 	if len(doubts) > 0 {
 		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+strings.Join(doubts, "; "), MaxWhy)})
 	}
@@ -222,10 +225,10 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	return all
 }
 
-// staleReasons says why it is not known which images pods use; nothing if it is.
+// staleReasons says why it is not known which images pods use that are followed; nothing if it is.
 func (f *facts) staleReasons(ctx context.Context) []string {
 	f.indexes.readAgain(ctx)
-	complete := f.complete()
+	complete := f.usage.Complete() && f.indexes.complete()
 	doubts := slices.Concat(f.usage.StaleReasons(), f.indexes.staleReasons())
 	if len(doubts) == 0 && !complete {
 		doubts = []string{"pods are still being read, try again in a moment"}

@@ -81,7 +81,9 @@ func (f *facts) used(image *imagev1.Image) string {
 }
 
 // complete reports whether a count of zero means that there is no pod.
-func (f *facts) complete() bool { return f.usage.Complete() && f.indexes.complete() }
+func (f *facts) complete() bool {
+	return f.usage.Unfollowed() == "" && f.usage.Complete() && f.indexes.complete()
+}
 
 // podsCell is the number of pods as people read it: with a plus while there may be more.
 func (f *facts) podsCell(image *imagev1.Image) string {
@@ -110,7 +112,7 @@ func (f *facts) warnOfStale(ctx context.Context) {
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // its headers have been sent
 		return
 	}
-	for _, doubt := range append(f.usage.StaleReasons(), f.indexes.staleReasons()...) {
+	for _, doubt := range f.allStaleReasons() {
 		warning.AddWarning(ctx, "", doubt)
 	}
 }

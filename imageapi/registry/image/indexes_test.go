@@ -24,6 +24,7 @@ func (used) PodsUsing([]string, []reference.Reference) int { return 1 }
 func (used) InUse() (digests, references []string)         { return nil, nil }
 func (used) Subscribe(func([]string)) (cancel func())      { return func() {} }
 func (used) Synced() bool                                  { return true }
+func (used) Unfollowed() string                            { return "" }
 func (used) Complete() bool                                { return true }
 func (used) StaleReasons() []string                        { return nil }
 

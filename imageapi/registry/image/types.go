@@ -97,6 +97,8 @@ type Usage interface {
 	Synced() bool
 	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
 	Complete() bool
+	// Unfollowed says why nothing is known of pods elsewhere, if no cluster is followed; it is empty otherwise.
+	Unfollowed() string
 	// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
 	StaleReasons() []string
 	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.

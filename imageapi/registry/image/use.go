@@ -1,6 +1,8 @@
 package image
 
 import (
+	"slices"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -88,13 +90,20 @@ func (u *Use) NeededBy(digest string, image *imagev1.Image, most int) []string {
 	return u.facts.neededBy(digest, image, most)
 }
 
-// StaleReasons say which clusters' pods, and which indexes, are not known as of now.
-func (u *Use) StaleReasons() []string {
-	if u.facts.usage == nil {
+// allStaleReasons say which clusters' pods, and which indexes, are not known as of now.
+func (f *facts) allStaleReasons() []string {
+	if f.usage == nil {
 		return nil
 	}
-	return append(u.facts.usage.StaleReasons(), u.facts.indexes.staleReasons()...)
+	doubts := slices.Concat(f.usage.StaleReasons(), f.indexes.staleReasons())
+	if unfollowed := f.usage.Unfollowed(); unfollowed != "" {
+		doubts = append(doubts, unfollowed)
+	}
+	return doubts
 }
+
+// StaleReasons say which clusters' pods, and which indexes, are not known as of now.
+func (u *Use) StaleReasons() []string { return u.facts.allStaleReasons() }
 
 // WorkloadStaleReasons say which workloads are not known as of now.
 func (u *Use) WorkloadStaleReasons() []string {

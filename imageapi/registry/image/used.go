@@ -124,7 +124,11 @@ func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string
 	if r.Facts.usage == nil {
 		return used, nil, nil
 	}
-	if doubts = append(r.Facts.staleReasons(ctx), r.Facts.usage.WorkloadStaleReasons()...); len(doubts) > 0 {
+	doubts = append(r.Facts.staleReasons(ctx), r.Facts.usage.WorkloadStaleReasons()...)
+	if unfollowed := r.Facts.usage.Unfollowed(); unfollowed != "" {
+		doubts = append(doubts, unfollowed)
+	}
+	if len(doubts) > 0 {
 		return nil, doubts, nil
 	}
 	names, err := r.namesInUse(ctx)
