@@ -149,7 +149,7 @@ func TestInsideACluster(t *testing.T) {
 	}
 
 	t.Run("administrator", func(t *testing.T) {
-		wantContains(t, "the table", c.Kubectl(t, "get", "images", "-o", "wide"), "VERIFIED", "PODS", "image-0", "image-4")
+		wantContains(t, "the table", c.Kubectl(t, "get", "images", "-o", "wide"), "VERDICT", "PODS", "image-0", "image-4")
 		wantContains(t, "explain", c.Kubectl(t, "explain", "image.signatures"), "FIELDS", "conditions")
 		var page struct {
 			Metadata struct{ Continue string }
@@ -175,7 +175,7 @@ func TestInsideACluster(t *testing.T) {
 	t.Run("roles", func(t *testing.T) {
 		s.eventually(t, "nobody", 1, []string{"Forbidden", `User "nobody" cannot list resource "images"`}, "get", "images")
 		c.Kubectl(t, "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=viewer")
-		s.eventually(t, "viewer", 0, []string{"VERIFIED", "image-0"}, "get", "images", "-o", "wide")
+		s.eventually(t, "viewer", 0, []string{"VERDICT", "image-0"}, "get", "images", "-o", "wide")
 		s.eventually(t, "viewer", 1, []string{`User "viewer" cannot delete resource "images"`}, "delete", "image", "image-0")
 	})
 

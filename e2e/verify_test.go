@@ -143,8 +143,8 @@ func TestVerdictsOfAServer(t *testing.T) {
 	}
 	column := func(want string) error {
 		rows := lines(s.Kubectl(t, "get", "image", digest, "-o", "wide"))
-		if got := cells(rows[0], rows[1])["VERIFIED"]; got != want {
-			return fmt.Errorf("VERIFIED is %s, want %s", got, want)
+		if got := cells(rows[0], rows[1])["VERDICT"]; got != want {
+			return fmt.Errorf("VERDICT is %s, want %s", got, want)
 		}
 		return nil
 	}
@@ -315,7 +315,7 @@ func TestAdministratorsVerdict(t *testing.T) {
 		t.Errorf("oc describe image prints %s, issued by %v", ocStatus(got), got.IssuedBy)
 	}
 	rows := lines(s.Kubectl(t, "get", "image", digest, "-o", "wide"))
-	if c := cells(rows[0], rows[1]); c["VERIFIED"] != "True" {
+	if c := cells(rows[0], rows[1]); c["VERDICT"] != "True" {
 		t.Errorf("the table:\n%s", strings.Join(rows, "\n"))
 	}
 	if code := s.Terminate(t); code != 0 {

@@ -31,7 +31,7 @@ func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
 			t.Errorf("%s selected %q, want %q", selector, got, want)
 		}
 	}
-	if got := [2]any{s.cell(t, idle, "Pods"), s.cell(t, busy, "Pods")}; got != [2]any{"<unknown>", "1+"} {
+	if got := [2]any{s.cell(t, idle, "Pods"), s.cell(t, busy, "Pods")}; got != [2]any{"Unknown", "1+"} {
 		t.Errorf("the column has %v", got)
 	}
 	var told recorded

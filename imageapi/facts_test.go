@@ -376,7 +376,7 @@ func TestUsedIsNotKnown(t *testing.T) {
 		is         func(error) bool
 	}{
 		{"no pods", "<none>", nil, apierrors.IsBadRequest},
-		{"pods not yet read", "<unknown>", &pods{}, apierrors.IsServiceUnavailable},
+		{"pods not yet read", "Unknown", &pods{}, apierrors.IsServiceUnavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStoragesWith(t, imageapi.Options{Usage: tt.usage})

@@ -86,6 +86,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if err != nil {
 		return nil, err
 	}
+	tagged.TableConvertor = served.WarnOfUse(tagged.TableConvertor)
 	shown := &imagestream.Reader{Images: served, Tags: tagged, TagStatus: status, Authorizer: opts.Authorizer, Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil}
 	served.Streams, served.Tags = shown, tagged
 	if opts.Pushed != nil && opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {

@@ -85,19 +85,19 @@ func TestTable(t *testing.T) {
 	for _, c := range table.ColumnDefinitions {
 		columns = append(columns, column{c.Name, c.Priority})
 	}
-	if diff := cmp.Diff([]column{{"Name", 1}, {"Image Reference", 1}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Media Type", 1}, {"Created", 1}, {"Age", 1}, {"Verified", 1}, {"Signer", 1}, {"Attested", 1}, {"Pods", 1}, {"Outdated", 1}, {"Verdicts", 1},
-		{"Image", 0}, {"Repository", 0}, {"Tags", 0}, {"Verdict", 0}, {"Pods", 0}, {"Age", 0}}, columns); diff != "" {
+	if diff := cmp.Diff([]column{{"Image", 0}, {"Repository", 0}, {"Tags", 0}, {"Verdict", 0}, {"Pods", 0}, {"Age", 0},
+		{"Outdated", 1}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Signer", 1}, {"Attested", 1}, {"Created", 1}, {"Verdicts", 1}, {"Name", 1}}, columns); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want := [][]any{
-		{signed.Name, signed.DockerImageReference, "31.5MB", int64(3), "linux/arm64/v8", int64(1), manifest.MediaTypeOCIManifest, "2026-01-02T03:04:05Z", "2d2h", "Unknown", "<none>", "<none>", "<none>", "<none>", "Unknown@registry.example.com/acme/web",
-			signed.Name[7:19], "registry.example.com/acme/web", "<none>", "Unknown:NotJudged", "Unknown", "2d2h"},
-		{index.Name, index.DockerImageReference, "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), manifest.MediaTypeOCIIndex, "<none>", "2d2h", "NoPolicy", "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web",
-			index.Name[7:19], "registry.example.com/acme/web", "<none>", "NoPolicy", "Unknown", "2d2h"},
-		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "2d2h", "NoPolicy", "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain",
-			"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h"},
-		{"plain", "registry.example.com/acme/plain:1", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "2d2h", "NoPolicy", "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain",
-			"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h"},
+		{signed.Name[7:19], "registry.example.com/acme/web", "<none>", "Unknown:NotJudged", "Unknown", "2d2h",
+			"<none>", "31.5MB", int64(3), "linux/arm64/v8", int64(1), "<none>", "<none>", "2026-01-02T03:04:05Z", "Unknown@registry.example.com/acme/web", signed.Name},
+		{index.Name[7:19], "registry.example.com/acme/web", "<none>", "NoPolicy", "Unknown", "2d2h",
+			"<none>", "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web", index.Name},
+		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
+			"<none>", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
+		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
+			"<none>", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
 	}
 	for i, row := range table.Rows {
 		if diff := cmp.Diff(want[i], row.Cells); diff != "" {

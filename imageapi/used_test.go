@@ -325,7 +325,7 @@ func TestImagesOfADamagedIndexAreNotUnused(t *testing.T) {
 	s.mustCreate(t, index)
 	dbtest.Damage(t, d, "/image.openshift.io/images/"+index.Name)
 	p.use(index.Name)
-	if got := s.cell(t, s.get(t, child), "Pods"); got != "<unknown>" {
+	if got := s.cell(t, s.get(t, child), "Pods"); got != "Unknown" {
 		t.Errorf("PODS is %v", got)
 	}
 	options := selecting("used=false")

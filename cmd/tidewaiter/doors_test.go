@@ -25,13 +25,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
 // tryTag imports a tag that the registry does not give.
-func (q *questions) tryTag(tag string) {
+func (q *questions) tryTag(tag string, limits pull.Limits) {
 	q.t.Helper()
-	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: q.found})
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: q.found, Limits: limits})
 	if err != nil {
 		q.t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func (q *questions) tryTag(tag string) {
 	}
 }
 
-// shown is a row of a table: its cells by column. Of two columns of a name it has the one that is shown without -o wide.
+// shown is a row of a table: its cells by column.
 type shown map[string]string
 
 // table asks for a table as kubectl does.
@@ -76,9 +77,7 @@ func (q *questions) tableWarned(resource, selector string) (rows []shown, warnin
 	for _, r := range table.Rows {
 		row := shown{}
 		for i, c := range table.ColumnDefinitions {
-			if _, ok := row[c.Name]; !ok || c.Priority == 0 {
-				row[c.Name] = fmt.Sprint(r.Cells[i])
-			}
+			row[c.Name] = fmt.Sprint(r.Cells[i])
 		}
 		rows = append(rows, row)
 	}
@@ -134,7 +133,7 @@ func (q *questions) askLists(one question, text string, answer *answers.Answer) 
 		named := "references=" + text
 		rows := q.table("images", named)
 		host, path := q.registry.Host, "/"+one.repository
-		if len(rows) != 1 || rows[0]["Name"] != digest || rows[0]["Verdict"] != cell || rows[0]["Verified"] != one.verified || rows[0]["Repository"] != host+path ||
+		if len(rows) != 1 || rows[0]["Name"] != digest || rows[0]["Verdict"] != cell || rows[0]["Repository"] != host+path ||
 			one.tag != "" && rows[0]["Tags"] != one.tag || rows[0]["Pods"] != answers.PodsCell(answer) || rows[0]["Verdicts"] != one.verified+"@"+answer.Verdict.Reference {
 			wrong("the table", rows)
 		}
@@ -335,8 +334,15 @@ func nothingIsKnown(t *testing.T, config string, cluster *clustertest.Cluster, w
 	q.importTag("team/lone:v1")
 	// A tag leads to it no longer, so it is needed only if something runs it.
 	q.registry.Inject("team/lone/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
-	q.tryTag("team/lone:v1")
+	q.tryTag("team/lone:v1", pull.Limits{})
 	asked := q.registry.Host + "/team/lone@" + q.digests["lone"]
+	q.image("tagged", "team/tagged:v1")
+	q.importTag("team/tagged:v1")
+	tagged := q.registry.Host + "/team/tagged:v1"
+	outdated := []string{q.table("namespaces/default/imagetags", "reference="+tagged)[0]["Outdated"], q.table("images", "references="+tagged)[0]["Outdated"]}
+	if _, stdout, _ := tidewaiter(t, "get", tagged, "--kubeconfig", q.kubeconfig); strings.Count(stdout, " Unknown ") != 2 || outdated[0] != "Unknown" || outdated[1] != "Unknown" {
+		t.Errorf("OUTDATED is %q in tables, and get says %s", outdated, stdout)
+	}
 
 	answer := q.review.ask(answers.Question{Reference: asked})[0]
 	if answer.Running == nil || answer.Running.Complete || answer.Running.Pods != 0 || !slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" && strings.Contains(u.Reason, why) }) {
@@ -348,7 +354,10 @@ func nothingIsKnown(t *testing.T, config string, cluster *clustertest.Cluster, w
 			t.Errorf("the table of %s says %v, with the warnings %q", selector, rows, warnings)
 		}
 	}
-	for value, want := range map[string]int{"true": 0, "false": 0, "unknown": 1} {
+	if rows, warnings := q.tableWarned("namespaces/default/imagetags", "reference="+q.registry.Host+"/team/lone:v1"); len(rows) != 1 || rows[0]["Image"] != "<deleted>" || len(warnings) == 0 || !strings.Contains(warnings[0], why) {
+		t.Errorf("the table of tags says %v, with the warnings %q", rows, warnings)
+	}
+	for value, want := range map[string]int{"true": 0, "false": 0, "unknown": 2} {
 		if got := q.selected("used=" + value); len(got) != want {
 			t.Errorf("used=%s selects %v", value, got)
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -198,22 +199,31 @@ func newQuestions(t *testing.T) *questions {
 	q.image("deleted", "prod/app:gone")
 	q.importTag("prod/app:gone")
 	q.registry.Inject("prod/app/manifests/gone", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
-	q.tryTag("prod/app:gone")
+	q.tryTag("prod/app:gone", pull.Limits{})
 	// One is trusted in one repository and not signed in the other, and no tag leads to it in either.
 	q.image("twice", "prod/twice:v1.0")
 	q.bring("prod/twice", q.digests["twice"], q.sign(ours, "prod/twice:v1.0", q.digests["twice"], 0))
 	q.importTag("prod/twice:v1.0")
 	q.copies("twice", "strict/twice:v1.0")
 	q.registry.Inject("/twice/manifests/v1.0", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
-	q.tryTag("prod/twice:v1.0")
-	q.tryTag("strict/twice:v1.0")
-	// It does not answer for this one.
-	q.image("away", "strict/app:away")
-	q.bring("strict/app", q.digests["away"], q.sign(theirs, "strict/app:away", q.digests["away"], 0))
-	q.importTag("strict/app:away")
-	q.registry.Inject("strict/app/manifests/away", 0, registrytest.Status(http.StatusForbidden, "DENIED"))
-	q.tryTag("strict/app:away")
+	q.tryTag("prod/twice:v1.0", pull.Limits{})
+	q.tryTag("strict/twice:v1.0", pull.Limits{})
+	// It does not answer for these.
+	for called, fault := range unanswered {
+		q.image(called, "strict/app:"+called)
+		q.bring("strict/app", q.digests[called], q.sign(theirs, "strict/app:"+called, q.digests[called], 0))
+		q.importTag("strict/app:" + called)
+		q.registry.Inject("strict/app/manifests/"+called, 0, fault)
+		q.tryTag("strict/app:"+called, pull.Limits{Attempts: 1, Stall: time.Second})
+	}
 	return q
+}
+
+// unanswered are tags, and how their registry does not answer for them: it refuses, hangs, is broken, asks for a token that it does not
+// take again.
+var unanswered = map[string]registrytest.Fault{
+	"away": registrytest.Status(http.StatusForbidden, "DENIED"), "hangs": registrytest.StallHeaders(), "broken": registrytest.Status(http.StatusInternalServerError, "UNKNOWN"),
+	"expired": registrytest.Status(http.StatusUnauthorized, "UNAUTHORIZED", "WWW-Authenticate", `Bearer error="invalid_token"`),
 }
 
 // question is one thing with several names, and its answer.
@@ -307,10 +317,11 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		digest("prod/app", "promoted", "True", true),
 		tag("prod/app", "stale", "known", "True", true),
 		digest("prod/app", "known", "True", true),
-		unsure("checked", tag("strict/app", "away", "away", "True", true)),
-		digest("strict/app", "away", "True", true),
 		gone(tag("prod/app", "gone", "deleted", "", false)),
 		digest("prod/app", "deleted", "Unsigned", false),
+	}
+	for called := range unanswered {
+		all = append(all, unsure("checked", tag("strict/app", called, called, "True", true)), digest("strict/app", called, "True", true))
 	}
 	// A pod for each name that pods can have.
 	pods := map[string]string{}

@@ -333,3 +333,34 @@ func TestDamageIsNotBackedUp(t *testing.T) {
 		t.Errorf("%d failures after five minutes, want 2", n)
 	}
 }
+
+// TestFailingBackupsAreSaidOnceAndTheirEnd: while backups fail for one reason the log has one line, and one when they succeed again.
+func TestFailingBackupsAreSaidOnceAndTheirEnd(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
+	var log lockedBuffer
+	folder := filepath.Join(t.TempDir(), "disk")
+	made := scheduled(t, d, slog.New(slog.NewTextHandler(&log, nil)), backup.Options{Dir: folder, Every: time.Hour, Keep: 1})
+	said := func(failed, ended int) {
+		t.Helper()
+		dbtest.AwaitWaiters(t, clock, 2)
+		if got := [2]int{strings.Count(log.String(), "a scheduled backup failed"), strings.Count(log.String(), "scheduled backups succeed again")}; got != [2]int{failed, ended} {
+			t.Errorf("the log has %v lines of failures and ends, want %v:\n%s", got, [2]int{failed, ended}, &log)
+		}
+	}
+	said(1, 0)
+	for range 3 {
+		clock.Step(5 * time.Minute)
+		said(1, 0)
+	}
+	if got := gauge(t, made, "backup_failures_total"); got != 4 {
+		t.Errorf("%v failures, want 4", got)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(5 * time.Minute)
+	said(1, 1)
+	clock.Step(time.Hour)
+	said(1, 1)
+}

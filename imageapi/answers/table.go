@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
@@ -75,9 +74,9 @@ func cells(a *Answer) []any {
 	if tag == "" {
 		tag = tagsOf(m)
 	}
-	outdated, checked, platform := unknown, unknown, m.Platform
+	outdated, checked, platform := table.Count(0, false), unknown, m.Platform
 	if a.Running != nil {
-		outdated = strconv.Itoa(int(a.Running.Outdated))
+		outdated = table.Count(int(a.Running.Outdated), a.Running.Complete || m.Tag == "")
 	}
 	if at := a.Checked.LastChecked; at != nil {
 		checked = metatable.ConvertToHumanReadableDateType(*at)
@@ -101,14 +100,10 @@ func cells(a *Answer) []any {
 
 // PodsCell is the number of pods that run the image: with a plus while there may be more, and Unknown if there may be some.
 func PodsCell(a *Answer) string {
-	switch r := a.Running; {
-	case r == nil, !r.Complete && r.Pods == 0:
-		return "Unknown"
-	case !r.Complete:
-		return strconv.Itoa(int(r.Pods)) + "+"
-	default:
-		return strconv.Itoa(int(r.Pods))
+	if a.Running == nil {
+		return table.Count(0, false)
 	}
+	return table.Count(int(a.Running.Pods), a.Running.Complete)
 }
 
 // VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is that of all in which the

@@ -1,6 +1,9 @@
 package cli_test
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -100,4 +103,21 @@ func someVerbs() *cobra.Command {
 	spool.AddCommand(list)
 	root.AddCommand(spool)
 	return root
+}
+
+// A line of the log names no file of the sources of others, whether in its message, in a text, in an error or in what a logger always
+// says. Lines of client-go about its own watches are left out only of a quiet log.
+func TestLogNamesNoSources(t *testing.T) {
+	const place = "k8s.io/client-go@v0.37.1/tools/cache/reflector.go:343: "
+	for quiet, want := range map[bool]int{true: 3, false: 4} {
+		var out bytes.Buffer
+		log := slog.New(cli.LogHandler{Handler: slog.NewTextHandler(&out, nil), Quiet: quiet})
+		log.Error("Unhandled Error", "err", errors.New(place+"failed to list *v1.Pod: forbidden"))
+		log.With("from", "pkg/mod/"+place+"cache").Warn("a watch ended", "why", place+"too old")
+		log.WithGroup("group").Warn(place + "message")
+		log.Error("Failed to watch", "reflector", place, "type", "*v1.Pod")
+		if got := out.String(); strings.Contains(got, ".go:") || strings.Count(got, "\n") != want || !strings.Contains(got, "failed to list *v1.Pod: forbidden") || !strings.Contains(got, "too old") {
+			t.Errorf("quiet %v: the log has\n%s", quiet, got)
+		}
+	}
 }

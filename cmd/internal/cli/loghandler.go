@@ -28,16 +28,21 @@ func (h LogHandler) Handle(ctx context.Context, r slog.Record) error {
 			isWatch = true
 			return true
 		}
-		if text, ok := textOf(a.Value); ok && place.MatchString(text) {
-			a = slog.String(a.Key, place.ReplaceAllString(text, ""))
-		}
-		clean.AddAttrs(a)
+		clean.AddAttrs(withoutPlace(a))
 		return true
 	})
 	if isWatch && h.Quiet {
 		return nil
 	}
 	return h.Handler.Handle(ctx, clean)
+}
+
+// withoutPlace is an attribute without places in sources.
+func withoutPlace(a slog.Attr) slog.Attr {
+	if text, ok := textOf(a.Value); ok && place.MatchString(text) {
+		return slog.String(a.Key, place.ReplaceAllString(text, ""))
+	}
+	return a
 }
 
 func textOf(v slog.Value) (string, bool) {
@@ -49,7 +54,11 @@ func textOf(v slog.Value) (string, bool) {
 
 // WithAttrs is part of slog.Handler.
 func (h LogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return LogHandler{h.Handler.WithAttrs(attrs), h.Quiet}
+	clean := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		clean[i] = withoutPlace(a)
+	}
+	return LogHandler{h.Handler.WithAttrs(clean), h.Quiet}
 }
 
 // WithGroup is part of slog.Handler.

@@ -87,10 +87,7 @@ func (f *facts) complete() bool {
 
 // podsCell is the number of pods as people read it: with a plus while there may be more.
 func (f *facts) podsCell(image *imagev1.Image) string {
-	if f.usage == nil {
-		return table.None
-	}
-	return table.Count(f.pods(image.Name, image), f.complete())
+	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete())
 }
 
 // outdatedCell is the number of pods that run the image though a tag that they name leads elsewhere.

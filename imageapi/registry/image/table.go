@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -56,79 +57,8 @@ type row struct {
 	outdated string
 }
 
-// columns of `kubectl get images -o wide`, in an order that scripts may rely on: first those of priority 1, then those
-// that are shown without -o wide, too. kubectl asks for both tables in the same words and shows columns in the server's
-// order, so the columns of the short table must follow all others.
+// columns of `kubectl get images`, and after them those that -o wide adds, the long ones last.
 var columns = []column{
-	{
-		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "The digest of the image's manifest."},
-		func(r row) any { return r.Name },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Image Reference", Type: "string", Priority: 1, Description: "The reference the image can be pulled by."},
-		func(r row) any { return r.reference() },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
-		func(r row) any { return table.Size(r.metadata.Size) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Layers", Type: "integer", Priority: 1, Description: "Number of layers."},
-		func(r row) any { return int64(len(r.DockerImageLayers)) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Platform", Type: "string", Priority: 1, Description: "Operating system and architecture; of an index, those of its images."},
-		func(r row) any { return platforms(r.Image, r.metadata) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Signatures", Type: "integer", Priority: 1, Description: "Number of signatures, trusted or not."},
-		func(r row) any { return int64(countSignatures(r.Image)) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Media Type", Type: "string", Priority: 1, Description: "Media type of the manifest."},
-		func(r row) any {
-			return orNone(r.DockerImageManifestMediaType)
-		},
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, according to its config."},
-		func(r row) any {
-			if r.metadata.Created.IsZero() {
-				return table.None
-			}
-			return r.metadata.Created.UTC().Format(time.RFC3339)
-		},
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Age", Type: "string", Priority: 1, Description: "Time since the Image object was created."},
-		func(r row) any {
-			return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp)
-		},
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Verified", Type: "string", Priority: 1, Description: "Whether a signature is trusted: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), or NoPolicy (no policy covers it)."},
-		func(r row) any { return r.verified },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "The signers of the trusted signatures."},
-		func(r row) any { return orNone(some(r.signers, maxSigners)) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Attested", Type: "string", Priority: 1, Description: "Whether attestations are trusted, all of them where a policy demands some: True, False, Unknown, or ByIndex."},
-		func(r row) any { return orNone(r.attested) },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Priority: 1, Description: "Number of pods that use the image now, in this server's API and in the clusters that it follows; a plus means that there may be more."},
-		func(r row) any { return r.pods },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more."},
-		func(r row) any { return r.outdated },
-	},
-	{
-		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each of the image's repositories, and for each tag that is the scope of a policy."},
-		func(r row) any { return orNone(r.verdicts()) },
-	},
 	{
 		metav1.TableColumnDefinition{Name: "Image", Type: "string", Description: "The beginning of the digest: tidewaiter describe takes it."},
 		func(r row) any { return shortName(r.Name) },
@@ -147,11 +77,56 @@ var columns = []column{
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Pods", Type: "string", Description: "Number of pods that use the image now; a plus means that there may be more, Unknown that there may be some."},
-		func(r row) any { return podsOr(r.pods) },
+		func(r row) any { return r.pods },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the Image object was created."},
 		func(r row) any { return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more."},
+		func(r row) any { return r.outdated },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
+		func(r row) any { return table.Size(r.metadata.Size) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Layers", Type: "integer", Priority: 1, Description: "Number of layers."},
+		func(r row) any { return int64(len(r.DockerImageLayers)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Platform", Type: "string", Priority: 1, Description: "Operating system and architecture; of an index, those of its images."},
+		func(r row) any { return platforms(r.Image, r.metadata) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Signatures", Type: "integer", Priority: 1, Description: "Number of signatures, trusted or not."},
+		func(r row) any { return int64(countSignatures(r.Image)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Signer", Type: "string", Priority: 1, Description: "The signers of the trusted signatures."},
+		func(r row) any { return orNone(some(r.signers, maxSigners)) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Attested", Type: "string", Priority: 1, Description: "Whether attestations are trusted, all of them where a policy demands some: True, False, Unknown, or ByIndex."},
+		func(r row) any { return orNone(r.attested) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Created", Type: "string", Format: "date-time", Priority: 1, Description: "When the image was built, according to its config."},
+		func(r row) any {
+			if r.metadata.Created.IsZero() {
+				return table.None
+			}
+			return r.metadata.Created.UTC().Format(time.RFC3339)
+		},
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each of the image's repositories, and for each tag that is the scope of a policy."},
+		func(r row) any { return orNone(r.verdicts()) },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "The digest of the image's manifest."},
+		func(r row) any { return r.Name },
 	},
 }
 
@@ -175,6 +150,20 @@ func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runt
 	}
 	rows := func(image *imagev1.Image) [][]any { return c.rows(ctx, image, about) }
 	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: rows}.ConvertToTable(ctx, object, options)
+}
+
+// WarnOfUse returns a convertor of another resource that shows pods, too: it gives the warnings of the table of images.
+func (r *REST) WarnOfUse(c rest.TableConvertor) rest.TableConvertor { return warnsOfUse{c, r.Facts} }
+
+type warnsOfUse struct {
+	rest.TableConvertor
+	facts *facts
+}
+
+// ConvertToTable is part of rest.TableConvertor.
+func (c warnsOfUse) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	c.facts.warnOfStale(ctx)
+	return c.TableConvertor.ConvertToTable(ctx, object, options)
 }
 
 // about is the reference that a request selects images by.

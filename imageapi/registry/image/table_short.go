@@ -40,17 +40,6 @@ func cutLeft(s string, limit int) string {
 	return more + s[len(s)-limit+len(more):]
 }
 
-// reference is the reference that the row is about, as it is pulled.
-func (r *row) reference() string {
-	switch {
-	case r.asked.Host == "":
-		return r.DockerImageReference
-	case r.asked.Tag == "" && r.asked.Digest == "" && reference.IsDigest(r.Name):
-		return r.asked.WithDigest(r.Name).String()
-	}
-	return r.asked.String()
-}
-
 // repositories names the repository that the row is about, else the first that the image is in, and counts the others.
 func (r *row) repositories() string {
 	if r.asked.Host != "" {
@@ -117,12 +106,4 @@ func (r *row) tags() string {
 		more = fmt.Sprintf(",+%d%s", len(all)-1, plus)
 	}
 	return printable.Line(all[0], maxTagsCell-len(more)) + more
-}
-
-// podsOr is the cell of pods. It has a word for an unknown number, which cannot be taken for none.
-func podsOr(pods string) string {
-	if pods == table.None || pods == table.Unknown {
-		return "Unknown"
-	}
-	return pods
 }
