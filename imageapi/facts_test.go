@@ -375,7 +375,7 @@ func TestUsedIsNotKnown(t *testing.T) {
 		usage      imageregistry.Usage
 		is         func(error) bool
 	}{
-		{"no pods", "<none>", nil, apierrors.IsBadRequest},
+		{"no pods", "Unknown", nil, apierrors.IsBadRequest},
 		{"pods not yet read", "Unknown", &pods{}, apierrors.IsServiceUnavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -448,7 +448,7 @@ func TestSignerColumn(t *testing.T) {
 		"Unsigned": {"Unsigned", "<none>"}, "True|a": {"True", "a"}, "True|a|b": {"True", "a,b"}, "True|a|b|c|d": {"True", "a,b,+2"},
 	} {
 		image := plain("image", summary)
-		if got := [2]string{s.cell(t, image, "Verified").(string), s.cell(t, image, "Signer").(string)}; got != want {
+		if got := [2]string{s.cell(t, image, "Verdict").(string), s.cell(t, image, "Signer").(string)}; got != want {
 			t.Errorf("%s: %q, want %q", summary, got, want)
 		}
 	}

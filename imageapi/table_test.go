@@ -40,7 +40,7 @@ func TestTableTellsVersionsOfWindowsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"windows/amd64:10.0.17763.6532,windows/amd64:10.0.20348.2849,windows/amd64", "windows/amd64:10.0.17763.6532"} {
-		if got := table.Rows[i].Cells[4]; got != want {
+		if got := table.Rows[i].Cells[9]; got != want {
 			t.Errorf("row %d has %v, want %s", i, got, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestHumanSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := table.Rows[0].Cells[2]; got != want {
+		if got := table.Rows[0].Cells[7]; got != want {
 			t.Errorf("%s bytes: %v, want %s", size, got, want)
 		}
 	}
