@@ -46,7 +46,6 @@ type counted struct {
 	n      int
 	more   bool
 	oldest time.Time
-	total  int64
 }
 
 // count reads the beginning of a list.
