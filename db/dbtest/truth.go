@@ -3,6 +3,7 @@ package dbtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -135,10 +136,7 @@ func (s *Truth) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
-		var changes []truth.Change
-		for _, c := range s.log[sort.Search(len(s.log), func(i int) bool { return s.log[i].Rev > from }):] {
-			changes = append(changes, c)
-		}
+		changes := slices.Clone(s.log[sort.Search(len(s.log), func(i int) bool { return s.log[i].Rev > from }):])
 		upTo, changed, err := s.rev, s.changed, s.down
 		switch {
 		case err != nil:
