@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,10 +71,15 @@ func TestAccess(t *testing.T) {
 					t.Errorf("GET %s: %d, want %d: %s", path, code, want, body)
 				}
 			}
-			for _, path := range []string{"/metrics", "/tidewaiter/spool", "/tidewaiter/verification", "/debug/pprof/", "/console/", "/no/such/path"} {
+			for _, path := range []string{"/metrics", "/tidewaiter/spool", "/tidewaiter/verification", "/debug/pprof/", "/no/such/path"} {
 				if code, body := do(t, client, row{verb: "GET", path: path}, nil); tc.code != http.StatusOK && code != tc.code {
 					t.Errorf("GET %s: %d, want %d: %s", path, code, tc.code, body)
 				}
+			}
+			// A stranger gets the console's page to sign in, and others what they may see.
+			page := map[int]string{http.StatusUnauthorized: "Sign in to Tidewaiter", http.StatusForbidden: "You may not"}[tc.code]
+			if code, body := do(t, client, row{verb: "GET", path: "/console/images"}, nil); !strings.Contains(body, page) || tc.code != http.StatusOK && strings.Contains(body, "sha256:") {
+				t.Errorf("GET /console/images: %d, without %q or with images: %s", code, page, body)
 			}
 			for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 				if code, _ := do(t, client, row{verb: "GET", path: path}, nil); code != http.StatusOK && tc.code != http.StatusUnauthorized {

@@ -73,8 +73,8 @@ func TestAskingForVerdicts(t *testing.T) {
 	} {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
 		cell := cells(rows[0], rows[1])
-		if got := [2]string{cell["VERIFIED"], cell["SIGNER"]}; got != want {
-			t.Errorf("%s: VERIFIED, SIGNER = %q, want %q", name, got, want)
+		if got := [2]string{cell["VERDICT"], cell["SIGNER"]}; got != want {
+			t.Errorf("%s: VERDICT, SIGNER = %q, want %q", name, got, want)
 		}
 	}
 	if got := s.TryKubectl(t, "get", "images", "--field-selector", "signatures.verified=yes"); got.Code == 0 {

@@ -198,7 +198,7 @@ func TestReplicasAreKilled(t *testing.T) {
 				have, err := c.Get(ctx, own, metav1.GetOptions{})
 				switch {
 				case apierrors.IsNotFound(err) && last[w] == 0:
-					if have, err = c.Create(ctx, counter(own, 1), metav1.CreateOptions{}); err == nil {
+					if _, err = c.Create(ctx, counter(own, 1), metav1.CreateOptions{}); err == nil {
 						last[w] = 1
 						writes.Add(1)
 					}

@@ -58,6 +58,11 @@ func (c *caller) request(ctx context.Context, method, path string, query url.Val
 	if body != nil {
 		r.Header.Set("Content-Type", asJSON)
 	}
+	for name, values := range c.from.Header {
+		if strings.HasPrefix(name, "Impersonate-") { // whom the person asks for; the API says whether they may
+			r.Header[name] = values
+		}
+	}
 	switch own := c.from.Header.Values("Authorization"); {
 	case c.token != "":
 		r.Header.Set("Authorization", "Bearer "+c.token)
