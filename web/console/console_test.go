@@ -153,6 +153,24 @@ func TestRevokedTokenEndsSessions(t *testing.T) {
 	}
 }
 
+// The API hears for whom a request asks, so that pages show what that person may see.
+func TestImpersonation(t *testing.T) {
+	b := newBrowser(t, map[string]any{"GET " + imagesPath: map[string]any{}})
+	b.do("GET", Root+"images", nil, func(r *http.Request) {
+		r.Header.Set("Authorization", "Bearer good")
+		r.Header.Set("Impersonate-User", "somebody")
+		r.Header.Add("Impersonate-Group", "team")
+	})
+	for _, r := range b.api.asked {
+		if r.Header.Get("Impersonate-User") != "somebody" || r.Header.Get("Impersonate-Group") != "team" {
+			t.Errorf("%s was asked with %v", r.URL, r.Header)
+		}
+	}
+	if len(b.api.asked) == 0 {
+		t.Error("the API was not asked")
+	}
+}
+
 // A request that brings a credential is answered with it, and never with that of a session.
 func TestOwnCredentials(t *testing.T) {
 	b := newBrowser(t, map[string]any{"GET " + imagesPath: map[string]any{}})
