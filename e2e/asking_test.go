@@ -69,7 +69,7 @@ func TestAskingForVerdicts(t *testing.T) {
 	}
 	for name, want := range map[string][2]string{
 		"trusted": {"True", "ann@example.com,bob@example.com"}, "untrusted": {"False", "<none>"},
-		"undecided": {"Unknown", "<none>"}, "unsigned": {"NoPolicy", "<none>"},
+		"undecided": {"Unknown:NotJudged", "<none>"}, "unsigned": {"NoPolicy", "<none>"},
 	} {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
 		cell := cells(rows[0], rows[1])
