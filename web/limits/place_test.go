@@ -78,8 +78,10 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 			t.Errorf("after a body that was refused its user rested %s, want %s", all-took, longestRest)
 		}
 		time.Sleep(longestRest + time.Second)
+		h.places.mu.Lock() // the timer that ended the last rest held it
+		defer h.places.mu.Unlock()
 		if len(h.places.shares)+len(h.places.users)+h.places.running != 0 {
-			t.Errorf("what is left of the places: %+v", h.places)
+			t.Errorf("what is left of the places: %d shares, %d users, %d running", len(h.places.shares), len(h.places.users), h.places.running)
 		}
 	})
 }
