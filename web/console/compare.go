@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
@@ -93,14 +95,24 @@ func (c *comparison) fill() {
 		c.maps("Environment", variables(x.Env), variables(y.Env))
 		c.maps("Label", x.Labels, y.Labels)
 	}
+	inA, inB := layerNames(a.Layers), layerNames(b.Layers)
 	for _, l := range a.Layers {
-		c.Layers = append(c.Layers, layerPair{l.Name, l.Size, true, slices.ContainsFunc(b.Layers, func(other imageLayer) bool { return other.Name == l.Name })})
+		c.Layers = append(c.Layers, layerPair{l.Name, l.Size, true, inB.Has(l.Name)})
 	}
 	for _, l := range b.Layers {
-		if !slices.ContainsFunc(a.Layers, func(other imageLayer) bool { return other.Name == l.Name }) {
+		if !inA.Has(l.Name) {
 			c.Layers = append(c.Layers, layerPair{l.Name, l.Size, false, true})
 		}
 	}
+}
+
+// layerNames are the digests of layers. An image can have tens of thousands.
+func layerNames(layers []imageLayer) sets.Set[text] {
+	names := make(sets.Set[text], len(layers))
+	for _, l := range layers {
+		names.Insert(l.Name)
+	}
+	return names
 }
 
 // maps adds the keys that differ. An empty value is shown as such: it is not the same as none.
