@@ -15,6 +15,9 @@ const (
 	stalled = 100 * time.Millisecond
 	// ofByte is what reading a byte of a body takes of a processor: decryption, counting and a copy.
 	ofByte = 4 * time.Nanosecond
+	// ofRefusal is what a body that is over its bound takes of a processor: its connection ends, and the next one begins
+	// with a handshake.
+	ofRefusal = time.Millisecond
 	// quickBody is what a heavy body that is taken may take of a processor without a rest. After another one its user rests
 	// so many times as long as it took, longer if it was refused, and for longestRest at most.
 	quickBody     = 5 * time.Millisecond

@@ -86,6 +86,40 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 	})
 }
 
+// A user whose bodies are over their bound is answered slowly: each costs the server a connection. Others do not wait.
+func TestAttackRefusedBodiesOfOneUserRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := WithBodyLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), bodyOptions(BodyBound{Bytes: 1 << 10, Values: 100})).(*bodyLimits)
+		const bodies = 40
+		start := time.Now()
+		answers := make(chan int, bodies)
+		for i := range bodies {
+			body := strings.Repeat(" ", 1<<10+1)
+			if i%2 == 0 {
+				body = "[" + strings.Repeat("0,", 101) + "0]"
+			}
+			go func() { answers <- sent(t.Context(), h, "mallory", "192.0.2.1:1", strings.NewReader(body)).Code }()
+		}
+		synctest.Wait()
+		if w := sent(t.Context(), h, "honest", "192.0.2.2:1", strings.NewReader("[]")); w.Code != http.StatusOK || time.Since(start) > 0 {
+			t.Errorf("another user waited %s: %d", time.Since(start), w.Code)
+		}
+		if _, bytes := h.held.Held(); bytes > 0 {
+			t.Errorf("bodies whose answers wait hold %d bytes", bytes)
+		}
+		for range bodies {
+			if code := <-answers; code != http.StatusRequestEntityTooLarge {
+				t.Error("a body over its bound:", code)
+			}
+		}
+		if all, want := time.Since(start), (bodies-1)*restOfRefused*ofRefusal; all < want {
+			t.Errorf("%d bodies of one user were refused in %s, want %s", bodies, all, want)
+		}
+		time.Sleep(longestRest)
+	})
+}
+
 // A sender that sends nothing more gives up its user's place, and gets it again when it goes on.
 func TestSenderThatStallsGivesUpItsPlace(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ const (
 // 413 and never decoded.
 //
 // Of a user's bodies of more than 64 KiB, or more than 512 KiB when they are decoded, one at a time is read and decoded,
-// and the next after a rest, see [place]. A body that weighs more than 512 KiB also takes a turn when it is decoded. There is
+// and the next after a rest, see [place]. So are bodies that are over their bound answered. A body that weighs more than 512 KiB also takes a turn when it is decoded. There is
 // one turn fewer than there are processors, and four at most, and the next goes to the user with the fewest. The request
 // gives both up while it waits for its reader, or for anything else with [Pause].
 //
@@ -100,15 +100,21 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return inPlace{r, own, ctx}, own.acquire(ctx)
 	}}, bound.Bytes, bodyTimeout, lost)
 	defer body.Release()
+	var n int
+	if err == nil {
+		if n = found.count(body.Bytes()); n > bound.Values {
+			err = errManyValues
+		}
+	}
 	if err != nil {
 		own.refuse()
+		if errors.Is(err, ErrTooLarge) || errors.Is(err, errManyValues) {
+			// Most such bodies are refused before they need a place. They wait for one to be answered.
+			body.Release()
+			own.spend(ofRefusal)
+			own.acquire(ctx)
+		}
 		l.refuse(w, r, info, bound, err)
-		return
-	}
-	n := found.count(body.Bytes())
-	if n > bound.Values {
-		own.refuse()
-		l.refuse(w, r, info, bound, errManyValues)
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
