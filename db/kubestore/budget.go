@@ -20,7 +20,7 @@ const (
 	// smallList is up to how many stored bytes a list is small.
 	smallList = 256 << 10
 	// decodedWeight is how many bytes of memory a stored byte takes when it is decoded.
-	decodedWeight = 3
+	decodedWeight = 4
 	// pageBytes are read at a time where objects are decoded. watchPageBytes are read at a
 	// time by a watch, which keeps the rest of its page while it waits for its reader.
 	pageBytes, watchPageBytes = 256 << 10, 64 << 10
