@@ -37,6 +37,8 @@ type Checks struct {
 	wake chan struct{} // holds a token when there are many to be written
 	told warn.Trouble
 
+	untold warn.Trouble // of Share and Follow
+
 	flushing sync.Mutex // held by Flush
 
 	mu      sync.Mutex

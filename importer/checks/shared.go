@@ -1,0 +1,103 @@
+package checks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+)
+
+const (
+	// sharedPrefix is below which servers that share their objects tell each other of checks.
+	sharedPrefix = "/tidewaiter.dev/checks/"
+	// sharedFor is how long they do. A server that was away for longer knows less of a reference, and never too much.
+	sharedFor = 10 * time.Minute
+	// shareTimeout bounds the time to tell them, and shareAgain is the pause after what failed.
+	shareTimeout, shareAgain = 5 * time.Second, time.Second
+)
+
+// Share is Confirm for servers that share their objects: all of them remember the checks, if they call Follow.
+func (c *Checks) Share(all []tags.Check) {
+	c.Confirm(all)
+	value, err := json.Marshal(all)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), shareTimeout)
+		defer cancel()
+		_, err = c.db.Put(ctx, sharedPrefix+string(uuid.NewUUID()), 0, value, db.PutOptions{TTL: sharedFor})
+	}
+	if err != nil {
+		c.untold.Begin("", "The other servers cannot be told when registries last confirmed references", "err", err)
+		return
+	}
+	c.untold.End("", "The other servers are told again when registries last confirmed references")
+}
+
+// Follow remembers what other servers share, until ctx is done.
+func (c *Checks) Follow(ctx context.Context) error {
+	for {
+		if err := c.follow(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, db.ErrCompacted) {
+			c.untold.Begin("follow", "It is not followed when other servers have asked registries", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.db.Closing():
+			return nil
+		case <-c.db.After(shareAgain):
+		}
+	}
+}
+
+func (c *Checks) follow(ctx context.Context) error {
+	o := db.RangeOptions{Prefix: sharedPrefix}
+	for {
+		p, err := c.db.Range(ctx, o)
+		if err != nil {
+			return err
+		}
+		for _, kv := range p.KVs {
+			c.learn(kv.Value)
+		}
+		o.Rev = p.Rev
+		if !p.More {
+			break
+		}
+		o.From = p.KVs[len(p.KVs)-1].Key + "\x00"
+	}
+	w, err := c.db.Watch(sharedPrefix, false, o.Rev)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	c.untold.End("follow", "It is followed again when other servers have asked registries")
+	for {
+		events, err := w.Poll(ctx)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			c.learn(e.Value)
+		}
+		if len(events) > 0 {
+			continue
+		}
+		select {
+		case <-w.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// learn remembers what another server shares, which Confirm checks; nothing for a key that has expired.
+func (c *Checks) learn(value []byte) {
+	var all []tags.Check
+	if json.Unmarshal(value, &all) == nil && len(all) <= tags.MaxChecks {
+		c.Confirm(all)
+	}
+}
