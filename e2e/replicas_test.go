@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	crand "crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 var killFor = flag.Duration("replicas-killed-for", time.Minute, "how long TestReplicasAreKilled kills and stops servers and members of etcd")
@@ -44,7 +48,7 @@ type replicas struct {
 }
 
 // startReplicas starts n servers over an etcd of three members.
-func startReplicas(t *testing.T, n int) *replicas {
+func startReplicas(t *testing.T, n int, args ...string) *replicas {
 	t.Helper()
 	r := &replicas{etcd: harness.StartEtcd(t, 3)}
 	pki := filepath.Join(t.TempDir(), "pki")
@@ -53,7 +57,7 @@ func startReplicas(t *testing.T, n int) *replicas {
 	}
 	dir := t.TempDir()
 	for i := range n {
-		r.args = append(r.args, []string{"--etcd-servers", r.etcd.Servers, "--pki-dir", pki, "--secure-port", harness.FreePort(t)})
+		r.args = append(r.args, append([]string{"--etcd-servers", r.etcd.Servers, "--pki-dir", pki, "--secure-port", harness.FreePort(t)}, args...))
 		s := harness.StartServerOn(t, filepath.Join(dir, fmt.Sprint(i)), r.args[i]...)
 		r.servers = append(r.servers, s)
 		c := s.Config(t)
@@ -293,28 +297,115 @@ func TestReplicasAreKilled(t *testing.T) {
 	}
 }
 
+// told tells a server by its receiver "script" that references were pushed, and returns the status.
+func (r *replicas) told(t *testing.T, i int, references ...string) int {
+	t.Helper()
+	body := fmt.Sprintf(`{"references":["%s"]}`, strings.Join(references, `","`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.servers[i].URL+"/hooks/script", strings.NewReader(body))
+	must(t, err)
+	req.Header.Set("Authorization", "Bearer "+hookSecret)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := told.Do(req)
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+var told = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 32}}
+
+// hookedConfig is a configuration with the receiver "script" for a registry.
+func hookedConfig(t *testing.T, host, more string) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "hook-secret"), []byte(hookSecret+"\n"), 0o600))
+	file = filepath.Join(dir, "tidewaiter.yaml")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, "ownPodsOnly: true\nreceivers:\n- {name: script, type: generic, hosts: [%q], secretFile: hook-secret}\n%s", host, more), 0o600))
+	return file
+}
+
+// leader returns who leads, as server i knows it.
+func (r *replicas) leader(t *testing.T, i int) (*coordinationv1.LeaseSpec, error) {
+	l, err := r.clients[i].CoordinationV1().Leases("kube-system").Get(t.Context(), "tidewaiter", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+		return nil, errors.New("nobody leads")
+	}
+	return &l.Spec, nil
+}
+
+// TestReplicasShareTheSpool: what one server was told of another imports, when the first is gone with its data directory. All
+// servers show the same queue. One of them asks a registry, also for sweeps.
+func TestReplicasShareTheSpool(t *testing.T) {
+	t.Parallel()
+	from := registry.Start(t, registry.Distribution)
+	pushed := images.Numbered(t, 4)
+	first := from.Push(t, "team/app:0", pushed[0])
+	r := startReplicas(t, 2, "-v", "1", "--config", hookedConfig(t, from.Host, fmt.Sprintf("sweep: {repositories: [%q]}\n", from.Host+"/team/app")))
+	hooked := []*hooked{{Server: r.servers[0]}, {Server: r.servers[1]}}
+	hooked[1].awaitStored(t, pushed[0]) // by the sweep
+	for i := range hooked {             // one of them does not lead
+		if status := r.told(t, i, from.Push(t, fmt.Sprintf("team/app:%d", i+1), pushed[i+1])); status != http.StatusAccepted {
+			t.Fatalf("the webhook's answer is %d", status)
+		}
+		hooked[i].awaitStored(t, pushed[i+1])
+		hooked[i].awaitEmptySpool(t)
+	}
+	listed := func() (n int) { // since the registry was started
+		for _, q := range from.Requests(t) {
+			if q.Method == http.MethodGet && strings.HasPrefix(q.Path, "/v2/team/app/tags/list") {
+				n++
+			}
+		}
+		return n
+	}
+	byTwo := listed()
+
+	// The registry is away while the leader is told of a push, and vanishes with its disk.
+	leads := 0
+	harness.Eventually(t, func() error {
+		for i, s := range r.servers {
+			if strings.Contains(s.Logs(), "This server leads") {
+				leads = i
+				return nil
+			}
+		}
+		return errors.New("nobody leads")
+	})
+	from.Push(t, "team/app:new", pushed[3])
+	from.Stop(t)
+	if status := r.told(t, leads, from.Host+"/team/app:new", first); status != http.StatusAccepted {
+		t.Fatalf("the webhook's answer is %d", status)
+	}
+	for _, h := range hooked {
+		h.awaitSpool(t, "two jobs that failed", func(list string) bool { return strings.Count(list, "unreachable") == 2 })
+		h.awaitMetrics(t, `tidewaiter_queue_jobs{receiver="script",state="dead"} 0`)
+	}
+	r.servers[leads].Kill(t)
+	must(t, os.RemoveAll(r.servers[leads].DataDir))
+	from.Resume(t)
+	hooked[1-leads].awaitStored(t, pushed[3])
+	hooked[1-leads].awaitEmptySpool(t)
+	if byOne := listed(); byTwo == 0 || byTwo != byOne {
+		t.Errorf("while there were two servers, the registry was asked %d times for its tags, and %d times by the one that is left", byTwo, byOne)
+	}
+}
+
 // TestReplicasHandOver: when the server that leads vanishes, another leads within 15 seconds.
 func TestReplicasHandOver(t *testing.T) {
 	t.Parallel()
 	r := startReplicas(t, 2)
-	leader := func(i int) (*coordinationv1.LeaseSpec, error) {
-		l, err := r.clients[i].CoordinationV1().Leases("kube-system").Get(t.Context(), "tidewaiter", metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
-			return nil, errors.New("nobody leads")
-		}
-		return &l.Spec, nil
-	}
 	for i := range r.servers { // one of them leads
 		var before *coordinationv1.LeaseSpec
-		harness.Eventually(t, func() (err error) { before, err = leader(1 - i); return err })
+		harness.Eventually(t, func() (err error) { before, err = r.leader(t, 1-i); return err })
 		r.servers[i].Kill(t)
 		killed := time.Now()
 		led := false
 		harness.Eventually(t, func() error {
-			now, err := leader(1 - i)
+			now, err := r.leader(t, 1-i)
 			if err != nil {
 				return err
 			}

@@ -242,9 +242,12 @@ func (w *workerTest) run(o queue.Options) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	var watching sync.WaitGroup
+	watching.Go(func() { _ = worker.WatchDepth(ctx) })
 	go func() { done <- worker.Run(ctx) }()
 	w.t.Cleanup(func() {
 		cancel()
+		watching.Wait()
 		if err := <-done; err != nil {
 			w.t.Errorf("Run: %v", err)
 		}

@@ -53,14 +53,13 @@ const (
 	claimPause    = time.Second     // after a claim that failed
 )
 
-// Run does jobs until ctx is done. Then running jobs get Grace to end, and it gives those that
+// Run does jobs until ctx is done. It may be called again after that. Then running jobs get Grace to end, and it gives those that
 // have not ended back to the queue. It returns nil after a stop, and leaves no goroutine behind.
 func (w *Worker) Run(ctx context.Context) error {
 	// Jobs outlive ctx by Grace.
 	jobs, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var running sync.WaitGroup
-	running.Go(func() { w.watchDepth(ctx) })
 	running.Go(func() { w.sweepEvery(ctx) })
 
 	slotFree := make(chan struct{}, 1)
@@ -239,8 +238,9 @@ func guard(logger *slog.Logger, f func() error) (err error) {
 
 var errPanic = errors.New("the importer panicked; please report it with the server's log")
 
-// watchDepth keeps the metrics of the queue.
-func (w *Worker) watchDepth(ctx context.Context) {
+// WatchDepth keeps the metrics of the queue until ctx is done, also of a Worker that does not run because another server's
+// does.
+func (w *Worker) WatchDepth(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()
 	for {
@@ -252,7 +252,7 @@ func (w *Worker) watchDepth(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C():
 		}
 	}

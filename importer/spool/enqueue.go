@@ -17,15 +17,9 @@ import (
 // another error of DB. Jobs that give way to a receiver's quota are dropped without an
 // error.
 func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
-	items := make([]item, len(events))
-	for i, e := range events {
-		items[i] = item{Event: e, key: e.Key(), stored: e.Encode()}
-		if n := len(items[i].key); n > maxKeyBytes {
-			return fmt.Errorf("spool key of %d bytes: a key has at most %d", n, maxKeyBytes)
-		}
-		if n := len(items[i].stored); n > maxEventBytes {
-			return fmt.Errorf("event of %d bytes: an event has at most %d", n, maxEventBytes)
-		}
+	items, err := itemsOf(events)
+	if err != nil {
+		return err
 	}
 	return s.db.Transact(ctx, func(t db.Transaction) error {
 		if err := t.MayGrow(); err != nil {
@@ -76,6 +70,28 @@ type item struct {
 	stored []byte
 }
 
+// itemsOf checks the size of events.
+func itemsOf(events []push.Event) ([]item, error) {
+	items := make([]item, len(events))
+	for i, e := range events {
+		items[i] = item{Event: e, key: e.Key(), stored: e.Encode()}
+		if n := len(items[i].key); n > maxKeyBytes {
+			return nil, fmt.Errorf("spool key of %d bytes: a key has at most %d", n, maxKeyBytes)
+		}
+		if n := len(items[i].stored); n > maxEventBytes {
+			return nil, fmt.Errorf("event of %d bytes: an event has at most %d", n, maxEventBytes)
+		}
+	}
+	return items, nil
+}
+
+// seenID is what is kept of a delivery's ID.
+func seenID(receiver, eventID string) (id [16]byte) {
+	sum := sha256.Sum256([]byte(receiver + "\x00" + eventID))
+	copy(id[:], sum[:])
+	return id
+}
+
 // addition is what one call of Enqueue added for a receiver.
 type addition struct {
 	events int64
@@ -87,8 +103,8 @@ func remember(t db.Transaction, receiver, eventID string) (bool, error) {
 	if eventID == "" {
 		return true, nil
 	}
-	sum := sha256.Sum256([]byte(receiver + "\x00" + eventID))
-	id := sum[:16]
+	sum := seenID(receiver, eventID)
+	id := sum[:]
 	for {
 		n, err := t.Exec("INSERT INTO spool_seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING", id, t.Now())
 		if err != nil || n == 1 {

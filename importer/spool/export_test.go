@@ -14,13 +14,40 @@ func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
 }
 
 // Delay is the wait after so many attempts.
-func (s *Spool) Delay(attempts int) time.Duration { return s.delay(attempts) }
+func (s *Spool) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
 
 // Events counts the events of all jobs, as the quotas do.
 func (s *Spool) Events(ctx context.Context) (n int64, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		n, _, err = c.First("SELECT sum(payloads) FROM spool_sources")
 		return err
+	})
+	return n, err
+}
+
+// ClaimNow is Claim without the waiting.
+func (s *Shared) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
+	var due []*entry
+	err := s.known(context.Background(), func() error {
+		due, _ = s.due(s.db.Now(), n, func(string) (int, time.Time) { return n, time.Time{} })
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.lease(context.Background(), due, lease)
+}
+
+// Delay is the wait after so many attempts.
+func (s *Shared) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
+
+// Events counts the events of all jobs, as the quotas do.
+func (s *Shared) Events(ctx context.Context) (n int64, err error) {
+	err = s.known(ctx, func() error {
+		for _, events := range s.events {
+			n += events
+		}
+		return nil
 	})
 	return n, err
 }

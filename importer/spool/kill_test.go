@@ -178,7 +178,7 @@ func TestSurvivesKill(t *testing.T) {
 			}
 		}
 	}
-	if st := (&testSpool{Spool: s, t: t}).stats(); st.Waiting+st.Leased+st.Dead+st.Payloads != 0 {
+	if st := (&testSpool{anySpool: s, t: t}).stats(); st.Waiting+st.Leased+st.Dead+st.Payloads != 0 {
 		t.Errorf("the spool is not empty: %+v", st)
 	}
 	// One revision for each push, and the first: none is missing, none was done

@@ -165,11 +165,11 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push
 				return err
 			}
 			if unreadable != nil {
-				f := push.Failure{Error: printable.Line(unreadable.Error(), maxErrorBytes)}
+				f := push.Failure{Error: errorLine(unreadable.Error())}
 				if _, err := t.Exec("UPDATE spool_jobs SET state = 'dead', due = ?, error = ? WHERE id = ?", t.Now(), f.Error, j.ID); err != nil {
 					return err
 				}
-				t.After(func() { s.tellDead(j, f) })
+				t.After(func() { s.dead.tell(j, f) })
 				continue
 			}
 			if _, err := t.Exec(`UPDATE spool_jobs SET state = 'leased', due = ?, attempts = attempts + 1, leases = leases + 1
@@ -219,7 +219,7 @@ func (s *Spool) endLeases(t db.Transaction) error {
 	if err == nil && n > 0 {
 		t.After(func() {
 			for _, j := range dead {
-				s.tellDead(j, push.Failure{Error: leaseEnded})
+				s.dead.tell(j, push.Failure{Error: leaseEnded})
 			}
 		})
 	}
@@ -260,8 +260,8 @@ func (s *Spool) Done(ctx context.Context, j *push.Job) error {
 // Fail gives the job back to be tried again after a while, or makes it dead. The
 // error is kept with it as one line of at most 1 KiB.
 func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
-	f.Error = printable.Line(f.Error, maxErrorBytes)
-	state, wait := push.Waiting, max(s.delay(j.Attempts), f.After)
+	f.Error = errorLine(f.Error)
+	state, wait := push.Waiting, max(s.opts.delay(j.Attempts), f.After)
 	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
 		state, wait = push.Dead, 0
 	}
@@ -270,24 +270,30 @@ func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
 	})
 	if err == nil && state == push.Dead {
-		s.tellDead(j, f)
+		s.dead.tell(j, f)
 	}
 	return err
 }
 
-func (s *Spool) tellDead(j *push.Job, f push.Failure) {
-	s.dead.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
+// errorLine is the error that is kept with a job.
+func errorLine(err string) string { return printable.Line(err, maxErrorBytes) }
+
+// deadJobs tells of jobs that were given up.
+type deadJobs struct{ warn.Limiter }
+
+func (d *deadJobs) tell(j *push.Job, f push.Failure) {
+	d.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
 }
 
 // delay is the wait after a number of attempts: BaseDelay, doubled with each attempt
 // after the first, at most MaxDelay, and shortened by up to a half.
-func (s *Spool) delay(attempts int) time.Duration {
-	d := s.opts.BaseDelay
-	for i := 1; i < attempts && d < s.opts.MaxDelay; i++ {
+func (o *Options) delay(attempts int) time.Duration {
+	d := o.BaseDelay
+	for i := 1; i < attempts && d < o.MaxDelay; i++ {
 		d *= 2
 	}
-	d = min(d, s.opts.MaxDelay)
+	d = min(d, o.MaxDelay)
 	return d - rand.N(d/2+1)
 }
 

@@ -48,7 +48,7 @@ func TestSpoolOfAnOlderRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &testSpool{Spool: opened, t: t}
+	s := &testSpool{anySpool: opened, t: t}
 	if st := s.stats(); st.Payloads != 4 || st.Waiting != 2 || st.Dead != 1 || st.ByReceiver["one"].Waiting != 1 {
 		t.Fatalf("after the migration: %+v", st)
 	}

@@ -41,7 +41,7 @@ type Spool struct {
 	opts    Options
 	wake    chan struct{} // holds a token when a job may have become due
 	dropped *dropped
-	dead    *warn.Limiter
+	dead    deadJobs
 }
 
 // Options tune a Spool; the zero value of each field has a sane default.
@@ -88,26 +88,34 @@ var (
 	ErrLeaseLost = errors.New("the lease of the job has ended")
 )
 
-// Open returns the database's spool. Leases of an earlier process end: the data
-// directory's lock says that it is gone. Call it once.
-func Open(d *db.DB, opts Options) (*Spool, error) {
+// complete sets the defaults, and checks the rest.
+func (o *Options) complete() error {
 	setDefault := func(field *int64, value int64) {
 		if *field == 0 {
 			*field = value
 		}
 	}
-	setDefault(&opts.Quota, 10_000)
-	setDefault(&opts.MaxSeen, 1_000_000)
-	setDefault(&opts.MaxAttempts, 50)
-	setDefault((*int64)(&opts.BaseDelay), int64(time.Second))
-	setDefault((*int64)(&opts.MaxDelay), int64(5*time.Minute))
-	if opts.Quota < 0 || opts.MaxSeen < 0 || opts.MaxAttempts < 0 || opts.BaseDelay < 0 || opts.MaxDelay < opts.BaseDelay {
-		return nil, fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", opts)
+	setDefault(&o.Quota, 10_000)
+	setDefault(&o.MaxSeen, 1_000_000)
+	setDefault(&o.MaxAttempts, 50)
+	setDefault((*int64)(&o.BaseDelay), int64(time.Second))
+	setDefault((*int64)(&o.MaxDelay), int64(5*time.Minute))
+	if o.Quota < 0 || o.MaxSeen < 0 || o.MaxAttempts < 0 || o.BaseDelay < 0 || o.MaxDelay < o.BaseDelay {
+		return fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", *o)
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
-	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: &warn.Limiter{Logger: opts.Logger}}
+	return nil
+}
+
+// Open returns the database's spool. Leases of an earlier process end: the data
+// directory's lock says that it is gone. Call it once.
+func Open(d *db.DB, opts Options) (*Spool, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}}}
 	err := d.Transact(context.Background(), func(t db.Transaction) error {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err

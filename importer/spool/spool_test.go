@@ -19,19 +19,36 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // testSpool is a spool whose time the test moves.
 type testSpool struct {
-	*spool.Spool
+	anySpool
 	t     *testing.T
 	clock *clocktesting.FakeClock
 }
 
+// anySpool is a spool of one server or of several.
+type anySpool interface {
+	queue.Queue
+	admin.SpoolStore
+	Enqueue(context.Context, []push.Event) error
+	Find(ctx context.Context, receiver, key string) (*push.Job, error)
+	ClaimNow(n int, lease time.Duration) ([]*push.Job, error)
+	Delay(attempts int) time.Duration
+	Events(context.Context) (int64, error)
+}
+
+// open opens a spool: one that servers share in the tests of TestShared.
 func open(t *testing.T, opts spool.Options) *testSpool {
 	t.Helper()
-	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	if strings.HasPrefix(t.Name(), sharedTests) {
+		return openShared(t, dbtest.NewTruth(), opts)
+	}
+	clock := clocktesting.NewFakeClock(start)
 	// Maintenance stays asleep: its commit could take a request in under the time before a Step.
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 1000 * time.Hour })
 	s, err := spool.Open(d, opts)
@@ -40,6 +57,8 @@ func open(t *testing.T, opts spool.Options) *testSpool {
 	}
 	return &testSpool{s, t, clock}
 }
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // request is an event about a tag, of the receiver "local"; see from.
 func request(key, id, payload string) push.Event { return from("local", key, id, payload) }

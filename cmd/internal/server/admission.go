@@ -3,19 +3,24 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -44,6 +49,7 @@ type Admitter struct {
 	mu sync.Mutex
 	// waiting are the pods that wait for an import, by the image: the places of admission bound them.
 	waiting map[awaited][]*admission.Pod
+	lent    *db.DB // where pods of other servers wait, too; nil for a server by itself
 }
 
 // maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying after that.
@@ -198,7 +204,9 @@ func (a *Admitter) missing(ctx context.Context, pod admission.Pod, image referen
 // Import is part of [admission.Verdicts]. A job that waits or was given up becomes due at once.
 func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image reference.Reference) (done func(), err error) {
 	image = image.Pulled()
-	done = a.wait(&pod, awaited{pod.Cluster, image})
+	if done, err = a.wait(ctx, &pod, awaited{pod.Cluster, image}); err != nil {
+		return nil, err
+	}
 	e := push.Event{Receiver: push.OfCluster(pod.Cluster), Action: push.Runs, Host: image.Host, Repository: image.Repository, Tag: image.Tag, Digest: image.Digest}
 	job, err := a.Queue.Find(ctx, e.Receiver, e.Key())
 	switch {
@@ -217,8 +225,12 @@ func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 	return done, nil
 }
 
-// wait lends the credentials of a pod to an import until done is called.
-func (a *Admitter) wait(pod *admission.Pod, image awaited) (done func()) {
+// wait lends the credentials of a pod to an import until done is called. If the server that leads does the import, it is
+// told whose they are.
+func (a *Admitter) wait(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
+	if a.lent != nil {
+		return a.lend(ctx, pod, image)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.waiting[image] = append(a.waiting[image], pod)
@@ -229,17 +241,68 @@ func (a *Admitter) wait(pod *admission.Pod, image awaited) (done func()) {
 		if a.waiting[image] = left; len(left) == 0 {
 			delete(a.waiting, image)
 		}
+	}, nil
+}
+
+const (
+	// lentFor is longer than any admission takes.
+	lentFor = 2 * time.Minute
+	// maxLent is how many pods that wait for an image are looked at.
+	maxLent = 100
+)
+
+// lentPrefix is below which the pods of all servers are that wait for an image.
+func lentPrefix(image awaited) string {
+	sum := sha256.Sum256([]byte(image.cluster + "\x00" + image.image.String()))
+	return fmt.Sprintf("/tidewaiter.dev/awaited/%x/", sum[:16])
+}
+
+// lend is wait with all servers. What is stored names the pod's secrets; it has none of their contents.
+func (a *Admitter) lend(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
+	value, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
 	}
+	key := lentPrefix(image) + string(uuid.NewUUID())
+	rev, err := a.lent.Put(ctx, key, 0, value, db.PutOptions{TTL: lentFor})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), etcdPatience)
+		defer cancel()
+		_, _ = a.lent.Delete(ctx, key, rev) // or it ends by itself
+	}, err
 }
 
 // Keychains returns the credentials of the pods that use an image, and of those that wait for it on admission, which no
 // list has yet.
 func (a *Admitter) Keychains(ctx context.Context, cluster string, image reference.Reference) (all []authn.Keychain, unread, err error) {
-	a.mu.Lock()
+	waiting, err := a.awaiting(ctx, awaited{cluster, image.Pulled()})
+	if err != nil {
+		return nil, nil, err
+	}
 	var pullers []clusters.Puller
-	for _, p := range a.waiting[awaited{cluster, image.Pulled()}] {
+	for _, p := range waiting {
 		pullers = append(pullers, clusters.Puller{Namespace: p.Namespace, ServiceAccount: p.ServiceAccount, Secrets: p.PullSecrets})
 	}
-	a.mu.Unlock()
 	return a.clusters.Keychains(ctx, cluster, image, pullers...)
+}
+
+// awaiting returns the pods that wait for an image on admission.
+func (a *Admitter) awaiting(ctx context.Context, image awaited) ([]*admission.Pod, error) {
+	if a.lent == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return slices.Clone(a.waiting[image]), nil
+	}
+	page, err := a.lent.Range(ctx, db.RangeOptions{Prefix: lentPrefix(image), Limit: maxLent})
+	if err != nil {
+		return nil, err
+	}
+	var pods []*admission.Pod
+	for _, kv := range page.KVs {
+		p := &admission.Pod{}
+		if json.Unmarshal(kv.Value, p) == nil && p.Cluster == image.cluster {
+			pods = append(pods, p)
+		}
+	}
+	return pods, nil
 }

@@ -111,7 +111,7 @@ func (s *Server) feedQueue() error {
 		},
 	})
 	s.Usage.OnUse(func(p usage.Pod) { f.Use(p.Cluster, p.Images) })
-	s.Tasks = append(s.Tasks, Task{Name: "images-of-pods", Run: f.Run})
+	s.Tasks = append(s.Tasks, Task{Name: "images-of-pods", Run: f.Run, One: true})
 	return nil
 }
 

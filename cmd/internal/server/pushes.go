@@ -25,6 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -33,19 +34,32 @@ import (
 // Images.
 type pushes struct {
 	cfg      *config.Config
-	spool    *spool.Spool
+	spool    spooler
 	handler  http.Handler // nil when no receiver is configured
 	importer *importer.Importer
 	plain    net.Listener // nil unless configured
 }
 
+// spooler is a queue of pushes.
+type spooler interface {
+	queue.Queue
+	admin.SpoolStore
+	jobs
+}
+
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands config.Demands, server Options) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands config.Demands, server Options, shared bool) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, fmt.Errorf("%s: sweep: %w", cfg.Path(), err)
 	}
 	p := &pushes{cfg: cfg}
-	if p.spool, err = spool.Open(store, spool.Options{RegisterMetrics: registerMetrics}); err != nil {
+	o := spool.Options{RegisterMetrics: registerMetrics}
+	if shared {
+		p.spool, err = spool.OpenShared(store, o)
+	} else {
+		p.spool, err = spool.Open(store, o)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if p.importer, err = NewPushImporter(cfg, demands, server); err != nil {
@@ -138,12 +152,11 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// runWorker imports what is pushed, used by pods and followed by streams, until ctx ends.
-func (p *pushes) runWorker(ctx context.Context, client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) error {
-	defer p.importer.Close()
+// worker returns the worker that imports what is pushed, used by pods and followed by streams.
+func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) (*queue.Worker, error) {
 	images, err := imageclient.New(client)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string(nil)
 	for _, r := range p.cfg.Receivers {
@@ -152,7 +165,7 @@ func (p *pushes) runWorker(ctx context.Context, client *restclient.Config, notif
 			scripts = append(scripts, r.Name)
 		}
 	}
-	worker, err := queue.New(queue.Options{
+	return queue.New(queue.Options{
 		Importer:        p.importer,
 		Images:          images,
 		Queue:           p.spool,
@@ -165,10 +178,6 @@ func (p *pushes) runWorker(ctx context.Context, client *restclient.Config, notif
 		Scripts:         scripts,
 		RegisterMetrics: registerMetrics,
 	})
-	if err != nil {
-		return err
-	}
-	return worker.Run(ctx)
 }
 
 // servePlain serves the receivers, and nothing else, over plain HTTP until ctx ends.

@@ -144,7 +144,7 @@ func (s *Server) openDatabase(ctx context.Context) (err error) {
 			return err
 		}
 		o.Truth = s.etcd
-		slog.Warn("--etcd-servers is experimental. This server keeps for itself, in its data directory, pushes that it was told of until they are imported: if the directory is lost, sweeps find them", "dir", o.Dir)
+		slog.Warn("--etcd-servers is experimental.", "dir", o.Dir)
 	}
 	if s.DB, err = db.Open(o); err != nil {
 		return err
@@ -201,9 +201,8 @@ func (s *Server) openToNetwork(context.Context) error {
 	if s.listener == nil {
 		return nil
 	}
-	s.addTasks()
 	s.handleAdmin()
-	return errors.Join(s.feedQueue(), s.followDrift(), s.writeEndpointFiles())
+	return errors.Join(s.addTasks(), s.feedQueue(), s.followDrift(), s.writeEndpointFiles())
 }
 
 // writeEndpointFiles writes down where the server is, for commands that look for it. The server runs even if a full
@@ -253,7 +252,7 @@ func (s *Server) authentication() *web.Authentication {
 // openPushes prepares a listening server to receive pushes.
 func (s *Server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
-		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options)
+		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options, s.etcd != nil)
 	}
 	return err
 }
@@ -268,8 +267,12 @@ func (s *Server) newParts() *Parts {
 		Audit: s.Options.Audit,
 	}
 	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imagejson.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
+	confirm := s.checks.Confirm
+	if s.etcd != nil {
+		confirm = s.checks.Share
+	}
 	p.BeforeAPI = func(api http.Handler) http.Handler {
-		api = admin.Batch(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), tags.ChecksPath, tags.MaxChecks, s.checks.Confirm)
+		api = admin.Batch(p.Served.Serve(web.AnnounceWrites(s.DB.Announce, imagestream.WithMetadataReads(api, p.Serializers[imagev1.GroupName]))), tags.ChecksPath, tags.MaxChecks, confirm)
 		api = policyapi.NameFields(api, p.Serializers[policyapi.GroupVersion.Group])
 		if s.admitter == nil {
 			return api
@@ -367,6 +370,9 @@ func (s *Server) assemble(context.Context) error {
 		s.admitter = &Admitter{
 			Answerer: s.answerer, Policies: s.Verification.policiesInForce, Clock: s.Options.Clock,
 			Queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},
+		}
+		if s.etcd != nil {
+			s.admitter.lent = s.DB
 		}
 	}
 	groups := maps.Clone(core.Groups)
@@ -474,24 +480,30 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 }
 
 // addTasks adds the tasks of a listening server.
-func (s *Server) addTasks() {
+func (s *Server) addTasks() error {
+	worker, err := s.pushes.worker(s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
+	if err != nil {
+		return err
+	}
 	// A second server in one process, as in tests, is not in the metrics.
 	_ = legacyregistry.Registerer().Register(s.DB)
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
-	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet.
+	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
+	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
+	// controllers, which are no tasks, run at each server, too: they ask nobody else.
 	s.Tasks = append(s.Tasks,
 		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
-		Task{Name: "pushes", Run: func(ctx context.Context) error {
-			return s.pushes.runWorker(ctx, s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
-		}},
+		// It asks registries: one server keeps to their pace. So it also sweeps them.
+		Task{Name: "pushes", Run: worker.Run, One: true},
+		Task{Name: "pushes-metrics", Run: worker.WatchDepth},
 		Task{Name: "renew", Run: s.renewImages, One: true},
 		Task{Name: "streams", Run: s.keepStreams, One: true},
 		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
 		Task{Name: "clusters", Run: s.clusters.Run},
 	)
 	if s.etcd != nil {
-		s.Tasks = append(s.Tasks, Task{Name: "etcd-compaction", Run: s.etcd.KeepCompact, One: true})
+		s.Tasks = append(s.Tasks, Task{Name: "etcd-compaction", Run: s.etcd.KeepCompact, One: true}, Task{Name: "shared-checks", Run: s.checks.Follow})
 	}
 	if s.cluster != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "apiservices", Run: s.Web.KeepAPIServices})
@@ -505,6 +517,7 @@ func (s *Server) addTasks() {
 	if s.pushes.plain != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "hooks", Run: func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) }})
 	}
+	return nil
 }
 
 // renewImages brings images that were stored in an old form to the present one. A server that cannot do so
@@ -568,6 +581,9 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 	}
 	stopWeb()
 	err = errors.Join(err, <-served)
+	if s.pushes != nil {
+		s.pushes.importer.Close()
+	}
 	s.checks.Flush(context.WithoutCancel(ctx))
 	return errors.Join(err, s.DB.Close())
 }

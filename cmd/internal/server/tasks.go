@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -64,7 +65,10 @@ func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
 	for ctx.Err() == nil {
 		ended := make(chan error, 1)
 		led := false
-		term, cancel := context.WithCancel(ctx)
+		// The term outlasts ctx until the tasks have ended: whoever leads next does not begin beside them.
+		term, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var begun sync.Once
+		stop := context.AfterFunc(ctx, func() { begun.Do(cancel) })
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Name:            leaderLease,
 			Lock:            seenLock{&resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: leaderLease}, Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}}, &led},
@@ -73,16 +77,20 @@ func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
 			RetryPeriod:     leaseRetry,
 			ReleaseOnCancel: true,
 			Callbacks: leaderelection.LeaderCallbacks{
-				OnStartedLeading: func(ctx context.Context) {
+				OnStartedLeading: func(term context.Context) {
+					ctx, stop := context.WithCancel(ctx)
+					defer stop()
+					context.AfterFunc(term, stop)
+					begun.Do(func() {}) // from now on the end of the tasks ends the term
 					slog.Info("This server leads: it does what one of several servers does", "identity", identity)
 					err := runAll(ctx, tasks)
 					if ctx.Err() != nil {
 						err = nil // its term has ended
+					} else if err == nil {
+						<-ctx.Done()
 					}
 					ended <- err
-					if err != nil {
-						cancel()
-					}
+					cancel()
 				},
 				OnStoppedLeading: func() {},
 			},
@@ -92,6 +100,7 @@ func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
 			return err
 		}
 		elector.Run(term)
+		stop()
 		cancel()
 		if !led {
 			continue

@@ -1,0 +1,246 @@
+package spool_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/spool"
+)
+
+// sharedTests begins the names of the tests in which open opens a Shared spool.
+const sharedTests = "TestShared/"
+
+// TestShared runs the tests of a spool over one that servers share.
+func TestShared(t *testing.T) {
+	for _, test := range []func(*testing.T){
+		TestLifeOfAJob, TestSeesAnEventOnce, TestForgets, TestCoalesces, TestLosesNoEvent, TestLease, TestJobWhoseLeasesEndIsWarnedAbout,
+		TestBacksOffAndGivesUp, TestPoison, TestDelayBounds, TestAdmin, TestRefusesBadRequests, TestClaimWaits,
+		TestLeakedSecretFillsItsOwnQuotaOnly, TestRepeatedPushTakesNoQuota, TestRepeatedPushIsNotTheOldest, TestSharedKeyIsNotDroppedForAnother,
+		TestQuota, TestRequestPastTheQuota, TestClockSetBack, TestLanesTakeTurns, TestClaimHeedsRoom, TestJobThatWaitsForItsKeyHoldsUpNobody,
+	} {
+		name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
+		t.Run(name[strings.LastIndexByte(name, '.')+1:], test)
+	}
+}
+
+// openShared opens the spool of one of several servers.
+func openShared(t *testing.T, store *dbtest.Truth, opts spool.Options) *testSpool {
+	t.Helper()
+	clock := clocktesting.NewFakeClock(start)
+	return openSharedAt(t, store, opts, clock, clock)
+}
+
+// openSharedAt is openShared by another clock, for tests in which the store is away.
+func openSharedAt(t *testing.T, store *dbtest.Truth, opts spool.Options, now db.Clock, clock *clocktesting.FakeClock) *testSpool {
+	t.Helper()
+	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.Truth = now, 1000*time.Hour, store })
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := spool.OpenShared(d, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testSpool{s, t, clock}
+}
+
+// TestServersShareJobs: what one server was told of another does, when the first and its data are gone; each has the same
+// view; a delivery that is sent to both is taken once.
+func TestServersShareJobs(t *testing.T) {
+	store, ctx := dbtest.NewTruth(), t.Context()
+	a, b := openShared(t, store, spool.Options{}), openShared(t, store, spool.Options{})
+	a.enqueue(request("k", "e1", "a"), request("other", "e2", "a"))
+	b.enqueue(request("k", "e1", "again"), request("k", "e3", "b"))
+	same := func(when string) []*push.Job {
+		t.Helper()
+		x, err := a.List(ctx, "", 0, 0)
+		a.ok(err)
+		y, err := b.List(ctx, "", 0, 0)
+		b.ok(err)
+		if !reflect.DeepEqual(x, y) || !reflect.DeepEqual(a.stats(), b.stats()) {
+			t.Errorf("%s one has %+v, the other %+v", when, a.stats(), b.stats())
+		}
+		return x
+	}
+	if all := same("after Enqueue"); len(all) != 2 || a.stats().Payloads != 3 {
+		t.Fatalf("jobs: %v", all)
+	}
+	held := a.claim(1)[0]
+	if shortKey(held) != "k" || payloads(held) != "a b" {
+		t.Fatalf("claimed %+v", held)
+	}
+	if all := same("after Claim"); all[0].State != push.Leased {
+		t.Errorf("jobs: %v", all)
+	}
+	if j, err := b.Find(ctx, "local", held.Key); err != nil || j == nil || j.State != push.Leased {
+		t.Errorf("found %v, %v", j, err)
+	}
+
+	// The server that did the jobs is gone: the next one takes them over without waiting for leases to end.
+	taken := b.claim(10)
+	slices.SortFunc(taken, func(x, y *push.Job) int { return cmp.Compare(x.ID, y.ID) })
+	if len(taken) != 2 || taken[0].ID != held.ID || taken[0].Attempts != 2 || !strings.Contains(taken[0].Error, "lease ended") {
+		t.Fatalf("the other server has claimed %+v", taken)
+	}
+	for name, err := range map[string]error{"Renew": a.Renew(ctx, held, time.Minute), "Done": a.Done(ctx, held), "Fail": a.Fail(ctx, held, push.Failure{})} {
+		if !errors.Is(err, spool.ErrLeaseLost) {
+			t.Errorf("%s with a lease that another server has: %v", name, err)
+		}
+	}
+	b.ok(b.Done(ctx, taken[0]))
+	b.ok(b.Fail(ctx, taken[1], push.Failure{Error: "no", Permanent: true}))
+	same("after the end")
+	a.ok(a.Retry(ctx, taken[1].ID)) // at the server that does not do them
+	same("after Retry")             // the other has heard of it, too
+	if j := b.claimOne(); j.ID != taken[1].ID || j.Attempts != 1 {
+		t.Errorf("claimed %+v", j)
+	}
+}
+
+// TestSharedQuotaHoldsOverAllServers: receivers of all servers fill one quota, and what gives way is the oldest of them all.
+func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
+	store := dbtest.NewTruth()
+	a, b := openShared(t, store, spool.Options{Quota: 20, Logger: quiet}), openShared(t, store, spool.Options{Quota: 20, Logger: quiet})
+	var sending sync.WaitGroup
+	for _, s := range []*testSpool{a, b} {
+		for w := range 4 {
+			sending.Go(func() {
+				for i := range 20 {
+					if err := s.Enqueue(t.Context(), []push.Event{request(fmt.Sprintf("k:%p-%d-%d", s, w, i), "", "p")}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	sending.Wait()
+	a.enqueue(request("last", "", "p"))
+	if st := a.stats(); st.Payloads != 20 || st.Waiting != 20 {
+		t.Errorf("in a quota of 20: %+v", st)
+	}
+	if keys := a.keys("local", push.Waiting); !slices.Contains(keys, "last") {
+		t.Errorf("the newest is not there: %v", keys)
+	}
+}
+
+// TestSharedSpoolWithoutTheStore: what the store has not taken is not acknowledged, and is taken when it is sent again.
+func TestSharedSpoolWithoutTheStore(t *testing.T) {
+	store := dbtest.NewTruth()
+	s := openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil)
+	s.enqueue(request("k", "e1", "a"))
+	store.Stop()
+	if err := s.Enqueue(t.Context(), []push.Event{request("k", "e2", "b")}); err == nil {
+		t.Error("a push was taken that nobody has")
+	}
+	store.Start()
+	s.enqueue(request("k", "e2", "b"))
+	if j := s.claimOne(); payloads(j) != "a b" {
+		t.Errorf("claimed %q, want a b", payloads(j))
+	}
+}
+
+// TestSharedSpoolIsReadAnew: a spool goes on when its copy was filled anew, without the changes in between.
+func TestSharedSpoolIsReadAnew(t *testing.T) {
+	store, ctx := dbtest.NewTruth(), t.Context()
+	a, b := openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil), openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil)
+	for i := range 5 {
+		a.enqueue(request(fmt.Sprint("k", i), fmt.Sprint("e", i), "p"))
+	}
+	if len(b.keys("local", "")) != 5 {
+		t.Fatal("the other server has other jobs")
+	}
+	a.ok(a.Done(ctx, a.claim(1)[0]))
+	store.Restore(1<<40, 1000) // the same keys, at a later revision of another cluster
+	b.enqueue(request("k5", "e5", "p"), request("k5", "e4", "again"))
+	for _, s := range []*testSpool{a, b} {
+		if keys := s.keys("local", ""); !slices.Equal(keys, []string{"k1", "k2", "k3", "k4", "k5"}) {
+			t.Errorf("jobs: %v", keys)
+		}
+	}
+}
+
+func TestSharedClaimEnds(t *testing.T) {
+	d, err := db.Open(db.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := spool.OpenShared(d, spool.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Claim(ctx, 1, time.Minute, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("Claim with a context that ended: %v", err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := s.Claim(context.Background(), 1, time.Minute, nil)
+		done <- err
+	}()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, db.ErrClosed) {
+		t.Errorf("Claim of a closed database: %v", err)
+	}
+}
+
+// FuzzSharedJob: whatever is stored as a job, it is listed, and is given to a worker only with events that can be read.
+func FuzzSharedJob(f *testing.F) {
+	good, err := json.Marshal(map[string]any{
+		"key": "registry.example.com/k:v", "receiver": "local", "state": "waiting", "due": start.UnixMilli(), "enqueued": 1, "latest": 1,
+		"events": []json.RawMessage{request("k", "", "p").Encode()},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(bytes.Replace(good, []byte("waiting"), []byte("leased"), 1))
+	f.Add([]byte(`{"state":"waiting","events":[]}`))
+	f.Add([]byte(`{"state":"waiting","events":[{"action":"later"}]}`))
+	f.Add([]byte(`{"state":"strange","due":-1}`))
+	f.Add([]byte(`[`))
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		clock := clocktesting.NewFakeClock(start)
+		d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval = clock, 1000*time.Hour })
+		for _, key := range []string{"jobs/0000000000000007", "jobs/x", "seen/1"} {
+			if _, err := d.Put(t.Context(), "/tidewaiter.dev/spool/"+key, 0, stored, db.PutOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		opened, err := spool.OpenShared(d, spool.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &testSpool{opened, t, clock}
+		if all, err := s.List(t.Context(), "", 0, 0); err != nil || len(all) != 1 || all[0].ID != 7 {
+			t.Fatalf("jobs: %v, %v", all, err)
+		}
+		for _, j := range s.claim(10) {
+			if len(j.Events) == 0 {
+				t.Errorf("claimed %+v", j)
+			}
+			_ = j.Host()
+			s.ok(s.Done(t.Context(), j))
+		}
+	})
+}

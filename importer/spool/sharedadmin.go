@@ -1,0 +1,131 @@
+package spool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
+)
+
+// current runs fn with what every server was told of before the call.
+func (s *Shared) current(ctx context.Context, fn func()) error {
+	if err := s.db.CatchUp(ctx, 0); err != nil {
+		return err
+	}
+	return s.known(ctx, func() error { fn(); return nil })
+}
+
+// Depth is [Spool.Depth].
+func (s *Shared) Depth(ctx context.Context) (map[string]push.Depth, error) {
+	depths := map[string]push.Depth{}
+	err := s.known(ctx, func() error {
+		for _, e := range s.jobs {
+			d := depths[e.Receiver]
+			switch e.State {
+			case push.Waiting:
+				d.Waiting++
+			case push.Leased:
+				d.Leased++
+			case push.Dead:
+				d.Dead++
+			}
+			if e.State != push.Dead && (d.Oldest.IsZero() || e.Enqueued.Before(d.Oldest)) {
+				d.Oldest = e.Enqueued
+			}
+			depths[e.Receiver] = d
+		}
+		return nil
+	})
+	return depths, err
+}
+
+// List is [Spool.List].
+func (s *Shared) List(ctx context.Context, state push.State, after int64, limit int) (jobs []*push.Job, err error) {
+	if limit < 1 || limit > maxPage {
+		limit = maxPage
+	}
+	err = s.current(ctx, func() {
+		for _, e := range s.jobs {
+			if e.ID > after && (state == "" || e.State == state) {
+				j := e.Job
+				jobs = append(jobs, &j)
+			}
+		}
+	})
+	slices.SortFunc(jobs, func(a, b *push.Job) int { return cmp.Compare(a.ID, b.ID) })
+	return jobs[:min(len(jobs), limit)], err
+}
+
+// Find is [Spool.Find].
+func (s *Shared) Find(ctx context.Context, receiver, key string) (job *push.Job, err error) {
+	err = s.known(ctx, func() error { // of what this server has: many ask
+		if e := s.newest(receiver, key, func(*entry) bool { return true }); e != nil {
+			j := e.Job
+			job = &j
+		}
+		return nil
+	})
+	return job, err
+}
+
+// retried makes a job due now.
+func (s *Shared) retried(r *record) {
+	r.State, r.Due, r.Attempts = push.Waiting, s.now(), 0
+}
+
+// Retry is [Spool.Retry].
+func (s *Shared) Retry(ctx context.Context, id int64) error { return s.touch(ctx, id, s.retried) }
+
+// Drop is [Spool.Drop].
+func (s *Shared) Drop(ctx context.Context, id int64) error { return s.touch(ctx, id, nil) }
+
+func (s *Shared) touch(ctx context.Context, id int64, edit func(*record)) error {
+	if err := s.db.CatchUp(ctx, 0); err != nil {
+		return err
+	}
+	return s.change(ctx, func() (*entry, error) {
+		if e := s.jobs[id]; e != nil && e.State != push.Leased {
+			return e, nil
+		}
+		return nil, fmt.Errorf("job %d: %w", id, push.ErrNoSuchJob)
+	}, edit)
+}
+
+// RetryDead is [Spool.RetryDead].
+func (s *Shared) RetryDead(ctx context.Context) (int64, error) { return s.eachDead(ctx, s.retried) }
+
+// DropDead is [Spool.DropDead].
+func (s *Shared) DropDead(ctx context.Context) (int64, error) { return s.eachDead(ctx, nil) }
+
+// eachDead edits every dead job, or removes it.
+func (s *Shared) eachDead(ctx context.Context, edit func(*record)) (n int64, err error) {
+	var dead []int64
+	if err := s.current(ctx, func() {
+		for id, e := range s.jobs {
+			if e.State == push.Dead {
+				dead = append(dead, id)
+			}
+		}
+	}); err != nil {
+		return 0, err
+	}
+	slices.Sort(dead)
+	for _, id := range dead {
+		err := s.change(ctx, func() (*entry, error) {
+			if e := s.jobs[id]; e != nil && e.State == push.Dead {
+				return e, nil
+			}
+			return nil, push.ErrNoSuchJob
+		}, edit)
+		switch {
+		case err == nil:
+			n++
+		case !errors.Is(err, push.ErrNoSuchJob):
+			return n, err
+		}
+	}
+	return n, nil
+}
