@@ -285,7 +285,7 @@ func TestTagTable(t *testing.T) {
 		return table.Rows[0].Cells
 	}
 	tag := tags.New(s.ref)
-	if got := row(tag); got[1] != "<unknown>" || got[2] != "<unknown>" || got[3] != "<none>" {
+	if got := row(tag); got[1] != "Unknown" || got[2] != "Unknown" || got[3] != "<none>" {
 		t.Errorf("before anybody has looked: %v", got)
 	}
 	if got := row(tag)[4]; got != "never" {

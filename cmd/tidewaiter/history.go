@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -85,7 +86,7 @@ func (r *historyReport) print(out io.Writer) error {
 			before = shortDigest(item.Before)
 		}
 		table.Rows = append(table.Rows, []string{
-			item.Created.UTC().Format(time.RFC3339), duration.HumanDuration(time.Since(item.Created.Time)), shortDigest(item.Digest), before, cmp.Or(item.By, "<unknown>"),
+			item.Created.UTC().Format(time.RFC3339), duration.HumanDuration(time.Since(item.Created.Time)), shortDigest(item.Digest), before, cmp.Or(item.By, tablecells.Unknown),
 		})
 	}
 	return table.Print(out)

@@ -105,7 +105,14 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 			values = values[:1] // pods that run the image by another tag do not count
 		}
 	}
-	table, err := l.podsTable(ctx, values, o.outdated)
+	followed, err := cli.GetTable(ctx, l.Config, clustersPath, nil)
+	if err != nil {
+		return err
+	}
+	table := &metav1.Table{}
+	if len(followed.Rows) > 0 { // the server would warn of what noCluster says
+		table, err = l.podsTable(ctx, values, o.outdated)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,8 +125,10 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	switch {
+	case len(followed.Rows) == 0:
+		return l.noCluster(about, what)
 	case len(table.Rows) == 0:
-		return l.noPods(cmd, about, what, o.outdated)
+		return noPods(about, what, o.outdated)
 	case o.output.Wide():
 		out := printers.GetNewTabWriter(cmd.OutOrStdout())
 		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: true}).PrintObj(table, out); err != nil {
@@ -226,25 +235,25 @@ func isElsewhere(row metav1.TableRow, about *found) bool {
 		})
 }
 
+// noCluster says that no cluster is followed, and what is known all the same.
+func (l *looker) noCluster(about *found, what string) error {
+	server, own := l.Server.destination(), ""
+	if about != nil && about.Running != nil && about.Running.Pods > 0 {
+		own = answers.PodsCell(&about.Answer) + " of its own pods run it: kubectl get pods --all-namespaces"
+	}
+	switch isWhole := about != nil && about.Running != nil && about.Running.Complete; {
+	case isWhole && own != "":
+		return &cli.Exit{Code: exitAbsent, Err: cli.WithHint(fmt.Errorf("no cluster runs images of %s", server), "%s", own)}
+	case isWhole:
+		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod runs %s: %s has no cluster, and none of its own pods does", what, server)}
+	case own == "":
+		own = "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}], or ownPodsOnly: true if no cluster runs its images"
+	}
+	return cli.WithHint(fmt.Errorf("no cluster is followed, so %s does not know which pods run %s", server, what), "%s", own)
+}
+
 // noPods says why no pod is listed.
-func (l *looker) noPods(cmd *cobra.Command, about *found, what string, outdated bool) error {
-	followed, err := cli.GetTable(cmd.Context(), l.Config, clustersPath, nil)
-	if err != nil {
-		return err
-	}
-	if len(followed.Rows) == 0 && about != nil && about.Running != nil && about.Running.Complete {
-		if about.Running.Pods > 0 {
-			return &cli.Exit{Code: exitAbsent, Err: cli.WithHint(fmt.Errorf("no cluster runs images of %s", l.Server.destination()), "%s of its own pods run %s: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer), what)}
-		}
-		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod runs %s: %s has no cluster, and none of its own pods does", what, l.Server.destination())}
-	}
-	if len(followed.Rows) == 0 {
-		err := fmt.Errorf("%s does not follow a cluster, so it does not know which pods run %s", l.Server.destination(), what)
-		if about != nil && about.Running != nil && about.Running.Pods > 0 {
-			return cli.WithHint(err, "%s of its own pods run it: kubectl get pods --all-namespaces", answers.PodsCell(&about.Answer))
-		}
-		return cli.WithHint(err, "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}], or ownPodsOnly: true if no cluster runs its images")
-	}
+func noPods(about *found, what string, outdated bool) error {
 	if about != nil && (about.Running == nil || !about.Running.Complete) {
 		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, but not all pods are known: kubectl get clusters", what)}
 	}

@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -302,7 +302,7 @@ func conditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) im
 // signerOf is the signer by a root of trust, trusted or not.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo == nil {
-		return "<unknown>"
+		return tablecells.Unknown
 	}
 	if s.IssuedTo.CommonName != "" {
 		return s.IssuedTo.CommonName

@@ -11,11 +11,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
-const (
-	none    = "<none>"
-	unknown = "<unknown>"
-)
-
 // clusterTable is `kubectl get clusters`.
 var clusterTable = table.Of[*Cluster]{
 	Columns: []metav1.TableColumnDefinition{
@@ -36,7 +31,7 @@ func clusterRow(c *Cluster) [][]any {
 	}
 	pods := any(int64(c.Status.Pods))
 	if !meta.IsStatusConditionTrue(c.Status.Conditions, ConditionSynced) {
-		pods = unknown
+		pods = table.Unknown
 	}
 	return [][]any{{c.Name, state(c, ConditionSynced), state(c, ConditionReachable), seen, pods, c.Spec.Server}}
 }
@@ -59,9 +54,9 @@ var podTable = table.Of[*ClusterPod]{
 		{Name: "Name", Type: "string", Format: "name", Description: "The cluster, the namespace and the pod."},
 		{Name: "Container", Type: "string", Description: "The container."},
 		{Name: "Image", Type: "string", Description: "The reference in the pod's spec."},
-		{Name: "Digest", Type: "string", Description: "The beginning of the digest that runs; <unknown> until the cluster reports it."},
+		{Name: "Digest", Type: "string", Description: "The beginning of the digest that runs; Unknown until the cluster reports it."},
 		{Name: "Outdated", Type: "string", Description: "The beginning of the digest that the tag leads to now, if the container runs a different one."},
-		{Name: "Verified", Type: "string", Description: "The verdict for that reference; <unknown> where the image is not here."},
+		{Name: "Verified", Type: "string", Description: "The verdict for that reference; Unknown where the image is not here."},
 		{Name: "Waiting", Type: "string", Description: "Why the container does not run."},
 		{Name: "Since", Type: "string", Description: "Time since the pod was created."},
 		{Name: "Not Imported", Type: "string", Description: "Why the image could not be imported; <none> if it is here or no import was tried."},
@@ -77,9 +72,9 @@ func podRows(p *ClusterPod) [][]any {
 	all := make([][]any, 0, len(p.Spec.Containers))
 	for _, c := range p.Spec.Containers {
 		all = append(all, []any{
-			p.Name, c.Name, c.Image, cmp.Or(reference.ShortDigest(c.Digest), unknown), cmp.Or(reference.ShortDigest(c.Outdated), none), cmp.Or(c.Verified, unknown), cmp.Or(c.Waiting, none),
-			metatable.ConvertToHumanReadableDateType(p.Spec.Since), cmp.Or(c.NotImported, none),
-			cmp.Or(p.Spec.NodeName, none), cmp.Or(p.Spec.Platform, unknown), cmp.Or(p.Spec.ServiceAccountName, none), cmp.Or(c.Message, none),
+			p.Name, c.Name, c.Image, cmp.Or(reference.ShortDigest(c.Digest), table.Unknown), cmp.Or(reference.ShortDigest(c.Outdated), table.None), cmp.Or(c.Verified, table.Unknown), cmp.Or(c.Waiting, table.None),
+			metatable.ConvertToHumanReadableDateType(p.Spec.Since), cmp.Or(c.NotImported, table.None),
+			cmp.Or(p.Spec.NodeName, table.None), cmp.Or(p.Spec.Platform, table.Unknown), cmp.Or(p.Spec.ServiceAccountName, table.None), cmp.Or(c.Message, table.None),
 		})
 	}
 	return all

@@ -14,11 +14,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-const (
-	none    = "<none>"
-	unknown = "<unknown>"
-)
-
 // reviewTable is a review as kubectl and tidewaiter get show it, with a row for each reference.
 var reviewTable = table.Of[*ReferenceReview]{
 	Columns: []metav1.TableColumnDefinition{
@@ -69,12 +64,12 @@ func cells(a *Answer) []any {
 		more = fmt.Sprintf(",+%d", len(m.Repositories)-1)
 	}
 	if repository = cutLeft(repository, maxRepositoryCell-len(more)) + more; repository == "" {
-		repository = none
+		repository = table.None
 	}
 	if tag == "" {
 		tag = tagsOf(m)
 	}
-	outdated, checked, platform := table.Count(0, false), unknown, m.Platform
+	outdated, checked, platform := table.Count(0, false), table.Unknown, m.Platform
 	if a.Running != nil {
 		outdated = table.Count(int(a.Running.Outdated), a.Running.Complete || m.Tag == "")
 	}
@@ -94,7 +89,7 @@ func cells(a *Answer) []any {
 	}
 	return []any{
 		image, repository, printable.Line(tag, maxTagCell), VerdictCell(a), PodsCell(a), outdated, checked,
-		cmp.Or(m.Reference, m.Digest, a.Question.Reference), table.Size(m.Size), cmp.Or(platform, none), cmp.Or(policies, none), cmp.Or(signers, none),
+		cmp.Or(m.Reference, m.Digest, a.Question.Reference), table.Size(m.Size), cmp.Or(platform, table.None), cmp.Or(policies, table.None), cmp.Or(signers, table.None),
 	}
 }
 
@@ -116,7 +111,7 @@ func VerdictCell(a *Answer) string {
 	for i := range a.Verdicts {
 		all = append(all, a.Verdicts[i].one())
 	}
-	return cmp.Or(verdicts.Cell(all), none)
+	return cmp.Or(verdicts.Cell(all), table.None)
 }
 
 func (v *Verdict) one() verdicts.One {
@@ -130,7 +125,7 @@ func tagsOf(m *Meaning) string {
 		all = append(all, ref[strings.LastIndexByte(ref, ':')+1:])
 	}
 	if len(all) == 0 {
-		return none
+		return table.None
 	}
 	for n := len(all); n > 0; n-- {
 		text := strings.Join(all[:n], ",")

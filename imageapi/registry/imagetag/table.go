@@ -16,7 +16,7 @@ import (
 // tagColumns of `kubectl get imagetags`. Those of priority 1 are shown by -o wide.
 var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The repository, with -- for each slash, and the tag."},
-	{Name: "Image", Type: "string", Description: "What the tag leads to, shortened: <deleted> if the registry no longer has it, <unknown> if it could not be asked yet."},
+	{Name: "Image", Type: "string", Description: "What the tag leads to, shortened: <deleted> if the registry no longer has it, Unknown if it could not be asked yet."},
 	{Name: "Since", Type: "string", Description: "Time since it was first seen to lead there."},
 	{Name: "Before", Type: "string", Description: "What the tag led to before."},
 	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before it, why checks have failed since, and for how long."},
