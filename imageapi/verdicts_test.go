@@ -45,7 +45,7 @@ func TestVerdictChangedIsTold(t *testing.T) {
 			return err
 		}
 	}
-	step("a new unsigned image", create("a", "Unsigned"))
+	step("a new unsigned image", create("a", "Unsigned"), "a Unsigned[]")
 	step("a new signed image", create("b", "True|ann"), "b True[ann]")
 	step("a signature is added", say("True|ann", "1"), "a True[ann]")
 	step("another change", say("True|ann", "2"))

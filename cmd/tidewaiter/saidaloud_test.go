@@ -1,14 +1,20 @@
 package main
 
 import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
@@ -92,5 +98,70 @@ func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
 	awaitLine(t, log, "Policies can be reloaded again", 1)
 	if strings.Contains(log.String(), ".go:") {
 		t.Errorf("the log names files of sources: %s", log)
+	}
+}
+
+// At -v 1 each import that a push causes is a line, and so is each verdict. Below 6 no line names files of
+// sources, neither of this program nor of others.
+func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
+	for _, verbosity := range []int{1, 5} {
+		t.Run(fmt.Sprint(verbosity), func(t *testing.T) {
+			log := logAt(t, verbosity)
+			registry, cluster, dir := registrytest.New(t), clustertest.New(t), t.TempDir()
+			signer, err := demo.NewSigner()
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy, err := signer.WritePolicy(dir, registry.Host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range map[string]string{
+				"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\nreceivers:\n- {name: pushes, type: distribution, hosts: ['" + registry.Host + "'], secretFile: secret}\n",
+				"secret":      "0123456789abcdef0123", "prod.kubeconfig": string(cluster.Kubeconfig()),
+			} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config := serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: policy, Isolated: true}, listen(t))
+			push := func(repository string, signed bool) (digest string) {
+				t.Helper()
+				digest = registry.Push(repository+":v1", servertest.SampleImage(t, repository))
+				of, err := name.NewRepository(registry.Host + "/" + repository)
+				if err != nil {
+					t.Fatal(err)
+				}
+				hash, err := v1.NewHash(digest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if signed {
+					if err := signer.Sign(of, hash, hash); err != nil {
+						t.Fatal(err)
+					}
+				}
+				body := fmt.Sprintf(`{"events":[{"id":"%s","action":"push","target":{"digest":%q,"repository":%q,"tag":"v1"},"request":{"host":%q}}]}`, rand.Text(), digest, repository, registry.Host)
+				if code := send(t, config, "POST", "/hooks/pushes", "0123456789abcdef0123", body); code != http.StatusAccepted {
+					t.Fatalf("the push is answered %d", code)
+				}
+				return digest
+			}
+			plain, signed := push("team/plain", false), push("team/signed", true)
+			awaitLine(t, log, "msg=Imported", 2)
+			for _, want := range []string{
+				"receiver=pushes reference=" + registry.Host + "/team/plain:v1 ", "receiver=pushes reference=" + registry.Host + "/team/signed:v1 ",
+				`msg="A new image has a verdict" image=` + plain + " verdict=Unsigned\n", `msg="A new image has a verdict" image=` + signed + " verdict=True\n",
+			} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("the log lacks %q:\n%s", want, log)
+				}
+			}
+			for line := range strings.Lines(log.String()) {
+				if strings.Contains(line, ".go:") {
+					t.Errorf("a file of sources is named: %s", line)
+				}
+			}
+		})
 	}
 }

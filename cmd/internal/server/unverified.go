@@ -24,7 +24,11 @@ const maxUnverified = 1000
 // verdictChanged logs and records a new verdict on an image, whoever wrote it: an import, a sweep, a client.
 func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, signers []string) {
 	s.Events.verdictChanged(image, verified, signers)
-	if verified == before {
+	switch before {
+	case verified:
+		return
+	case "":
+		slog.Info("A new image has a verdict", "image", image.Name, "verdict", verified)
 		return
 	}
 	slog.Info("A verdict changed", "image", image.Name, "verdict", verified, "before", before)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 var _ rest.ShortNamesProvider = &REST{}
@@ -146,7 +145,7 @@ func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest
 	if r.Facts.usage != nil {
 		r.Facts.indexes.created(ctx, out.(*imagev1.Image))
 	}
-	r.reportVerdict(out, verdict{verified: verdicts.Unsigned}, options.DryRun)
+	r.reportVerdict(out, verdict{}, options.DryRun)
 	return answer(out), nil
 }
 

@@ -61,7 +61,7 @@ type Options struct {
 	// in each repository what Summarize says.
 	Held func(image *imagev1.Image) []annotation.HeldVerdict
 	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
-	// image that is signed, a signature that was added, policies that changed. It must not wait. It may be nil.
+	// image, before which that was "", a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
 	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
