@@ -8,23 +8,30 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
@@ -128,5 +135,58 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 	}
 	if lists, asked := registry.Count("/tags/list"), registry.Count("/manifests/sha256-"); lists != 1 || asked != 0 {
 		t.Errorf("%d lists of tags, %d requests for tags of signatures", lists, asked)
+	}
+}
+
+// A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by new tags, and is told of no
+// right that it lacks.
+func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	registry, dir := registrytest.New(t), t.TempDir()
+	signer, err := demo.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := signer.WritePolicy(dir, registry.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	config := serveWith(t, tidewaiterserver.Options{DataDir: data, Policy: policy, Isolated: true}, listen(t))
+	admin := newClientset(t, config)
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte(serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, admin, "system:serviceaccount:ci:robot", "tidewaiter:importer", "")
+
+	digest := registry.Push("team/app:v1", servertest.SampleImage(t, "app"))
+	registry.Push("team/app:v2", servertest.SampleImage(t, "app"))
+	of, err := name.NewRepository(registry.Host + "/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := v1.NewHash(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := signer.Sign(of, hash, hash); err != nil {
+		t.Fatal(err)
+	}
+	robot := []string{"import", "--server", config.Host, "--certificate-authority", filepath.Join(data, "pki", "ca.crt"), "--token-file", token}
+	for _, what := range [][]string{{"team/app:v1"}, {"team/app:v1", "team/app:v2"}, {"team/app@" + digest}} {
+		args := slices.Clone(robot)
+		for _, reference := range what {
+			args = append(args, registry.Host+"/"+reference)
+		}
+		if code, stdout, stderr := tidewaiter(t, args...); code != cli.ExitOK || strings.Contains(stderr, "Warning") || strings.Contains(stderr, "forbidden") {
+			t.Errorf("import %v: exit code %d: %s%s", what, code, stdout, stderr)
+		}
+	}
+	if code, stdout, stderr := tidewaiter(t, "import", "--server", config.Host, "--certificate-authority", filepath.Join(data, "pki", "ca.crt"), "--token-file", token, "--all-tags", registry.Host+"/team/app"); code != cli.ExitOK {
+		t.Errorf("import --all-tags: exit code %d: %s%s", code, stdout, stderr)
+	}
+	if got := newReviewer(t, config).ask(answers.Question{Reference: registry.Host + "/team/app:v2"})[0]; got.State != answers.Found || got.Verdict == nil || got.Verdict.Verified != verdicts.VerifiedTrue {
+		t.Errorf("what it imported is answered %+v", got)
 	}
 }
