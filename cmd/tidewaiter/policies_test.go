@@ -466,6 +466,12 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 		})
 		warned.reset()
 	}
+	// One that has less than 30 days left says so before.
+	ending, _ := signaturestest.IssueCA(t, "ending", nil, nil, time.Now().Add(-time.Hour), time.Now().Add(29*24*time.Hour))
+	client.create(signaturestest.Document("soon", `["soon.example.com"]`, "{policyType: PKI, pki: {caRootsData: "+signaturestest.B64(signaturestest.CertPEM(t, ending))+", pkiCertificateSubject: {email: a@example.com}}}", ""))
+	client.await("soon", "ending soon", func(o *unstructured.Unstructured) bool {
+		return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), "True EndsSoon: in 30 days no signature can meet it: ")
+	})
 	// Without an image no policy is at fault for covering none.
 	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, imageIndex)
 	images, err := imageclient.New(config)

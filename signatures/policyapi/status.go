@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -42,11 +43,15 @@ const (
 	ReasonNameTaken   = "NameTaken"   // a file has a policy of the same name
 	ReasonInvalid     = "Invalid"     // an older version accepted it
 	ReasonUsable      = "Usable"      // the root of trust can be used
+	ReasonEndsSoon    = "EndsSoon"    // all of the root of trust will have expired in 30 days
 	ReasonExpired     = "Expired"     // all of the root of trust has
 	ReasonImagesFound = "ImagesFound" // by the last sweep
 	ReasonNoImages    = "NoImages"    // by the last sweep
 	ReasonCounting    = "Counting"    // the sweep since the last change has not ended
 )
+
+// soon is how long before its end a root of trust is said to end.
+const soon = 30 * 24 * time.Hour
 
 // maxMessage bounds a condition's message, in bytes.
 const maxMessage = 1024
@@ -237,6 +242,8 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	say(ConditionApplied, status, reason, message)
 	if err := p.Usable(k.clock.Now()); err != nil {
 		say(ConditionSatisfiable, metav1.ConditionFalse, ReasonExpired, "no signature can meet it: "+err.Error())
+	} else if err := p.Usable(k.clock.Now().Add(soon)); err != nil {
+		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonEndsSoon, "in 30 days no signature can meet it: "+err.Error())
 	} else {
 		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "the root of trust does not rule out every signature")
 	}
