@@ -71,7 +71,7 @@ func TestAccess(t *testing.T) {
 					t.Errorf("GET %s: %d, want %d: %s", path, code, want, body)
 				}
 			}
-			for _, path := range []string{"/metrics", "/tidewaiter/spool", "/tidewaiter/verification", "/debug/pprof/", "/no/such/path"} {
+			for _, path := range []string{"/metrics", "/tidewaiter/spool", "/tidewaiter/verification", "/tidewaiter/summary", "/tidewaiter/receivers", "/debug/pprof/", "/no/such/path"} {
 				if code, body := do(t, client, row{verb: "GET", path: path}, nil); tc.code != http.StatusOK && code != tc.code {
 					t.Errorf("GET %s: %d, want %d: %s", path, code, tc.code, body)
 				}

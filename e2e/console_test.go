@@ -219,6 +219,30 @@ func TestConsole(t *testing.T) {
 	})
 }
 
+// A person signs in with a provider of OpenID Connect, with PKCE and no secret, and comes back to the page that was asked for, although
+// the provider is another site.
+func TestConsoleSignInWithAProvider(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	base := "https://localhost:" + port // the provider is at 127.0.0.1, which is another site
+	p := startProviderFor(t, base+"/console/sign-in/callback")
+	s := harness.StartServer(t, "--secure-port", port, "--oidc-issuer-url", p.issuer, "--oidc-client-id", "kubectl", "--oidc-ca-file", p.caFile, "--oidc-username-prefix", "oidc:")
+	s.Kubectl(t, "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=oidc:id1")
+	b := startBrowser(t, base)
+	for _, scripts := range []bool{true, false} {
+		b.run(t, emulation.SetScriptExecutionDisabled(!scripts))
+		b.visit(t, "policies")
+		b.run(t, chromedp.Click(".providers a", chromedp.ByQuery), chromedp.WaitReady(`input[name="username"]`, chromedp.ByQuery),
+			chromedp.SendKeys(`input[name="username"]`, "test-user@127.0.0.1", chromedp.ByQuery), chromedp.SendKeys(`input[name="password"]`, "verysecure\r", chromedp.ByQuery), chromedp.WaitReady("nav", chromedp.ByQuery))
+		var at, who string
+		b.run(t, chromedp.Location(&at), chromedp.Text(".who .name", &who, chromedp.ByQuery))
+		if at != base+"/console/policies" || who != "oidc:id1" {
+			t.Errorf("with scripts %v: %q is at %s", scripts, who, at)
+		}
+		b.run(t, chromedp.Click(`//button[text()="Sign out"]`), chromedp.WaitReady("#token", chromedp.ByQuery))
+	}
+}
+
 // Everything that can be read without scripts can be read and signed in to without them.
 func TestConsoleWithoutScripts(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,7 @@ import (
 // provider is a running provider of OpenID Connect, see e2e/oidc.
 type provider struct {
 	issuer, ca string // ca is PEM
+	caFile     string
 	client     *http.Client
 }
 
@@ -32,7 +33,10 @@ const redirect = "http://localhost:8000"
 
 var issuerLine = regexp.MustCompile(`issuer (https://\S+)`)
 
-func startProvider(t *testing.T) *provider {
+func startProvider(t *testing.T) *provider { return startProviderFor(t, redirect) }
+
+// startProviderFor starts one whose client comes back to an address of its own.
+func startProviderFor(t *testing.T, redirect string) *provider {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	p := harness.Start(t, harness.Command{Path: harness.Tool(t, "oidc"), Args: []string{"-ca", file, "-redirect", redirect}})
@@ -43,7 +47,7 @@ func startProvider(t *testing.T) *provider {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	return &provider{issuer: issuer, ca: string(ca), client: &http.Client{
+	return &provider{issuer: issuer, ca: string(ca), caFile: file, client: &http.Client{
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}

@@ -41,14 +41,13 @@ const adminUser = "tidewaiter-admin"
 // another user owns, can write or, of a secret, can read is refused. A server that runs
 // reads tokens, revocations and the keys of service accounts again when they change.
 type Credentials struct {
-	// CAFile is the path of the certificate authority's certificate.
-	CAFile string
+	// CAFile is the path of the certificate authority's certificate, CAKeyFile that of its key.
+	CAFile, CAKeyFile string
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 	// TLS says how the server serves; set it before [New].
 	TLS TLS
 
-	caKeyFile                   string
 	tokenFile                   string
 	localFile                   string
 	adminCertFile, adminKeyFile string
@@ -98,7 +97,7 @@ func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, 
 	c := &Credentials{
 		CAFile:     filepath.Join(shared, "ca.crt"),
 		Kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
-		caKeyFile:  filepath.Join(shared, "ca.key"),
+		CAKeyFile:  filepath.Join(shared, "ca.key"),
 		tokenFile:  filepath.Join(shared, "tokens.csv"),
 		localFile:  filepath.Join(pki, localName),
 
@@ -114,7 +113,7 @@ func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, 
 	if err != nil {
 		return nil, err
 	}
-	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.caKeyFile, now); err != nil {
+	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.CAKeyFile, now); err != nil {
 		return nil, err
 	}
 	if c.clientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", c.CAFile); err != nil {
@@ -160,7 +159,7 @@ func (c *Credentials) checkTrusted(dir, pki, shared string) error {
 	for _, file := range []string{c.CAFile, c.serving.certFile, c.adminCertFile, c.publicFile, c.Kubeconfig} {
 		check(trusted.CheckPath(file))
 	}
-	for _, file := range []string{c.caKeyFile, c.serving.keyFile, c.adminKeyFile, c.signFile, c.tokenFile, c.localFile} {
+	for _, file := range []string{c.CAKeyFile, c.serving.keyFile, c.adminKeyFile, c.signFile, c.tokenFile, c.localFile} {
 		check(trusted.CheckSecretPath(file))
 	}
 	return errors.Join(errs...)

@@ -34,7 +34,8 @@ const (
 // reads, so that equal events of several deliveries have equal forms.
 type Event struct {
 	// Receiver is the name of the receiver of webhooks that was told. It is [OfCluster] for Runs, [OfStreams] for
-	// Follows, and [OfRegistry] for a push that the registry of streams has stored here itself.
+	// Follows, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
+	// somebody asks for.
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -75,6 +76,9 @@ func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
 
 // OfRegistry is the Receiver of pushes to the registry that has this server for its image API.
 const OfRegistry = "image/registry"
+
+// OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is who that is.
+const OfPeople = "image/asked"
 
 // Reference returns the reference that the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {

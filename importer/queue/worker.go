@@ -176,6 +176,9 @@ func cause(j *push.Job) string {
 		return "push"
 	}
 	text := "webhook " + j.Receiver
+	if j.Receiver == push.OfPeople {
+		text = "asked for"
+	}
 	if by := actors(j.Events, ""); by != "" {
 		text += ", by " + by
 	}

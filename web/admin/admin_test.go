@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -119,5 +120,38 @@ func TestUser(t *testing.T) {
 	}
 	if u.Kind != "User" || u.APIVersion != "user.openshift.io/v1" || u.Metadata.Name != "wharfinger" || !slices.Equal(u.Groups, []string{"harbour"}) {
 		t.Errorf("%s", w.Body)
+	}
+}
+
+func TestGet(t *testing.T) {
+	h := admin.Get(func() map[string]int { return map[string]int{"images": 3} })
+	if code, body := ask(h, "GET", admin.SummaryPath); code != 200 || body != "{\"images\":3}\n" {
+		t.Errorf("GET: %d %q", code, body)
+	}
+	if code, _ := ask(h, "POST", admin.SummaryPath); code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", code)
+	}
+}
+
+func TestImports(t *testing.T) {
+	h := admin.Imports(func(_ context.Context, reference, by string) (string, error) {
+		switch reference {
+		case "bad":
+			return "", apierrors.NewBadRequest("it is bad")
+		case "full":
+			return "", errors.New("the disk is full")
+		}
+		return reference + " by " + by, nil
+	})
+	for _, tt := range []struct {
+		method, query string
+		code          int
+		want          string
+	}{
+		{"POST", "?reference=r.io/a:1", 202, `{"reference":"r.io/a:1 by "}`}, {"POST", "?reference=bad", 400, "it is bad"}, {"POST", "?reference=full", 503, "the disk is full"}, {"GET", "", 405, "POST asks"},
+	} {
+		if code, body := ask(h, tt.method, admin.ImportsPath+tt.query); code != tt.code || !strings.Contains(body, tt.want) {
+			t.Errorf("%s %s: %d %q, want %d and %q", tt.method, tt.query, code, body, tt.code, tt.want)
+		}
 	}
 }

@@ -16,8 +16,9 @@ import (
 
 // Paths of the API.
 const (
-	eventsPath = "/api/v1/events"
-	spoolPath  = "/tidewaiter/spool"
+	eventsPath    = "/api/v1/events"
+	spoolPath     = "/tidewaiter/spool"
+	receiversPath = "/tidewaiter/receivers"
 )
 
 // longestLive is how long a live page goes on before its browser connects again, so that one that nobody closed does not hold
@@ -41,6 +42,8 @@ type activityView struct {
 	Refused, RefusedQueue *notice
 	Jobs                  []job
 	MayChange             bool
+	Receivers             receivers
+	RefusedReceivers      *notice
 	Done                  string
 }
 
@@ -82,12 +85,20 @@ func (v *visit) activity() error {
 	} else if err != nil {
 		data.RefusedQueue = noticeOf("see the queue", err)
 	}
+	if data.RefusedQueue == nil { // the same roles see the receivers
+		if err := v.call.get(v.ctx(), receiversPath, nil, &data.Receivers); isCode(err, http.StatusUnauthorized) {
+			return err
+		} else if err != nil {
+			data.RefusedReceivers = noticeOf("see the receivers", err)
+		}
+	}
 	data.Jobs = s.Jobs
+	data.MayChange = len(s.Jobs) > 0 && v.may("post", spoolPath)
 	slices.SortStableFunc(data.Jobs, func(a, b job) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), a.Enqueued.Compare(b.Enqueued))
 	})
 	data.Jobs = data.Jobs[:min(len(data.Jobs), pageRows)]
-	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --watch", "tidewaiter spool list"}})
+	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
 }
 
 // queue retries or drops a push.

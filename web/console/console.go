@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
 // maxForm bounds a form, in bytes. A token is the longest thing in one.
@@ -21,6 +23,8 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 type Options struct {
 	// Clock tells the time; nil is the real one.
 	Clock clock.PassiveClock
+	// Providers signs people in with providers of OpenID Connect; nil for none.
+	Providers *openid.Flow
 }
 
 // New makes a console whose pages are made of answers of api, the handler chain of the API server.
@@ -29,11 +33,15 @@ func New(api http.Handler, o Options) *Console {
 		o.Clock = clock.RealClock{}
 	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Clock), files: files, pages: newPages(files.path)}
+	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Clock), providers: o.Providers, files: files, pages: newPages(files.path)}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)
 	mux.HandleFunc("GET "+Root+"sign-in", c.signInPage)
 	mux.HandleFunc("POST "+Root+"sign-in", c.signIn)
+	if c.providers != nil {
+		mux.HandleFunc("GET "+Root+"sign-in/with", c.beginSignIn)
+		mux.HandleFunc("GET "+callbackPath, c.endSignIn)
+	}
 	mux.HandleFunc("POST "+Root+"sign-out", c.signOut)
 	mux.HandleFunc("POST "+Root+"theme", c.setTheme)
 	for path, handle := range map[string]func(*visit) error{
@@ -41,6 +49,7 @@ func New(api http.Handler, o Options) *Console {
 		"GET " + Root + "images":        (*visit).images,
 		"GET " + Root + "image":         (*visit).image,
 		"GET " + Root + "raw":           (*visit).raw,
+		"POST " + Root + "import":       (*visit).importReference,
 		"GET " + Root + "repositories":  (*visit).repositories,
 		"GET " + Root + "repository":    (*visit).repository,
 		"GET " + Root + "compare":       (*visit).compare,

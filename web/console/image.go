@@ -27,6 +27,8 @@ type imageView struct {
 	Pull     []string
 	Checks   []checkView
 	Refused  *notice
+	MayAsk   bool   // the person may have the registry asked
+	Done     string // what has just been asked for
 }
 
 // layerView is a layer with its share of the image.
@@ -59,9 +61,11 @@ func (v *visit) image() error {
 	data.Answer = a
 	p := &page{Name: "image", Title: data.Asked, Nav: "images", AsOf: status.AsOf, Data: data, Commands: []string{"tidewaiter describe " + quoted(data.Asked)}}
 	if a.State == "Ambiguous" || a.State == "Absent" || a.State == "Invalid" || a.State == "Unknown" {
-		http.Redirect(v.w, v.r, link("images", "q", data.Asked), http.StatusSeeOther)
+		http.Redirect(v.w, v.r, link("images", "q", data.Asked, "done", v.r.URL.Query().Get("done")), http.StatusSeeOther)
 		return nil
 	}
+	data.MayAsk = a.Meaning.Reference != "" && v.may("post", importsPath)
+	data.Done = v.askedFor()
 	if a.Meaning.Digest != "" {
 		p.Commands = append(p.Commands, "kubectl get image "+quoted(string(a.Meaning.Digest))+" -o yaml")
 	}
@@ -74,6 +78,27 @@ func (v *visit) image() error {
 		}
 	}
 	return v.show(p)
+}
+
+// importsPath is where the API is asked to import a reference.
+const importsPath = "/tidewaiter/imports"
+
+// askedFor says that an import was asked for, on the page to which that leads.
+func (v *visit) askedFor() string {
+	if v.r.URL.Query().Get("done") != "import" {
+		return ""
+	}
+	return "The registry is being asked. Load the page again in a moment; Activity shows how it went."
+}
+
+// importReference has the registry of a reference asked, now or again.
+func (v *visit) importReference() error {
+	ref := strings.TrimSpace(printable.Line(v.r.PostFormValue("ref"), 1024))
+	if err := v.call.post(v.ctx(), importsPath, url.Values{"reference": {ref}}, nil, nil); err != nil {
+		return err
+	}
+	http.Redirect(v.w, v.r, link("image", "ref", ref, "done", "import"), http.StatusSeeOther)
+	return nil
 }
 
 // readImage reads the stored image, and the verdict for each reference to it.

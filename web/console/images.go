@@ -50,6 +50,8 @@ type imageList struct {
 	Next     string
 	First    string // the address of the first page, on a later one
 	Refused  *notice
+	MayAsk   bool   // the person may have what is not known imported
+	Done     string // what has just been asked for
 }
 
 // filters are the filters of the page with their values in a query.
@@ -99,6 +101,7 @@ func (v *visit) images() error {
 	}
 	p.Commands = []string{command + " -o wide"}
 	if data.Found != nil {
+		data.Done, data.MayAsk = v.askedFor(), data.Found.State == "Absent" && data.Found.Meaning.Reference != "" && v.may("post", importsPath)
 		p.Commands = []string{"tidewaiter describe " + quoted(data.Query)}
 		return v.show(p)
 	}

@@ -351,6 +351,33 @@ type spool struct {
 	Changed int64 `json:"changed"`
 }
 
+// receivers are the receivers of webhooks, with what they have heard since the server started.
+type receivers struct {
+	Receivers []struct {
+		Name        text      `json:"name"`
+		Type        text      `json:"type"`
+		LastHeard   time.Time `json:"lastHeard"`
+		LastQueued  time.Time `json:"lastQueued"`
+		LastRefused time.Time `json:"lastRefused"`
+		Refused     text      `json:"refused"`
+	} `json:"receivers"`
+}
+
+// summary is what is stored, in numbers.
+type summary struct {
+	ImagesAsOf         time.Time        `json:"imagesAsOf"`
+	Images             int64            `json:"images"`
+	Verified           map[string]int64 `json:"verified"`
+	LayerBytes         int64            `json:"layerBytes"`
+	DistinctLayerBytes int64            `json:"distinctLayerBytes"`
+	Estimated          bool             `json:"estimated"`
+	PushesAsOf         time.Time        `json:"pushesAsOf"`
+	Pushes             []struct {
+		Date text  `json:"date"`
+		Tags int64 `json:"tags"`
+	} `json:"pushes"`
+}
+
 type user struct {
 	Metadata objectMeta `json:"metadata"`
 	Groups   []text     `json:"groups"`

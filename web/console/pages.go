@@ -34,6 +34,7 @@ type page struct {
 	Now        time.Time // when the page was made
 	AsOf       time.Time // of when its answers are
 	Commands   []string  // that answer the same
+	GoOn       string    // the page that the browser goes on with at once
 	Data       any
 }
 
@@ -163,7 +164,7 @@ func verdictOf(verified any) look {
 		"<none>":   {"dash", "Not judged", "plain", "this is an artifact and not an image"},
 	}[first]
 	switch {
-	case !ok && (first == "Unknown" || word == "<unknown>" || word == ""):
+	case !ok && (first == "Unknown" || word == ""):
 		l = look{"question", "Unknown", "unsure", "the signatures could not be judged"}
 	case !ok:
 		return look{"question", word, "unsure", ""}
@@ -174,8 +175,8 @@ func verdictOf(verified any) look {
 	return l
 }
 
-// thousands puts a space between thousands.
-func thousands(n int64) string {
+// thousands puts a space between the thousands of a whole number.
+func thousands(n any) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "\u202f" + s[i:]

@@ -61,8 +61,11 @@ func hostileAnswers() map[string]any {
 		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile}}}}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": metadata, "spec": m{"scopes": l{hostile}, "policy": m{"rootOfTrust": m{"policyType": hostile}}}, "status": m{"conditions": l{m{"type": "Applied", "status": "False", "message": hostile}}}}}},
 		"GET " + policiesPath:        m{},
+		"GET " + summaryPath:         m{"imagesAsOf": at, "images": 3, "verified": m{hostile: 3}, "layerBytes": 100, "distinctLayerBytes": 60, "pushesAsOf": at, "pushes": l{m{"date": hostile, "tags": 3}}},
 		"GET " + verificationPath:    m{"sweep": 4, "running": true, "total": 8, "examined": 2},
 		"GET " + eventsPath:          m{"metadata": m{"resourceVersion": "7"}, "items": l{m{"metadata": metadata, "involvedObject": m{"kind": hostile, "name": hostile}, "reason": hostile, "message": hostile, "type": "Warning", "lastTimestamp": at}}},
+		"GET " + receiversPath:       m{"receivers": l{m{"name": hostile, "type": hostile, "lastHeard": at, "lastRefused": at, "refused": hostile}}},
+		"POST " + reviewPath:         m{"status": m{"allowed": true}},
 		"GET " + spoolPath:           m{"jobs": l{m{"id": 3, "key": hostile, "receiver": hostile, "state": "dead", "error": hostile, "enqueued": at}}},
 	}
 }

@@ -46,6 +46,7 @@ type policiesView struct {
 	Policies                       []*policyView
 	Refused, RefusedSweep, Trouble *notice
 	Sweep                          *sweep
+	MayVerify                      bool
 	Asked                          string
 	Namespace                      string
 	Answer                         *referenceAnswer
@@ -84,6 +85,7 @@ func (v *visit) policies() error {
 	} else if err != nil {
 		data.Sweep, data.RefusedSweep = nil, noticeOf("see how far verification is", err)
 	}
+	data.MayVerify = data.Sweep != nil && v.may("post", verificationPath)
 	p := &page{Name: "policies", Title: "Policies", Nav: "policies", Data: data, Commands: []string{"kubectl get clusterimagepolicies,imagepolicies -A"}}
 	if data.Asked != "" {
 		asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{References: []question{{Reference: text(data.Asked), Namespace: text(data.Namespace)}}}}

@@ -2,7 +2,10 @@ package console
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
 // maxToken bounds a token, in bytes.
@@ -13,6 +16,8 @@ type signInForm struct {
 	Next  string
 	Why   string
 	Token bool // the browser may keep a cookie, as the connection is encrypted
+	// Providers are those to sign in with.
+	Providers []string
 }
 
 // signInPage asks for a token.
@@ -25,6 +30,9 @@ func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, form *signInForm) {
+	if c.providers != nil && form.Token {
+		form.Providers = c.providers.Names()
+	}
 	c.pages.write(w, r, code, &page{Name: "signin", Title: "Sign in", Data: form, Now: c.clock.Now(), Address: Root})
 }
 
@@ -41,23 +49,73 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.showSignIn(w, r, http.StatusBadRequest, form)
 		return
 	}
+	if c.begin(w, r, token, form) {
+		http.Redirect(w, r, form.Next, http.StatusSeeOther)
+	}
+}
+
+// begin begins a session with a token; if the API does not accept it, it shows the form again.
+func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, form *signInForm) (ok bool) {
 	call := &caller{api: c.api, from: r, token: token}
 	name, err := call.whoAmI(r.Context())
 	switch {
 	case isCode(err, http.StatusUnauthorized):
 		form.Why = "The server does not accept this token. It may have ended, or be for another server."
 		c.showSignIn(w, r, http.StatusUnauthorized, form)
-		return
+		return false
 	case err != nil:
 		form.Why = "The server could not check the token: " + err.Error()
 		c.showSignIn(w, r, http.StatusServiceUnavailable, form)
-		return
+		return false
 	}
 	if old := c.sessions.of(r); old != nil {
 		c.sessions.end(func(one *session) bool { return one == old })
 	}
 	http.SetCookie(w, c.sessions.begin(name, token))
-	http.Redirect(w, r, form.Next, http.StatusSeeOther)
+	return true
+}
+
+// callbackPath is where a provider sends a browser back to.
+const callbackPath = Root + "sign-in/callback"
+
+// callback is the address of callbackPath, as the browser knows the server.
+func callback(r *http.Request) string { return "https://" + r.Host + callbackPath }
+
+// beginSignIn sends a browser to a provider.
+func (c *Console) beginSignIn(w http.ResponseWriter, r *http.Request) {
+	form := &signInForm{Next: within(r.URL.Query().Get("next")), Token: r.TLS != nil}
+	place, err := strconv.Atoi(r.URL.Query().Get("provider"))
+	if err != nil || r.TLS == nil {
+		c.showSignIn(w, r, http.StatusBadRequest, form)
+		return
+	}
+	to, cookie, err := c.providers.Begin(r.Context(), place, callback(r), form.Next)
+	if err != nil {
+		form.Why = err.Error()
+		c.showSignIn(w, r, http.StatusServiceUnavailable, form)
+		return
+	}
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// endSignIn begins the session of a browser that a provider sends back. The session's cookie is not sent with what another site leads
+// to, so the browser goes on from a page of this one.
+func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
+	form := &signInForm{Token: r.TLS != nil}
+	token, next, err := c.providers.End(r, callback(r))
+	http.SetCookie(w, openid.Forget())
+	form.Next = within(next)
+	switch {
+	case err != nil:
+		form.Why = "You are not signed in: " + err.Error() + "."
+		c.showSignIn(w, r, http.StatusUnauthorized, form)
+	case len(token) > maxToken:
+		form.Why = "The provider's token is too long."
+		c.showSignIn(w, r, http.StatusUnauthorized, form)
+	case c.begin(w, r, token, form):
+		c.pages.write(w, r, http.StatusOK, &page{Name: "signedin", Title: "Signed in", Data: form.Next, Now: c.clock.Now(), Address: Root, GoOn: form.Next})
+	}
 }
 
 // signOut ends the session.

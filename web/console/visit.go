@@ -10,16 +10,19 @@ import (
 	"net/url"
 
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
 // Console serves pages below [Root].
 type Console struct {
-	api      http.Handler
-	clock    clock.PassiveClock
-	sessions *sessions
-	pages    *pages
-	files    http.Handler
-	handler  http.Handler
+	api       http.Handler
+	clock     clock.PassiveClock
+	sessions  *sessions
+	providers *openid.Flow // nil for none
+	pages     *pages
+	files     http.Handler
+	handler   http.Handler
 }
 
 // visit is a person's request for a page.
@@ -143,4 +146,18 @@ func noticeOf(what string, err error) *notice {
 		return &notice{Title: "You ask for much at once", Message: fmt.Sprintf("%s Wait for a moment and load the page again.", e.Message)}
 	}
 	return &notice{Title: "The server could not answer", Message: cmp.Or(string(e.Message), http.StatusText(e.Code))}
+}
+
+// reviewPath is where the API tells whether a person may do something.
+const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+// may reports whether the person may do something at a path. Where that is not known, a button is shown and the API decides.
+func (v *visit) may(verb, path string) bool {
+	asked := map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": map[string]any{"nonResourceAttributes": map[string]string{"path": path, "verb": verb}}}
+	var got struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	return v.call.post(v.ctx(), reviewPath, nil, asked, &got) != nil || got.Status.Allowed
 }

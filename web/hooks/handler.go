@@ -144,6 +144,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	h.metrics.requests.WithLabelValues(name, strconv.Itoa(out.status)).Inc()
 	h.metrics.duration.WithLabelValues(name).Observe(h.now().Sub(start).Seconds())
 	h.warn(r, name, out)
+	rc.heard.note(out, h.now())
 	// This is the access log. It leaves out the rest of the request's path, which may
 	// be a secret.
 	h.log.InfoContext(r.Context(), "Webhook", "receiver", name, "status", out.status,

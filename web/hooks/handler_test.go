@@ -306,3 +306,40 @@ func TestSecretFileReload(t *testing.T) {
 	expect("back", "a-third-secret-of-this-test", 202)
 	expect("back, the old", "another-secret-of-this-test", 401)
 }
+
+// Each receiver says when it last heard of something, and when and why it refused. A secret is in none of that.
+func TestHeard(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(testSecret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clock := testclock.NewFakePassiveClock(testTime)
+	h, err := hooks.New(hooks.Options{
+		Receivers: []hooks.Receiver{{Name: "used", Type: "distribution", Hosts: []string{"r.example.com"}, SecretFile: "secret"}, {Name: "idle", Type: "distribution", Hosts: []string{"r.example.com"}, SecretFile: "secret"}},
+		Dir:       dir, Spool: &memorySpool{}, Clock: clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(secret, host string) {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(time.Minute))
+		r := httptest.NewRequest(http.MethodPost, "/hooks/used", strings.NewReader(`{"events":[{"id":"`+host+`","action":"push","target":{"digest":"sha256:`+strings.Repeat("0", 64)+`","repository":"team/app","tag":"v1"},"request":{"host":"`+host+`"}}]}`))
+		r.Header.Set("Authorization", "Bearer "+secret)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	send(testSecret, "r.example.com")
+	send(testSecret, "other.example.com")
+	got := h.Heard()
+	if len(got) != 2 || got[0].Name != "idle" || got[0].LastHeard != nil || got[0].LastRefused != nil || got[0].Type != "distribution" {
+		t.Fatalf("they heard %+v", got)
+	}
+	used := got[1]
+	if !used.LastQueued.Equal(testTime.Add(time.Minute)) || !used.LastHeard.Equal(testTime.Add(2*time.Minute)) || !used.LastRefused.Equal(testTime.Add(2*time.Minute)) || !strings.Contains(used.Refused, "other.example.com") {
+		t.Errorf("it heard %+v", used)
+	}
+	send("almost-"+testSecret, "r.example.com")
+	if used := h.Heard()[1]; !used.LastHeard.Equal(testTime.Add(2*time.Minute)) || !used.LastRefused.Equal(testTime.Add(3*time.Minute)) || used.Refused == "" || strings.Contains(used.Refused, testSecret) {
+		t.Errorf("after a wrong secret it heard %+v", used)
+	}
+}

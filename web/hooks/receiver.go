@@ -151,6 +151,8 @@ type receiver struct {
 	// unknown are those of senders whose proof would be a signature of the body.
 	// Receivers that take no such proof share theirs with receivers that do not exist.
 	known, unknown *bodies
+
+	heard heard
 }
 
 // newNobody makes the receiver that stands for those that do not exist. Nobody knows

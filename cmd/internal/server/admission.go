@@ -208,21 +208,28 @@ func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 		return nil, err
 	}
 	e := push.Event{Receiver: push.OfCluster(pod.Cluster), Action: push.Runs, Host: image.Host, Repository: image.Repository, Tag: image.Tag, Digest: image.Digest}
-	job, err := a.Queue.Find(ctx, e.Receiver, e.Key())
-	switch {
-	case err != nil:
-	case job == nil:
-		err = a.Queue.Enqueue(ctx, []push.Event{e})
-	case job.State != push.Leased:
-		if err = a.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
-			err = nil // a worker is doing it, or has done it
-		}
-	}
-	if err != nil {
+	if err := hasten(ctx, a.Queue, e); err != nil {
 		done()
 		return nil, err
 	}
 	return done, nil
+}
+
+// hasten puts an event into the queue. If a job about it waits there, or was given up, that becomes due at once.
+func hasten(ctx context.Context, queue jobs, e push.Event) error {
+	job, err := queue.Find(ctx, e.Receiver, e.Key())
+	switch {
+	case err != nil:
+		return err
+	case job == nil:
+		return queue.Enqueue(ctx, []push.Event{e})
+	case job.State == push.Leased:
+		return nil
+	}
+	if err := queue.Retry(ctx, job.ID); !errors.Is(err, push.ErrNoSuchJob) {
+		return err
+	}
+	return nil // a worker is doing it, or has done it
 }
 
 // wait lends the credentials of a pod to an import until done is called. If the server that leads does the import, it is

@@ -7,15 +7,15 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/inventory"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -33,6 +33,33 @@ type verification struct {
 	live    *signatures.Live
 	Keeper  *policyapi.Keeper
 	Sweeper *reverify.Sweeper // nil until connect
+	// Inventory counts what the sweeper sees.
+	Inventory *inventory.Counter
+	images    *imageclient.Client // nil until connect
+}
+
+// tallies are several that count with one sweep.
+type tallies []reverify.Tally
+
+// Begin is part of reverify.Tally.
+func (all tallies) Begin() {
+	for _, t := range all {
+		t.Begin()
+	}
+}
+
+// Count is part of reverify.Tally.
+func (all tallies) Count(image *imagev1.Image) {
+	for _, t := range all {
+		t.Count(image)
+	}
+}
+
+// End is part of reverify.Tally.
+func (all tallies) End(err error) {
+	for _, t := range all {
+		t.End(err)
+	}
 }
 
 // openVerification loads the policies of path, none if it is empty. Policies
@@ -44,6 +71,10 @@ func openVerification(path string) (*verification, error) {
 	}
 	v := &verification{path: path, files: set, live: signatures.NewLive(set, clock.RealClock{})}
 	v.Keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync)
+	v.Inventory = inventory.New(func(image *imagev1.Image) string {
+		verified, _ := Summarize(image)
+		return verified
+	}, clock.RealClock{})
 	return v, nil
 }
 
@@ -67,12 +98,12 @@ func Summarize(image *imagev1.Image) (verified string, signers []string) {
 
 // connect makes the sweeper, which reads and writes Images with config.
 func (v *verification) connect(config *restclient.Config) error {
-	images, err := imageclient.New(config)
-	if err != nil {
+	var err error
+	if v.images, err = imageclient.New(config); err != nil {
 		return err
 	}
-	v.Sweeper = reverify.New(images, v.live, nil, registerMetrics)
-	v.Sweeper.Tally = v.Keeper
+	v.Sweeper = reverify.New(v.images, v.live, nil, registerMetrics)
+	v.Sweeper.Tally = tallies{v.Keeper, v.Inventory}
 	return nil
 }
 
@@ -98,6 +129,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *EventRecorder) 
 		background.Go(func() { w.Run(ctx, v.files) })
 	}
 	background.Go(func() { v.Keeper.Run(ctx) })
+	background.Go(func() { v.Inventory.Run(ctx, v.images) })
 	select {
 	case <-ctx.Done():
 	case <-v.Keeper.Ready(): // a verdict without some policies would have to be judged twice

@@ -10,17 +10,21 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	"github.com/google/go-containerregistry/pkg/authn"
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -35,7 +39,7 @@ import (
 type pushes struct {
 	cfg      *config.Config
 	spool    spooler
-	handler  http.Handler // nil when no receiver is configured
+	handler  *hooks.Handler // nil when no receiver is configured
 	importer *importer.Importer
 	plain    net.Listener // nil unless configured
 }
@@ -118,10 +122,23 @@ func NewPushImporter(cfg *config.Config, demands config.Demands, server Options)
 
 // hooks returns the handler of /hooks/, nil when there are no receivers.
 func (p *pushes) hooks() http.Handler {
-	if p == nil {
+	if p == nil || p.handler == nil {
 		return nil
 	}
 	return p.handler
+}
+
+// receivers are the receivers of webhooks, with what they have heard.
+type receivers struct {
+	Receivers []hooks.Heard `json:"receivers"`
+}
+
+// heard tells what the receivers have heard.
+func (p *pushes) heard() receivers {
+	if p.handler == nil {
+		return receivers{[]hooks.Heard{}}
+	}
+	return receivers{p.handler.Heard()}
 }
 
 // pushed returns a function that puts pushes to the registry of streams into the spool, as its webhook would; nil if a
@@ -144,6 +161,23 @@ func (p *pushes) pushed() func(context.Context, reference.Reference) error {
 	}
 }
 
+// ask is what admin.Imports asks: it queues the import of a reference.
+func (p *pushes) ask(ctx context.Context, text, by string) (whole string, err error) {
+	if !answers.NamesRegistry(text) {
+		return "", apierrors.NewBadRequest(printable.Line(fmt.Sprintf("%q does not name its registry, as registry.example.com/team/app:v1 does", text), 300))
+	}
+	ref, err := reference.Parse(text)
+	if err != nil {
+		return "", apierrors.NewBadRequest(err.Error())
+	}
+	ref = ref.Pulled()
+	if !imagestream.AllowedRegistry(p.cfg.Streams.AllowedRegistries(), ref.Host, false) {
+		return "", apierrors.NewForbidden(imagev1.Resource("images"), "", fmt.Errorf("images from %s may not be imported: the configuration has no such entry (streams.allowedRegistriesForImport)", ref.Host))
+	}
+	e := push.Event{Receiver: push.OfPeople, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(by, push.MaxActor)}
+	return ref.String(), hasten(ctx, p.spool, e)
+}
+
 // registerMetrics registers with the registry that /metrics shows. A second
 // server in one process, as in tests, leaves the first one's in place.
 func registerMetrics(all ...metrics.Registerable) {
@@ -158,7 +192,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	if err != nil {
 		return nil, err
 	}
-	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string(nil)
+	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string{push.OfPeople}
 	for _, r := range p.cfg.Receivers {
 		receivers = append(receivers, r.Name)
 		if r.Type == hooks.Generic {

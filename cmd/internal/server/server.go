@@ -57,7 +57,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/admission"
-	"github.com/tidewaiter/tidewaiter/web/console"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 	"github.com/tidewaiter/tidewaiter/web/storedjson"
 )
@@ -386,7 +385,11 @@ func (s *Server) assemble(context.Context) error {
 		groups[corev1.SchemeGroupVersion] = maps.Clone(groups[corev1.SchemeGroupVersion])
 		groups[corev1.SchemeGroupVersion]["replicationcontrollers"] = coreapi.ReplicationControllers(imagestream.NewInUseControllers(images))
 	}
-	s.Web, err = web.New(s.webConfig(p, core, groups))
+	c := s.webConfig(p, core, groups)
+	if c.Console, err = s.newConsole(); err != nil {
+		return err
+	}
+	s.Web, err = web.New(c)
 	return err
 }
 
@@ -416,9 +419,6 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 	}
 	if s.cluster != nil {
 		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil
-	}
-	if s.listener != nil && s.Options.Console {
-		c.Console = func(api http.Handler) http.Handler { return console.New(api, console.Options{Clock: s.Options.Clock}) }
 	}
 	if s.listener != nil {
 		// Without a listener there are no callers to authorize, and nothing waits for readiness.
@@ -552,6 +552,9 @@ func (s *Server) handleAdmin() {
 	s.Web.Handle(admin.UserPath, admin.User())
 	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
 	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
+	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
+	s.Web.Handle(admin.SummaryPath, admin.Get(s.Verification.Inventory.Summary))
+	s.Web.Handle(admin.ReceiversPath, admin.Get(s.pushes.heard))
 }
 
 // reachable returns an address of this machine under which a server bound to ip answers.

@@ -86,11 +86,12 @@ func streamEditing() []rbacv1.PolicyRule {
 
 // Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
 func Tidewaiter() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, and reviews references. Part of the role view.",
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, how much they are, and reviews references. Part of the role view.",
 		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
-		resources(ownGroup, []string{"create"}, "referencereviews")) // an answer shows what its caller may read
+		resources(ownGroup, []string{"create"}, "referencereviews"), // an answer shows what its caller may read
+		paths([]string{"get"}, "/tidewaiter/summary"))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
@@ -106,7 +107,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources(policyGroup, []string{"get", "list"}, policies...), // without them an import searches for all that any policy may demand
 			resources("", []string{"create", "patch"}, "events"),
-			resources("events.k8s.io", []string{"create", "patch"}, "events")),
+			resources("events.k8s.io", []string{"create", "patch"}, "events"),
+			paths([]string{"post"}, "/tidewaiter/imports")), // has the server import
 		viewer, clusterViewer, streamEditor,
 		role("tidewaiter:registry", "For OpenShift's registry: reports pushes and reads what is stored. Whoever has this role decides where tags lead.",
 			resources(imageGroup, []string{"create"}, "imagestreammappings"),
@@ -120,8 +122,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
-		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed.", paths([]string{"get"}, "/tidewaiter/spool")),
-		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool")),
+		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed, and what receivers of webhooks heard.", paths([]string{"get"}, "/tidewaiter/spool", "/tidewaiter/receivers")),
+		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool"), paths([]string{"get"}, "/tidewaiter/receivers")),
 		role("tidewaiter:verifier", "Starts judging all images again, and reads the progress.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
 	}
 }

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/web/console"
+	"github.com/tidewaiter/tidewaiter/web/console/openid"
+)
+
+// newConsole returns what makes the console; nil if there is to be none.
+func (s *Server) newConsole() (func(api http.Handler) http.Handler, error) {
+	if s.listener == nil || !s.Options.Console {
+		return nil, nil
+	}
+	options := console.Options{Clock: s.Options.Clock}
+	if s.cluster == nil { // else the cluster knows the callers
+		var err error
+		if options.Providers, err = s.signInFlow(); err != nil {
+			return nil, fmt.Errorf("the console: %w", err)
+		}
+	}
+	return func(api http.Handler) http.Handler { return console.New(api, options) }, nil
+}
+
+// signInFlow signs people in with the issuers whose tokens the server accepts; nil if there are none. Its secret is made of the key of
+// the certificate authority, which replicas share.
+func (s *Server) signInFlow() (*openid.Flow, error) {
+	config, err := s.authentication().ToAuthenticationConfig()
+	if err != nil || config.AuthenticationConfig == nil {
+		return nil, err
+	}
+	var all []openid.Provider
+	for _, jwt := range config.AuthenticationConfig.JWT {
+		if len(jwt.Issuer.Audiences) > 0 {
+			all = append(all, openid.Provider{Issuer: jwt.Issuer.URL, DiscoveryURL: jwt.Issuer.DiscoveryURL, ClientID: jwt.Issuer.Audiences[0], CA: jwt.Issuer.CertificateAuthority})
+		}
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	key, err := os.ReadFile(s.Credentials.CAKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return openid.New(all, openid.SecretOf(key), clock.RealClock{})
+}

@@ -1,0 +1,137 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+)
+
+func imageOf(layers ...imagev1.ImageLayer) *imagev1.Image {
+	return &imagev1.Image{DockerImageLayers: layers}
+}
+
+func counterOf(c clock.Clock) *Counter {
+	return New(func(image *imagev1.Image) string { return image.Labels["verdict"] }, c)
+}
+
+// Each layer counts once in each image, and once in all. A sweep that was broken off changes nothing.
+func TestImagesAreCounted(t *testing.T) {
+	c := counterOf(clock.RealClock{})
+	if s := c.Summary(); s.ImagesAsOf != nil {
+		t.Errorf("before the first sweep it says %+v", s)
+	}
+	base, top := imagev1.ImageLayer{Name: "sha256:base", LayerSize: 100}, imagev1.ImageLayer{Name: "sha256:top", LayerSize: 10}
+	c.Begin()
+	one := imageOf(base, top, top, imagev1.ImageLayer{Name: "sha256:odd", LayerSize: -5})
+	one.Labels = map[string]string{"verdict": "True"}
+	c.Count(one)
+	c.Count(imageOf(base))
+	c.End(nil)
+	s := c.Summary()
+	if s.ImagesAsOf == nil || s.Images != 2 || s.Verified["True"] != 1 || s.LayerBytes != 210 || s.DistinctLayerBytes != 110 || s.Estimated {
+		t.Errorf("it counts %+v", s)
+	}
+	c.Begin()
+	c.Count(one)
+	c.End(errors.New("broken off"))
+	if got := c.Summary(); got.Images != 2 {
+		t.Errorf("half a sweep counts as %+v", got)
+	}
+	c.Begin()
+	for i := range 3 {
+		c.Count(imageOf(imagev1.ImageLayer{Name: fmt.Sprint(i), LayerSize: math.MaxInt64}))
+	}
+	c.End(nil)
+	if got := c.Summary(); got.LayerBytes != math.MaxInt64 || got.DistinctLayerBytes != math.MaxInt64 {
+		t.Errorf("sizes that are too large sum up to %+v", got)
+	}
+}
+
+// However many layers there are, only so many are remembered, and the estimate is close.
+func TestLayersAreEstimated(t *testing.T) {
+	s, want := newSample(10_000), 0.0
+	for range 2 {
+		for i := range 200_000 {
+			size := int64(1000 + i%1000)
+			s.add(fmt.Sprint("sha256:", i), size)
+			want += float64(size) / 2
+		}
+	}
+	if len(s.sizes) > 10_000 {
+		t.Errorf("it remembers %d layers", len(s.sizes))
+	}
+	if got := float64(s.sum()); math.Abs(got-want) > 0.1*want { // ten standard deviations
+		t.Errorf("it estimates %.0f, want %.0f", got, want)
+	}
+}
+
+// tagPages are pages of ImageTags.
+type tagPages struct {
+	pages [][]imagev1.ImageTag
+	asked int
+	err   error
+}
+
+func (p *tagPages) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	p.asked++
+	if p.err != nil {
+		return nil, p.err
+	}
+	at := 0
+	if o.Continue != "" {
+		_, _ = fmt.Sscan(o.Continue, &at)
+	}
+	list := &imagev1.ImageTagList{Items: p.pages[at]}
+	if at+1 < len(p.pages) {
+		list.Continue = fmt.Sprint(at + 1)
+	}
+	return list, nil
+}
+
+// The pushes of seven days are counted when somebody asks, without making him wait, and not again at once.
+func TestPushesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		ago := func(days int, image string) imagev1.TagEvent {
+			return imagev1.TagEvent{Created: metav1.NewTime(now.AddDate(0, 0, -days)), Image: image}
+		}
+		tag := func(items ...imagev1.TagEvent) imagev1.ImageTag {
+			return imagev1.ImageTag{Status: &imagev1.NamedTagEventList{Items: items}}
+		}
+		tags := &tagPages{pages: [][]imagev1.ImageTag{{tag(ago(0, "b"), ago(6, "a"), ago(7, "z")), {}}, {tag(ago(0, ""), ago(0, "c"))}}}
+		c := counterOf(clock.RealClock{})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Run(ctx, tags) })
+		if s := c.Summary(); s.PushesAsOf != nil {
+			t.Errorf("before anything is counted it says %+v", s)
+		}
+		synctest.Wait()
+		s := c.Summary()
+		if s.PushesAsOf == nil || len(s.Pushes) != Days || s.Pushes[0] != (Day{now.AddDate(0, 0, -6).Format(time.DateOnly), 1}) || s.Pushes[6] != (Day{now.Format(time.DateOnly), 2}) || s.Pushes[3].Tags != 0 {
+			t.Errorf("it counts %+v", s)
+		}
+		synctest.Wait()
+		if tags.asked != 2 {
+			t.Errorf("two pages were read %d times", tags.asked)
+		}
+		time.Sleep(minRest)
+		tags.err = errors.New("away")
+		c.Summary()
+		synctest.Wait()
+		if got := c.Summary(); got.PushesAsOf == nil || !got.PushesAsOf.Equal(s.PushesAsOf) {
+			t.Errorf("after a failure it says %+v", got)
+		}
+		stop()
+		running.Wait()
+	})
+}

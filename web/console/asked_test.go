@@ -1,0 +1,167 @@
+package console
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/web/console/openid"
+)
+
+// What is more than a page counts is told as the last sweep counted it, and the rest of what the server knows is on the first page.
+func TestAttention(t *testing.T) {
+	metadata := m{"creationTimestamp": at}
+	b := newBrowser(t, map[string]any{
+		"GET " + imagesPath: m{"metadata": m{"continue": "more", "remainingItemCount": 4899}, "items": l{m{"metadata": metadata}, m{"metadata": metadata}}},
+		"GET " + summaryPath: m{
+			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
+			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
+		},
+		"GET " + spoolPath: m{"jobs": l{m{"key": "r.io/a:1", "error": "timeout", "enqueued": at}, m{"key": "r.io/b:1", "error": "timeout", "enqueued": at}, m{"key": "s.io/b:1", "enqueued": at}}},
+		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": m{"name": "soon"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "EndsSoon"}}}},
+			m{"metadata": m{"name": "fine"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "Usable"}}}}}},
+		"GET " + policiesPath: m{}, "GET " + podsPath: m{}, "GET " + clustersPath: m{},
+	})
+	b.signIn("good")
+	body := b.do("GET", Root, nil).Body.String()
+	for _, want := range []string{
+		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">2+</span>`,
+		"about 1 MB", "4 MB if each image had its own: 75 % is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
+		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the first page lacks %q", want)
+		}
+	}
+	for title, many := range map[string]string{"Registries that are away": "1", "Certificates and keys that end soon": "1"} {
+		_, rest, _ := strings.Cut(body, "<strong>"+title)
+		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
+			t.Errorf("%s: %.3s, want %s", title, count, many)
+		}
+	}
+}
+
+// Who may, has a registry asked again, or for the first time; who may not, sees no button, and is told which role he lacks.
+func TestRegistryIsAskedAgain(t *testing.T) {
+	answer := func(state string) m {
+		return m{"status": m{"references": l{m{"state": state, "question": m{"reference": "r.io/a:1"}, "meaning": m{"reference": "r.io/a:1", "tag": "1", "repository": "r.io/a"}}}}}
+	}
+	answers := map[string]any{"POST " + reviewsPath: answer("Gone"), "POST " + reviewPath: m{"status": m{"allowed": true}}, "POST " + importsPath: m{"reference": "r.io/a:1"}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	if body := b.do("GET", Root+"image?ref=r.io/a:1", nil).Body.String(); !strings.Contains(body, "Check again</button>") {
+		t.Errorf("there is no button:\n%s", body)
+	}
+	w := b.do("POST", Root+"import", url.Values{"ref": {"r.io/a:1"}})
+	if last := b.api.asked[len(b.api.asked)-1]; w.Code != http.StatusSeeOther || last.URL.RawQuery != "reference=r.io%2Fa%3A1" || last.Header.Get("Authorization") != "Bearer good" {
+		t.Errorf("%d, asked %s", w.Code, last.URL)
+	}
+	if body := b.do("GET", w.Header().Get("Location"), nil).Body.String(); !strings.Contains(body, "The registry is being asked") {
+		t.Errorf("nothing is said:\n%s", body)
+	}
+	answers["POST "+reviewsPath] = answer("NotImported")
+	if body := b.do("GET", Root+"image?ref=r.io/a:1", nil).Body.String(); !strings.Contains(body, ">Import</button>") {
+		t.Error("what is not imported cannot be imported")
+	}
+	answers["POST "+reviewsPath] = answer("Absent")
+	if body := b.do("GET", Root+"images?q=r.io/a:1", nil).Body.String(); !strings.Contains(body, ">Import r.io/a:1</button>") {
+		t.Error("what is absent cannot be imported")
+	}
+	answers["POST "+reviewPath], answers["POST "+importsPath] = m{"status": m{"allowed": false}}, http.StatusForbidden
+	if body := b.do("GET", Root+"images?q=r.io/a:1", nil).Body.String(); strings.Contains(body, ">Import r.io") {
+		t.Error("who may not import sees the button")
+	}
+	if w := b.do("POST", Root+"import", url.Values{"ref": {"r.io/a:1"}}); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "tidewaiter:importer") {
+		t.Errorf("who may not import is told %d %s", w.Code, w.Body)
+	}
+}
+
+// Who may not change the queue sees it without buttons.
+func TestQueueWithoutButtons(t *testing.T) {
+	answers := hostileAnswers()
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	if body := b.do("GET", Root+"activity", nil).Body.String(); !strings.Contains(body, ">Retry</button>") {
+		t.Error("there is no button")
+	}
+	answers["POST "+reviewPath] = m{"status": m{}}
+	if body := b.do("GET", Root+"activity", nil).Body.String(); strings.Contains(body, ">Retry</button>") || !strings.Contains(body, "given up") {
+		t.Error("there is a button, or no queue")
+	}
+	if body := b.do("GET", Root+"policies", nil).Body.String(); strings.Contains(body, "Judge all images again") {
+		t.Error("who may not have images judged again sees the button")
+	}
+}
+
+// A person signs in with a provider: the API gets the ID token, and the browser goes on from a page of the console, which alone sends
+// the session's cookie.
+func TestSignInWithAProvider(t *testing.T) {
+	nonce, token := "", ""
+	mux := http.NewServeMux()
+	issuer := httptest.NewTLSServer(mux)
+	defer issuer.Close()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(m{"issuer": issuer.URL, "authorization_endpoint": issuer.URL + "/auth", "token_endpoint": issuer.URL + "/token"})
+	})
+	mux.HandleFunc("/token", func(w http.ResponseWriter, _ *http.Request) {
+		claims, _ := json.Marshal(m{"nonce": nonce})
+		token = "h." + base64.RawURLEncoding.EncodeToString(claims) + ".s"
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(m{"access_token": "a", "id_token": token})
+	})
+	b := newBrowser(t, map[string]any{"GET " + imagesPath: m{}})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw})
+	flow, err := openid.New([]openid.Provider{{Issuer: issuer.URL, ClientID: "console", CA: string(ca)}}, openid.SecretOf(nil), b.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.console = New(b.api, Options{Clock: b.clock, Providers: flow})
+	begin := func() url.Values {
+		t.Helper()
+		w := b.do("GET", Root+"sign-in/with?provider=0&next="+url.QueryEscape(Root+"images"), nil)
+		to, err := url.Parse(w.Header().Get("Location"))
+		if err != nil || w.Code != http.StatusSeeOther || to.Query().Get("redirect_uri") != "https://console.example/console/sign-in/callback" {
+			t.Fatalf("the browser is sent to %v: %d", to, w.Code)
+		}
+		nonce = to.Query().Get("nonce")
+		return url.Values{"code": {"c"}, "state": {to.Query().Get("state")}}
+	}
+	if page := b.do("GET", Root+"sign-in?next="+url.QueryEscape(Root+"images"), nil).Body.String(); !strings.Contains(page, `href="/console/sign-in/with?next=%2Fconsole%2Fimages&amp;provider=0"`) || !strings.Contains(page, "Sign in with 127.0.0.1") {
+		t.Errorf("the page to sign in is\n%s", page)
+	}
+	back := begin()
+	if w := b.do("GET", Root+"sign-in/callback?"+back.Encode(), nil); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "does not accept this token") {
+		t.Errorf("a token that the API refuses: %d", w.Code)
+	}
+	back = begin()
+	claims, _ := json.Marshal(m{"nonce": nonce})
+	b.api.tokens["h."+base64.RawURLEncoding.EncodeToString(claims)+".s"] = "ann"
+	w := b.do("GET", Root+"sign-in/callback?"+back.Encode(), nil)
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `<meta http-equiv="refresh" content="0;url=/console/images">`) || len(b.cookies) != 1 || b.cookies[0].Name != cookieName || b.cookies[0].SameSite != http.SameSiteStrictMode {
+		t.Fatalf("%d, cookies %v:\n%s", w.Code, b.cookies, w.Body)
+	}
+	if w := b.do("GET", Root+"images", nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "ann") {
+		t.Errorf("signed in: %d", w.Code)
+	}
+	if last := b.api.asked[len(b.api.asked)-1]; last.Header.Get("Authorization") != "Bearer "+token {
+		t.Errorf("the API was asked with %q", last.Header.Get("Authorization"))
+	}
+	b.cookies = nil
+	if w := b.do("GET", Root+"sign-in/callback?"+back.Encode(), nil); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "has not begun") {
+		t.Errorf("another browser with the same code: %d", w.Code)
+	}
+	for _, query := range []string{"", "provider=1", "provider=x", "provider=-1"} {
+		if w := b.do("GET", Root+"sign-in/with?"+query, nil); w.Code == http.StatusSeeOther {
+			t.Errorf("%q leads to %s", query, w.Header().Get("Location"))
+		}
+	}
+	if w := b.do("GET", Root+"sign-in/with?provider=0", nil, func(r *http.Request) { r.TLS = (*tls.ConnectionState)(nil) }); w.Code == http.StatusSeeOther {
+		t.Error("over plain HTTP a browser is sent to a provider")
+	}
+}

@@ -1,0 +1,322 @@
+// Package openid signs people in with a provider of OpenID Connect: by the authorization code flow with PKCE (RFC 7636), as a public
+// client. What it gets is an ID token. It does not verify that: the API server does, as it does with every token.
+//
+// Between the two halves of the flow nothing is kept on the server. What the second half needs is in a cookie that only servers with
+// the same secret can read, so any replica may do it.
+package openid
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+)
+
+const (
+	// CookieName is the name of the cookie of a flow that has begun.
+	CookieName = "__Host-tidewaiter-signing-in"
+	// patience is how long a person may take to sign in with the provider.
+	patience = 10 * time.Minute
+	// reading bounds one request to a provider.
+	reading = 10 * time.Second
+	// keeping is how long what a provider says of itself is kept.
+	keeping = time.Hour
+	// maxAnswer bounds an answer of a provider, in bytes.
+	maxAnswer = 1 << 20
+	// maxCookie bounds the cookie, in bytes, as browsers do.
+	maxCookie = 4 << 10
+)
+
+// Provider is an issuer of ID tokens that the API server accepts.
+type Provider struct {
+	// Issuer is its URL.
+	Issuer string
+	// DiscoveryURL is where it describes itself, if that is not below Issuer.
+	DiscoveryURL string
+	// ClientID is the audience of the tokens: a public client, which has no secret.
+	ClientID string
+	// CA holds the authorities of its certificate, in PEM; empty for those of the system.
+	CA string
+}
+
+// Flow signs people in. It is safe for concurrent use.
+type Flow struct {
+	providers []*provider
+	box       cipher.AEAD
+	clock     clock.PassiveClock
+}
+
+// New makes a Flow. Servers with the same secret, of 32 bytes, can end each other's flows.
+func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, error) {
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	f := &Flow{clock: c}
+	if f.box, err = cipher.NewGCMWithRandomNonce(block); err != nil {
+		return nil, err
+	}
+	for _, p := range providers {
+		at, err := url.Parse(p.Issuer)
+		if err != nil {
+			return nil, fmt.Errorf("the issuer %q: %w", p.Issuer, err)
+		}
+		transport := &http.Transport{}
+		if p.CA != "" {
+			roots := x509.NewCertPool()
+			if !roots.AppendCertsFromPEM([]byte(p.CA)) {
+				return nil, fmt.Errorf("the authorities of the issuer %s are not certificates in PEM", p.Issuer)
+			}
+			transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+		}
+		f.providers = append(f.providers, &provider{Provider: p, name: at.Host, client: &http.Client{
+			Transport: bounded{utilnet.SetTransportDefaults(transport)}, Timeout: reading,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a code goes to its provider and no further
+		}})
+	}
+	return f, nil
+}
+
+// Names are the hosts of the providers, in their order.
+func (f *Flow) Names() (all []string) {
+	for _, p := range f.providers {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+// state is what the second half of a flow needs.
+type state struct {
+	Provider int       `json:"p"`
+	State    string    `json:"s"`
+	Verifier string    `json:"v"`
+	Nonce    string    `json:"n"`
+	Next     string    `json:"x,omitempty"`
+	Until    time.Time `json:"u"`
+}
+
+// Begin begins a flow with the provider of this place among Names. The browser gets the cookie, and goes to the address. callback is
+// where it comes back to; next is what End returns.
+func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to string, cookie *http.Cookie, err error) {
+	if place < 0 || place >= len(f.providers) {
+		return "", nil, errors.New("there is no such provider")
+	}
+	config, err := f.providers[place].config(ctx, f.clock.Now(), callback)
+	if err != nil {
+		return "", nil, err
+	}
+	s := state{Provider: place, State: rand.Text(), Verifier: oauth2.GenerateVerifier(), Nonce: rand.Text(), Next: next, Until: f.clock.Now().Add(patience)}
+	sealed := f.seal(s)
+	if len(sealed) > maxCookie-len(CookieName)-256 { // the page to go on with is too long
+		s.Next = ""
+		sealed = f.seal(s)
+	}
+	cookie = Forget()
+	// Lax, as the provider sends the browser back.
+	cookie.Value, cookie.MaxAge = sealed, int(patience/time.Second)
+	return config.AuthCodeURL(s.State, oauth2.S256ChallengeOption(s.Verifier), oauth2.SetAuthURLParam("nonce", s.Nonce)), cookie, nil
+}
+
+// Forget is the cookie that takes that of a flow out of the browser.
+func Forget() *http.Cookie {
+	return &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+}
+
+// End ends the flow of a browser that has come back, and returns the ID token, and what Begin was given as next. Errors are for people.
+func (f *Flow) End(r *http.Request, callback string) (token, next string, err error) {
+	cookie, err := r.Cookie(CookieName)
+	if err != nil {
+		return "", "", errors.New("this browser has not begun to sign in, or took more than ten minutes")
+	}
+	s, err := f.open(cookie.Value)
+	if err != nil || s.Provider < 0 || s.Provider >= len(f.providers) {
+		return "", "", errors.New("the cookie of this sign-in was not made by this server")
+	}
+	p, query := f.providers[s.Provider], r.URL.Query()
+	switch issuer := query.Get("iss"); { // RFC 9207
+	case f.clock.Now().After(s.Until):
+		return "", "", errors.New("signing in took more than ten minutes")
+	case subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(s.State)) != 1:
+		return "", "", errors.New("the answer is for another sign-in: two may have been under way at once")
+	case issuer != "" && issuer != p.Issuer:
+		return "", "", fmt.Errorf("the answer is from another provider than %s", p.name)
+	case query.Get("error") != "":
+		return "", "", fmt.Errorf("%s refuses: %s", p.name, printable.Line(strings.TrimSpace(query.Get("error")+" "+query.Get("error_description")), 300))
+	}
+	config, err := p.config(r.Context(), f.clock.Now(), callback)
+	if err != nil {
+		return "", "", err
+	}
+	got, err := config.Exchange(context.WithValue(r.Context(), oauth2.HTTPClient, p.client), query.Get("code"), oauth2.VerifierOption(s.Verifier))
+	if err != nil {
+		return "", "", fmt.Errorf("%s gives no token for the code: %s", p.name, printable.Line(err.Error(), 300))
+	}
+	token, _ = got.Extra("id_token").(string)
+	if nonce := nonceOf(token); nonce == "" || subtle.ConstantTimeCompare([]byte(nonce), []byte(s.Nonce)) != 1 {
+		return "", "", fmt.Errorf("%s gives no ID token for this sign-in", p.name)
+	}
+	return token, s.Next, nil
+}
+
+// nonceOf is the nonce that an ID token claims.
+func nonceOf(token string) string {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Nonce string `json:"nonce"`
+	}
+	if json.Unmarshal(raw, &claims) != nil {
+		return ""
+	}
+	return claims.Nonce
+}
+
+// seal writes a state so that nobody else can read or change it.
+func (f *Flow) seal(s state) string {
+	plain, _ := json.Marshal(s) // a struct of texts
+	return base64.RawURLEncoding.EncodeToString(f.box.Seal(nil, nil, plain, []byte(CookieName)))
+}
+
+// open reads what seal wrote.
+func (f *Flow) open(sealed string) (s state, err error) {
+	if len(sealed) > maxCookie {
+		return s, errors.New("too long")
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return s, err
+	}
+	plain, err := f.box.Open(nil, nil, raw, []byte(CookieName))
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(plain, &s)
+}
+
+// provider is one, with what it says of itself.
+type provider struct {
+	Provider
+	name   string
+	client *http.Client
+
+	mu    sync.Mutex
+	until time.Time
+	found discovery
+}
+
+// discovery is the part of a provider's description that is needed (OpenID Connect Discovery 1.0).
+type discovery struct {
+	Issuer        string   `json:"issuer"`
+	Authorization string   `json:"authorization_endpoint"`
+	Token         string   `json:"token_endpoint"`
+	Scopes        []string `json:"scopes_supported"`
+}
+
+// wanted are the scopes whose claims the API server may need; "openid" alone has to be known.
+var wanted = []string{"openid", "profile", "email", "groups"}
+
+// config is how the provider is asked.
+func (p *provider) config(ctx context.Context, now time.Time, callback string) (*oauth2.Config, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !now.Before(p.until) {
+		found, err := p.discover(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("the provider %s cannot be asked: %s", p.name, printable.Line(err.Error(), 300))
+		}
+		p.found, p.until = found, now.Add(keeping)
+	}
+	scopes := slices.DeleteFunc(slices.Clone(wanted), func(scope string) bool {
+		return scope != "openid" && !slices.Contains(p.found.Scopes, scope)
+	})
+	return &oauth2.Config{
+		ClientID: p.ClientID, RedirectURL: callback, Scopes: scopes,
+		Endpoint: oauth2.Endpoint{AuthURL: p.found.Authorization, TokenURL: p.found.Token, AuthStyle: oauth2.AuthStyleInParams},
+	}, nil
+}
+
+// discover reads what the provider says of itself.
+func (p *provider) discover(ctx context.Context) (d discovery, err error) {
+	at := p.DiscoveryURL
+	if at == "" {
+		at = strings.TrimSuffix(p.Issuer, "/") + "/.well-known/openid-configuration"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return d, err
+	}
+	resp, err := p.client.Do(r)
+	if err != nil {
+		return d, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return d, err
+	case resp.StatusCode != http.StatusOK:
+		return d, fmt.Errorf("%s answers %s", at, resp.Status)
+	}
+	return parseDiscovery(body, p.Issuer)
+}
+
+// parseDiscovery reads the description of the provider with this issuer. What it names has to be reached over TLS.
+func parseDiscovery(body []byte, issuer string) (d discovery, err error) {
+	if err := json.Unmarshal(body, &d); err != nil {
+		return discovery{}, fmt.Errorf("its description is not JSON: %w", err)
+	}
+	if d.Issuer != issuer {
+		return discovery{}, fmt.Errorf("its description is of the issuer %q and not of %q", printable.Line(d.Issuer, 200), issuer)
+	}
+	for _, endpoint := range []string{d.Authorization, d.Token} {
+		if u, err := url.Parse(endpoint); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
+			return discovery{}, fmt.Errorf("its description names %q, which is not an https address", printable.Line(endpoint, 200))
+		}
+	}
+	return d, nil
+}
+
+// bounded bounds answers.
+type bounded struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
+}
+
+// SecretOf makes the secret of a Flow of a key that the servers share.
+func SecretOf(key []byte) []byte {
+	sum := sha256.Sum256(append([]byte("tidewaiter console sign-in\x00"), key...))
+	return sum[:]
+}
