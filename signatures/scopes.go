@@ -602,3 +602,9 @@ func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy
 	}
 	return covering
 }
+
+// Vouches reports whether an index was verified under a verdict's key, so that it vouches there for what it lists.
+func Vouches(index *imagev1.Image, key string) bool {
+	v := annotation.JudgedAnywhere(index.Annotations)[key].Verified
+	return index.DockerImageManifest != "" && (v == verdicts.VerifiedTrue || v == verdicts.ByIndex)
+}

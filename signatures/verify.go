@@ -163,6 +163,9 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 // who says it. Then comes the digest, then the name.
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
+	if err == nil && p.Distrusts(e) {
+		err = evidence.Fail(evidence.NoMatchingKey, "signed by %s, who is revoked", e.Signer())
+	}
 	v := Verdict{Policy: p.ID(), Repository: ref.Name()}
 	if s.Type == TypeAttestation && what.statement != nil {
 		v.PredicateType = printable.Line(what.statement.PredicateType, maxClaimBytes)

@@ -29,20 +29,25 @@ var reviewsPath = "/apis/" + answers.GroupVersion.String() + "/" + answers.Resou
 
 // review sends questions to the server and returns its answer.
 func (l *looker) review(ctx context.Context, spec answers.ReferenceReviewSpec) ([]byte, error) {
+	return l.send(ctx, reviewsPath, "references", &answers.ReferenceReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.Kind}, Spec: spec})
+}
+
+// send sends a review of something to the server and returns its answer.
+func (l *looker) send(ctx context.Context, path, of string, review any) ([]byte, error) {
 	config := restclient.CopyConfig(l.Config)
 	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
 	client, err := restclient.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(&answers.ReferenceReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.Kind}, Spec: spec})
+	body, err := json.Marshal(review)
 	if err != nil {
 		return nil, err
 	}
-	result := client.Post().AbsPath(reviewsPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx)
+	result := client.Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body(body).Do(ctx)
 	switch err := result.Error(); {
 	case apierrors.IsNotFound(err):
-		return nil, cli.WithHint(fmt.Errorf("%s does not review references: it is not a tidewaiter server, or it is an older one", l.Server.destination()), "kubectl config current-context shows the context in use; --kubeconfig and --server select another server")
+		return nil, cli.WithHint(fmt.Errorf("%s does not review %s: it is not a tidewaiter server, or it is an older one", l.Server.destination(), of), "kubectl config current-context shows the context in use; --kubeconfig and --server select another server")
 	case apierrors.IsForbidden(err):
 		return nil, cli.WithHint(err, "the roles tidewaiter:image-viewer and view allow it")
 	case err != nil:

@@ -30,19 +30,19 @@ import (
 )
 
 // tryTag imports a tag that the registry does not give.
-func (q *questions) tryTag(tag string, limits pull.Limits) {
-	q.t.Helper()
-	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: q.found, Limits: limits})
+func (h *harbour) tryTag(tag string, limits pull.Limits) {
+	h.t.Helper()
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain(), Signatures: h.found, Limits: limits})
 	if err != nil {
-		q.t.Fatal(err)
+		h.t.Fatal(err)
 	}
 	defer im.Close()
-	ref, err := reference.Parse(q.registry.Host + "/" + tag)
+	ref, err := reference.Parse(h.registry.Host + "/" + tag)
 	if err != nil {
-		q.t.Fatal(err)
+		h.t.Fatal(err)
 	}
-	if result, err := im.Import(q.t.Context(), ref, q.images); err == nil {
-		q.t.Fatalf("%s was imported: %+v", tag, result)
+	if result, err := im.Import(h.t.Context(), ref, h.images); err == nil {
+		h.t.Fatalf("%s was imported: %+v", tag, result)
 	}
 }
 

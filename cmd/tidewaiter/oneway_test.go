@@ -34,6 +34,7 @@ var ways = []struct {
 	}},
 	{"choose the verdict for a reference: ask imageapi/answers", []string{"signatures.Ask", "signatures.AskAnyway", "signatures.PoliciesFor"}, []string{
 		"cmd/internal/server/answers.go", "cmd/internal/server/admission.go",
+		"cmd/internal/server/impact.go", // as the policies of an act choose
 	}},
 	{"choose among the verdicts of an image: imageapi/verdicts and the storage of images do", []string{
 		"imageapi/annotation.Judged", "imageapi/annotation.JudgedInNamespaces", "imageapi/annotation.JudgedAnywhere", "imageapi/verdicts.Worse", "imageapi/verdicts.Worst",
@@ -56,6 +57,7 @@ var ways = []struct {
 		"imageapi/registry/image/use.go",
 		"imageapi/registry/image/indexes.go", // which indexes are used, so that use.go counts by them
 		"imageapi/answers/answer.go",         // asks use.go
+		"imageapi/answers/impact_use.go",     // asks use.go
 		"imageapi/registry/imagestream",      // what is needed, by the storage of images
 	}},
 }

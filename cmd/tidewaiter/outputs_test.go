@@ -28,6 +28,7 @@ import (
 type longNames struct {
 	*harbour
 	data, policy string
+	strict       string // a file with a policy that nothing meets
 	repository   string // with its host
 	tag          string
 	digests      []string // where the tag has led, the oldest first
@@ -42,9 +43,10 @@ func newLongNames(t *testing.T) *longNames {
 	l.repository, l.missing = l.registry.Host+"/"+path, l.registry.Host+"/"+path+"/sidecar:"+tag
 	cluster, dir := clustertest.New(t), t.TempDir()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
-	l.policy, l.data = filepath.Join(dir, "policies.yaml"), filepath.Join(dir, "data")
+	l.policy, l.strict, l.data = filepath.Join(dir, "policies.yaml"), filepath.Join(dir, "strict.yaml"), filepath.Join(dir, "data")
 	for file, text := range map[string]string{
 		l.policy: signaturestest.Document("payments-department-production-release-signers", `["`+l.registry.Host+`/platform-engineering"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}"),
+		l.strict: signaturestest.Document("strict", `["`+l.registry.Host+`/platform-engineering/payments-department"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""),
 		filepath.Join(dir, "production-europe-west.kubeconfig"): string(cluster.Kubeconfig()),
 		filepath.Join(dir, "config.yaml"):                       "clusters:\n- {name: production-europe-west, kubeconfig: production-europe-west.kubeconfig}\n",
 	} {
@@ -118,16 +120,18 @@ func TestOutputs(t *testing.T) {
 	l := newLongNames(t)
 	ref, old := l.repository+":"+l.tag, l.repository+"@"+l.digests[0]
 	cases := map[string][]verbCase{
-		"get":        {{[]string{"get", ref}, 0, true}, {[]string{"get", old}, 0, true}},
-		"describe":   {{[]string{"describe", ref}, 0, true}, {[]string{"describe", old}, 0, true}, {[]string{"describe", l.repository + "@" + l.digests[1]}, 0, true}},
-		"history":    {{[]string{"history", ref}, 0, true}},
-		"diff":       {{[]string{"diff", ref, old}, exitDiffer, false}},
-		"pods":       {{[]string{"pods", ref}, 0, true}, {[]string{"pods", "--outdated"}, 0, true}, {[]string{"pods", l.missing}, 0, true}},
-		"prune":      {{[]string{"prune", "--kept", "--keep-younger-than", "0s"}, 0, true}, {[]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0"}, 0, true}, {[]string{"prune", "--kept"}, 0, true}},
-		"verify":     {{[]string{"verify", ref}, 0, true}, {[]string{"verify", l.repository + "@" + l.digests[1]}, exitUntrusted, true}},
-		"spool list": {{[]string{"spool", "list"}, 0, true}},
-		"db stats":   {{[]string{"db", "stats"}, 0, true}},
-		"import":     {{[]string{"import", "--no-signatures", ref}, 0, false}},
+		"get":            {{[]string{"get", ref}, 0, true}, {[]string{"get", old}, 0, true}},
+		"describe":       {{[]string{"describe", ref}, 0, true}, {[]string{"describe", old}, 0, true}, {[]string{"describe", l.repository + "@" + l.digests[1]}, 0, true}},
+		"history":        {{[]string{"history", ref}, 0, true}},
+		"diff":           {{[]string{"diff", ref, old}, exitDiffer, false}},
+		"pods":           {{[]string{"pods", ref}, 0, true}, {[]string{"pods", "--outdated"}, 0, true}, {[]string{"pods", l.missing}, 0, true}},
+		"prune":          {{[]string{"prune", "--kept", "--keep-younger-than", "0s"}, 0, true}, {[]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0"}, 0, true}, {[]string{"prune", "--kept"}, 0, true}},
+		"verify":         {{[]string{"verify", ref}, 0, true}, {[]string{"verify", l.repository + "@" + l.digests[1]}, exitUntrusted, true}},
+		"spool list":     {{[]string{"spool", "list"}, 0, true}},
+		"db stats":       {{[]string{"db", "stats"}, 0, true}},
+		"impact":         {{[]string{"impact", "--delete", ref}, exitTouched, true}, {[]string{"impact", "--registry", l.registry.Host}, exitTouched, true}, {[]string{"impact", "--remove-policy", "payments-department-production-release-signers"}, exitTouched, true}},
+		"policy preview": {{[]string{"policy", "preview", "-f", l.strict}, exitTouched, true}},
+		"import":         {{[]string{"import", "--no-signatures", ref}, 0, false}},
 	}
 	// These show no objects.
 	without := []string{"serve", "demo", "console", "backup", "restore", "credentials rotate", "spool retry", "spool drop", "db check", "version"}

@@ -85,6 +85,11 @@ type Answerer struct {
 	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
+	// Acts says how images are judged after an act; nil if no acts are reviewed.
+	Acts Acts
+
+	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key. Otherwise the stored ones do.
+	vouching func(ctx context.Context, key, digest string) ([]*imagev1.Image, error)
 }
 
 // session answers the questions of one caller.
@@ -320,7 +325,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		return
 	}
 	if m.ref.Host != "" {
-		v, err := s.verdict(ctx, m.image, m.ref, m.tag, q.Namespace)
+		v, err := s.verdict(ctx, m.image, m.ref, checkedAt(m.tag), q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -330,7 +335,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 	in := annotation.In(m.image.Annotations, m.image.DockerImageReference, m.image.Name)
 	for _, repository := range in[:min(len(in), maxVerdicts)] {
-		v, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), nil, q.Namespace)
+		v, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), time.Time{}, q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -343,20 +348,20 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 }
 
 // stale makes the verdict for a tag Unknown if too long ago was seen where the tag leads.
-func (s *session) stale(ctx context.Context, v *Verdict, ref reference.Reference, tag *imagev1.ImageTag, namespace string) error {
-	policies, why, err := s.Policies.Stale(ctx, ref, namespace, checkedAt(tag))
+func (s *session) stale(ctx context.Context, v *Verdict, ref reference.Reference, checked time.Time, namespace string) error {
+	policies, why, err := s.Policies.Stale(ctx, ref, namespace, checked)
 	if err != nil || len(policies) == 0 {
 		return err
 	}
 	v.Message = fmt.Sprintf("%s; what it led to is %s", why, v.Verified)
-	v.Verified, v.Reason, v.Missing = verdicts.VerifiedUnknown, reasonTagTooOld, policies
+	v.Verified, v.Reason, v.Missing = verdicts.VerifiedUnknown, ReasonTagTooOld, policies
 	return nil
 }
 
-// reasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the registry was asked.
-const reasonTagTooOld = "TagTooOld"
+// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the registry was asked.
+const ReasonTagTooOld = "TagTooOld"
 
-// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known.
+// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known, or no history is kept.
 func checkedAt(tag *imagev1.ImageTag) time.Time {
 	if at := tags.Checked(tag); at != nil {
 		return at.Time
@@ -364,10 +369,14 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 	return time.Time{}
 }
 
-// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. tag is where the
-// reference was found to lead to the image, nil if no history is kept.
-func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
-	v, covering, err := s.Policies.Judge(ctx, image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) })
+// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. checked is
+// when a registry last confirmed where the tag leads, zero if that is not known.
+func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, checked time.Time, namespace string) (*Verdict, error) {
+	vouching := s.verifiedIndexes
+	if s.vouching != nil {
+		vouching = s.vouching
+	}
+	v, covering, err := s.Policies.Judge(ctx, image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return vouching(ctx, key, image.Name) })
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +388,7 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 		out.Missing = covering
 	}
 	if ref.Digest == "" {
-		if err := s.stale(ctx, out, ref, tag, namespace); err != nil {
+		if err := s.stale(ctx, out, ref, checked, namespace); err != nil {
 			return nil, err
 		}
 	}

@@ -83,7 +83,7 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
 		return nil, nil
 	}
-	return s.verdict(ctx, image, ref, tag, namespace)
+	return s.verdict(ctx, image, ref, checkedAt(tag), namespace)
 }
 
 // Pull is what a pod pulls, as far as is known.
@@ -170,7 +170,7 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 			return annotation.Verdict{}, err
 		}
 	}
-	v, err := s.verdict(ctx, image, asked, tag, "")
+	v, err := s.verdict(ctx, image, asked, checkedAt(tag), "")
 	if err != nil {
 		return annotation.Verdict{}, err
 	}

@@ -9,8 +9,12 @@
 // SelfSubjectAccessReview is. A caller learns from it only what the caller may read otherwise; the rest is unknown, with
 // the reason.
 //
+// [Answerer.Foresee] says what an act would change before it is done: it answers as by the policies, the time and the images that
+// there would be, and compares. [NewImpactStorage] serves that as ImpactReview.
+//
 // # Bounds
 //
 // A review has at most 500 questions and reads at most 256 MiB of Images. It holds one Image at a time. Each list in an
-// answer is bounded by a constant in types.go.
+// answer is bounded by a constant in types.go. A review of an act reads all images, a page at a time, one review for each user; its
+// bounds are in impact_types.go.
 package answers

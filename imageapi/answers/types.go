@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is the group and version of ReferenceReview.
+// GroupVersion is the group and version of the reviews.
 var GroupVersion = schema.GroupVersion{Group: "tidewaiter.dev", Version: "v1"}
 
 // Resource is the resource of ReferenceReview.
@@ -32,11 +32,11 @@ const (
 	maxVerdicts        = 32        // repositories of an image that is named by its digest alone
 )
 
-// Install registers ReferenceReview with scheme. The API machinery works with the Go type that is served, so nothing is
+// Install registers ReferenceReview and ImpactReview with scheme. The API machinery works with the Go type that is served, so nothing is
 // ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
-		scheme.AddKnownTypes(gv, &ReferenceReview{})
+		scheme.AddKnownTypes(gv, &ReferenceReview{}, &ImpactReview{})
 	}
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return scheme.SetVersionPriority(GroupVersion)

@@ -6,6 +6,11 @@
 package answers
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ImpactReview) OpenAPIModelName() string {
+	return "com.github.tidewaiter.tidewaiter.imageapi.answers.ImpactReview"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReferenceReview) OpenAPIModelName() string {
 	return "com.github.tidewaiter.tidewaiter.imageapi.answers.ReferenceReview"
 }

@@ -39,6 +39,25 @@ func (b *builder) fail(field, format string, args ...any) error {
 }
 
 func parseDocument(node *yaml.Node, file string) (*Policy, error) {
+	return parseNode(node, file, func(b *builder) error {
+		if b.doc.Kind == namespacedKind {
+			return b.fail("kind", "an ImagePolicy covers the pods of one namespace, and files apply to the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
+		}
+		return nil
+	})
+}
+
+// parseObject is parseDocument for what is to be an object of the API.
+func parseObject(node *yaml.Node, file string) (*Policy, error) {
+	return parseNode(node, file, func(b *builder) error {
+		if b.doc.Kind == namespacedKind && b.doc.Metadata.Namespace == "" {
+			return b.fail("metadata.namespace", "is required: an ImagePolicy covers the pods of one namespace")
+		}
+		return nil
+	})
+}
+
+func parseNode(node *yaml.Node, file string, check func(*builder) error) (*Policy, error) {
 	if err := foreign(node); err != nil {
 		return nil, err
 	}
@@ -46,11 +65,16 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{doc: doc, folder: filepath.Dir(file)}
-	if doc.Kind == namespacedKind {
-		return nil, b.fail("kind", "an ImagePolicy covers the pods of one namespace, and files apply to the cluster: apply it to the server with kubectl, or write a ClusterImagePolicy")
+	b := &builder{doc: doc}
+	if file != "" {
+		b.folder = filepath.Dir(file)
 	}
-	doc.Metadata.Namespace = "" // it means nothing for this kind
+	if err := check(b); err != nil {
+		return nil, err
+	}
+	if doc.Kind != namespacedKind {
+		doc.Metadata.Namespace = "" // it means nothing for this kind
+	}
 	p, err := b.build()
 	if err == nil {
 		p.Spec = doc.Spec

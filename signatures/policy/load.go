@@ -26,6 +26,17 @@ const (
 // Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in a folder. If
 // any document is wrong, there is no Set, and the error joins an *Error for every such document.
 func Load(path string) (*Set, error) {
+	policies, err := load(path, Parse)
+	if err != nil {
+		return nil, err
+	}
+	return NewSet(policies)
+}
+
+// LoadObjects is Load for documents that are to be objects of the API: an ImagePolicy may be among them.
+func LoadObjects(path string) ([]*Policy, error) { return load(path, ParseObjects) }
+
+func load(path string, parse func(data []byte, file string) ([]*Policy, error)) ([]*Policy, error) {
 	files, err := policyFiles(path)
 	if err != nil {
 		return nil, err
@@ -38,7 +49,7 @@ func Load(path string) (*Set, error) {
 			errs = append(errs, &Error{File: file, Err: err})
 			continue
 		}
-		more, err := Parse(data, file)
+		more, err := parse(data, file)
 		policies = append(policies, more...)
 		errs = append(errs, err)
 	}
@@ -48,7 +59,7 @@ func Load(path string) (*Set, error) {
 	if len(policies) == 0 {
 		return nil, &Error{File: path, Err: errors.New("holds no ClusterImagePolicy document")}
 	}
-	return NewSet(policies)
+	return policies, nil
 }
 
 func policyFiles(path string) ([]string, error) {
@@ -100,7 +111,14 @@ func bare(err error) error {
 
 // Parse reads the YAML documents in data. file is for messages; …Path fields are relative to its folder. Parse
 // returns the documents that are right even when others are wrong.
-func Parse(data []byte, file string) ([]*Policy, error) {
+func Parse(data []byte, file string) ([]*Policy, error) { return parse(data, file, parseDocument) }
+
+// ParseObjects is Parse for documents that are to be objects of the API: an ImagePolicy may be among them.
+func ParseObjects(data []byte, file string) ([]*Policy, error) {
+	return parse(data, file, parseObject)
+}
+
+func parse(data []byte, file string, parse func(node *yaml.Node, file string) (*Policy, error)) ([]*Policy, error) {
 	var policies []*Policy
 	var errs []error
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -120,7 +138,7 @@ func Parse(data []byte, file string) ([]*Policy, error) {
 		if len(root.Content) == 0 || root.Content[0].Tag == "!!null" {
 			continue // nothing between two "---"
 		}
-		p, err := parseDocument(root.Content[0], file)
+		p, err := parse(root.Content[0], file)
 		if err != nil {
 			errs = append(errs, at(err, file, n))
 			continue

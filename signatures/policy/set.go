@@ -43,8 +43,10 @@ type Policy struct {
 	// Admission says what becomes of pods whose images do not meet the policy.
 	Admission Admission
 
-	// Spec is the spec of a document in a file, with the content of the files that it names. It is empty for an object.
+	// Spec is the spec of a document that was parsed, with the content of the files that it names. It is empty for an object.
 	Spec DocumentSpec
+
+	revoked Signers // who are no longer trusted
 
 	usable func(now time.Time) error
 	lines  map[string]int // of the fields that a set can find fault with

@@ -310,8 +310,7 @@ func (k *Keeper) each(ctx context.Context, use func(object)) error {
 
 // with returns the policies in force with p among them. An error tells that p cannot be in force together with the others.
 func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
-	others := slices.DeleteFunc(k.live.Set().Policies(), func(o *policy.Policy) bool { return o.Key() == p.Key() })
-	return policy.NewSet(append(others, p))
+	return k.live.Set().With(p)
 }
 
 // full tells whether there are as many policies as are allowed.

@@ -45,5 +45,5 @@ const localRemote = "pipe"
 
 // Question reports whether a request asks for an answer that is put together from many objects, and stores nothing.
 func Question(_ *http.Request, info *request.RequestInfo) bool {
-	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && info.Resource == "referencereviews"
+	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && (info.Resource == "referencereviews" || info.Resource == "impactreviews")
 }

@@ -34,6 +34,7 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 		Mirrored:   mirrored,
 		Confirmed:  s.confirmed,
 		Clock:      s.Options.Clock,
+		Acts:       acts{s.Verification.policiesInForce, s.Options.Clock},
 	}
 	imageregistry.Ask(images, answerer)
 	return answerer, nil

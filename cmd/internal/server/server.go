@@ -377,6 +377,7 @@ func (s *Server) assemble(context.Context) error {
 	groups := maps.Clone(core.Groups)
 	groups[answers.GroupVersion] = maps.Clone(groups[answers.GroupVersion])
 	groups[answers.GroupVersion][answers.Resource] = answers.NewStorage(s.answerer)
+	groups[answers.GroupVersion][answers.ImpactResource] = answers.NewImpactStorage(s.answerer)
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	if s.Access != nil {
 		groups[authorizationv1.GroupVersion] = s.Access.Storage()

@@ -86,11 +86,11 @@ func streamEditing() []rbacv1.PolicyRule {
 
 // Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
 func Tidewaiter() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, how much they are, and reviews references. Part of the role view.",
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, how much they are, and reviews references and acts. Part of the role view.",
 		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
-		resources(ownGroup, []string{"create"}, "referencereviews"), // an answer shows what its caller may read
+		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews"), // an answer shows what its caller may read
 		paths([]string{"get"}, "/tidewaiter/summary"))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))

@@ -229,3 +229,12 @@ func userID(e *openpgp.Entity) string {
 	}
 	return slices.Min(names)
 }
+
+// Keys returns the fingerprints of the keys with their user IDs, as evidence has them.
+func (k *Keyring) Keys() map[string]string {
+	keys := map[string]string{}
+	for _, e := range k.entities {
+		keys[fingerprint(e)] = userID(e)
+	}
+	return keys
+}

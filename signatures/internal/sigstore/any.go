@@ -36,3 +36,21 @@ func tells(err error) int {
 	}
 	return 1
 }
+
+// KeyIDs returns the IDs of the keys that a verifier trusts, as evidence has them; ok is false if it trusts other signers, too.
+func KeyIDs(v Verifier) (ids []string, ok bool) {
+	switch v := v.(type) {
+	case *KeyVerifier:
+		return []string{v.key.id}, true
+	case AnyOf:
+		for _, one := range v {
+			more, ok := KeyIDs(one)
+			if !ok {
+				return nil, false
+			}
+			ids = append(ids, more...)
+		}
+		return ids, true
+	}
+	return nil, false
+}

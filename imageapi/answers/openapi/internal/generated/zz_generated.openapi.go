@@ -16,6 +16,13 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Answer":                schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked":               schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag":             schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange":          schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref),
+		answers.ImpactReview{}.OpenAPIModelName():                                 schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec":      schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus":    schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow":             schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide":            schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning":               schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage":         schema_tidewaiter_tidewaiter_imageapi_answers_PlatformImage(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Previous":              schema_tidewaiter_tidewaiter_imageapi_answers_Previous(ref),
@@ -266,6 +273,501 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref common.Referenc
 		},
 		Dependencies: []string{
 			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactChange counts references by what becomes of them.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"before": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Before and After are verdicts, or what the reference means where it has no verdict: Gone, Absent, NotImported.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"after": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"references": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int32",
+						},
+					},
+					"pods": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int32",
+						},
+					},
+				},
+				Required: []string{"before", "after", "references", "pods"},
+			},
+		},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactReview asks what an act would change before it is done, and is answered in its status. Nothing is changed, no registry is asked, and the review is not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata is ignored: a review is not stored.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the act.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is what the act would change. The server writes it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactReviewSpec is an act: exactly one of the fields but maxRows.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"applyPolicies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "ApplyPolicies are ClusterImagePolicy and ImagePolicy objects that are created, or take the place of those of their names; at most 100.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("k8s.io/apimachinery/pkg/runtime.RawExtension"),
+									},
+								},
+							},
+						},
+					},
+					"removePolicy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RemovePolicy is the name of a policy that is deleted: of an ImagePolicy, its namespace, a slash and its name.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"revokeSigner": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RevokeSigner is who is no longer trusted: public keys in PEM form, an OpenPGP keyring, the fingerprint of a key, or the subject of a certificate or of an OpenPGP key.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"loseRegistry": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LoseRegistry is the host of a registry that goes away.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"delete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Delete is a reference with a tag that its registry loses, or a digest whose image is deleted.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"layer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Layer is the digest of a layer: which images have it?",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"at": {
+						SchemaProps: spec.SchemaProps{
+							Description: "At is a later time: what expires until then? How old the knowledge about tags is stays as it is now.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"maxRows": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MaxRows bounds the rows of the answer: 500 if it is left out, at most 5000. What runs comes first.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time", "k8s.io/apimachinery/pkg/runtime.RawExtension"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactReviewStatus is what an act would change.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"asOf": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AsOf is when the review was answered.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"summary": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Summary counts what the act touches, also what has no row.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary"),
+						},
+					},
+					"rows": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Rows are what the act touches, what runs in most pods first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow"),
+									},
+								},
+							},
+						},
+					},
+					"omittedRows": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OmittedRows is how many more there are.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"unknowns": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Unknowns are the parts of the answer that are not known, or not known as of now.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"summary"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactRow is a reference that an act touches.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"image": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Image is the digest, and Reference the repository with a tag or the digest.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reference": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is set if the row is about the pods of that namespace alone, which has policies of its own.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"effect": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Effect is Judged, Unpullable, Deleted, Incomplete or Contains.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"before": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Before and After are what is known of the reference now and after the act.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide"),
+						},
+					},
+					"after": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide"),
+						},
+					},
+					"running": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Running is where the image runs under this reference; it is absent if the caller may not see pods. The server's own pods count for each reference.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Running"),
+						},
+					},
+					"neededBy": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"elsewhere": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Elsewhere are other repositories that have the image, at most 10.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"lastTag": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastTag is true if no other tag is known to lead to the image, so that its registry may delete it.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"labels": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Labels are the labels of the Image, and those of its config that name owners.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"image", "reference", "effect", "before", "after"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactSide is what is known of a reference before or after an act.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State is that of an answer about the reference, such as Found or Gone.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verdict": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Verdict is the verdict for this very reference.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"),
+						},
+					},
+					"admission": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Admission is what becomes of a pod that names the reference, in a cluster that asks on admission: allowed, audited, warned or denied. It is empty where there is no verdict.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"state"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactSummary counts what an act touches.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"examined": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Examined is how many images were looked at.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"images": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Images and References are how many images, and references to them, the act touches.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"references": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int32",
+						},
+					},
+					"pods": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Pods is how many pods run them; it is absent if the caller may not see pods. PodsComplete is false if there may be more.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"podsComplete": {
+						SchemaProps: spec.SchemaProps{
+							Default: false,
+							Type:    []string{"boolean"},
+							Format:  "",
+						},
+					},
+					"denied": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Denied is how many of these pods a cluster that asks on admission would refuse after the act, and would not refuse now.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"workloads": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Workloads is how many workloads need them; no image counts more than 20.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"changes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Changes count the references by their verdicts before and after.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"examined", "images", "references", "podsComplete", "workloads"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange"},
 	}
 }
 

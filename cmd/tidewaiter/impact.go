@@ -1,0 +1,304 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// exitTouched is the exit code of verbs that review an act which touches something that runs.
+const exitTouched = 3
+
+// impactsPath is the path of reviews of acts on a server.
+var impactsPath = "/apis/" + answers.GroupVersion.String() + "/" + answers.ImpactResource
+
+// impactOptions are the flags of impact.
+type impactOptions struct {
+	clientOptions
+	output cli.Output
+	spec   answers.ImpactReviewSpec
+	// policies is a file or a folder, signer a file or what it would have, and at a time or a duration.
+	policies, signer, at string
+	now                  func() time.Time
+}
+
+// impactExits is the help on exit codes of the verbs that review acts.
+const impactExits = `Nothing is changed, and no registry is asked. What is not known is said.
+
+The exit code is 0 if nothing that runs is touched, 3 if something is, 1 if that is
+unknown, and 2 if the server could not be asked.`
+
+func newImpactCommand() *cobra.Command {
+	o := &impactOptions{now: time.Now}
+	cmd := &cobra.Command{
+		Use:   "impact",
+		Short: "Show what an act would touch before you do it: pods, workloads, images, verdicts",
+		Long: `Show what an act would touch: the references whose verdict changes, or that cannot be
+pulled any more, with the verdict before and after, the pods that run them and the
+workloads that need them. A summary comes first, then the references, what runs in
+most pods first.
+
+` + impactExits,
+		Example: `  # What breaks if this policy is applied, or deleted?
+  tidewaiter impact --policy strict.yaml
+  tidewaiter impact --remove-policy prod
+
+  # What is signed by this key alone?
+  tidewaiter impact --revoke-key cosign.pub
+  tidewaiter impact --revoke-key ann@example.com
+
+  # What expires within 30 days?
+  tidewaiter impact --at 720h
+
+  # Who runs what is in this registry, in this image, with this layer?
+  tidewaiter impact --registry old.example.com
+  tidewaiter impact --delete registry.example.com/team/app:v1
+  tidewaiter impact --layer sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.policies, "policy", "", "file or folder of ClusterImagePolicy and ImagePolicy documents that are applied")
+	f.StringVar(&o.spec.RemovePolicy, "remove-policy", "", "policy that is deleted: NAME, or NAMESPACE/NAME of an ImagePolicy")
+	f.StringVar(&o.signer, "revoke-key", "", "who is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, or the subject of a certificate or key")
+	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
+	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
+	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
+	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
+	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "at"}
+	cmd.MarkFlagsMutuallyExclusive(acts...)
+	o.addCommonFlags(cmd)
+	return cmd
+}
+
+func (o *impactOptions) addCommonFlags(cmd *cobra.Command) {
+	cmd.Flags().Int32Var(&o.spec.MaxRows, "max-rows", 500, "references that are listed, at most 5000; all are counted")
+	o.output.AddFlag(cmd, "a summary and a table", cli.Wide, "json", "jsonl", "yaml")
+	o.addFlags(cmd)
+}
+
+// newPolicyCommand returns the verb policy.
+func newPolicyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "policy",
+		Short:   "Try policies before they are applied",
+		Long:    "Try policies for images before they are applied.",
+		Example: "  tidewaiter policy preview -f strict.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o := &impactOptions{now: time.Now}
+	preview := &cobra.Command{
+		Use:   "preview -f FILE",
+		Short: "Show what policies would change: tidewaiter impact --policy",
+		Long: `Show which verdicts policies would change if they were applied, and which pods run
+what they are about. It is tidewaiter impact --policy FILE.
+
+` + impactExits,
+		Example: "  tidewaiter policy preview -f strict.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	preview.Flags().StringVarP(&o.policies, "filename", "f", "", "file or folder of ClusterImagePolicy and ImagePolicy documents")
+	o.addCommonFlags(preview)
+	cmd.AddCommand(preview)
+	return cmd
+}
+
+func (o *impactOptions) run(cmd *cobra.Command) error {
+	what, err := o.act()
+	if err != nil {
+		return err
+	}
+	l, err := o.looker(cmd)
+	if err != nil {
+		return err
+	}
+	raw, err := l.send(cmd.Context(), impactsPath, "acts", &answers.ImpactReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.ImpactKind}, Spec: o.spec})
+	if err != nil {
+		return err
+	}
+	var review answers.ImpactReview
+	if err := json.Unmarshal(raw, &review); err != nil {
+		return fmt.Errorf("%s did not answer with a review: %w", l.Server.destination(), err)
+	}
+	if o.output.ForPeople() {
+		err = o.show(cmd, what, &review)
+	} else {
+		err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: &review, Items: cli.ItemsOf(review.Status.Rows)})
+	}
+	s := &review.Status.Summary
+	switch {
+	case err != nil:
+		return err
+	case s.Pods != nil && *s.Pods > 0:
+		return &cli.Exit{Code: exitTouched}
+	case s.References > 0 && !s.PodsComplete:
+		return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something runs what is touched")}
+	}
+	return nil
+}
+
+// act reads the act that the flags name, and says it in words.
+func (o *impactOptions) act() (what string, err error) {
+	s := &o.spec
+	switch {
+	case o.policies != "":
+		all, err := policy.LoadObjects(o.policies)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", cli.WithHint(err, "it is a file or a folder of ClusterImagePolicy documents")
+		}
+		if err != nil {
+			return "", cli.WithHint(err, "docs/reference/signatures.md has policies by example")
+		}
+		var names []string
+		for _, p := range all {
+			object, err := p.Object()
+			if err != nil {
+				return "", err
+			}
+			s.ApplyPolicies, names = append(s.ApplyPolicies, runtime.RawExtension{Raw: object}), append(names, p.ID())
+		}
+		return "applying " + strings.Join(names, ", "), nil
+	case s.RemovePolicy != "":
+		return "deleting the policy " + s.RemovePolicy, nil
+	case o.signer != "":
+		s.RevokeSigner, err = keyOrText(o.signer)
+		return "revoking " + o.signer, err
+	case s.LoseRegistry != "":
+		return "losing the registry " + s.LoseRegistry, nil
+	case s.Delete != "":
+		return "deleting " + s.Delete, nil
+	case s.Layer != "":
+		return "what has the layer " + s.Layer, nil
+	case o.at != "":
+		at, err := o.time(o.at)
+		s.At = &metav1.Time{Time: at}
+		return "waiting until " + at.UTC().Format(time.RFC3339), err
+	}
+	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --at 720h")
+}
+
+// keyFiles are the ends of the names of files with keys.
+var keyFiles = []string{".pub", ".pem", ".crt", ".cer", ".key", ".asc", ".gpg"}
+
+// keyOrText has the fingerprints of the keys in a file of that name, or else is the text.
+func keyOrText(text string) (string, error) {
+	info, err := os.Stat(text)
+	if err != nil || !info.Mode().IsRegular() {
+		if slices.Contains(keyFiles, filepath.Ext(text)) {
+			return "", cli.WithHint(cmp.Or(err, fmt.Errorf("%s is not a file", text)), "--revoke-key names a file, a fingerprint or a subject")
+		}
+		return text, nil
+	}
+	data, err := trusted.ReadFile(text, policy.MaxSigners)
+	if err != nil {
+		return "", err
+	}
+	signers, err := policy.ParseSigners(string(data))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", text, err)
+	}
+	return signers.String(), nil
+}
+
+// time reads a time, or a duration from now.
+func (o *impactOptions) time(text string) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return o.now().Add(d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, cli.Misuse(fmt.Errorf("--at %q is neither a time nor a duration", text), "--at 2027-01-31, --at 2027-01-31T12:00:00Z, --at 720h")
+}
+
+// show prints a review for people.
+func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.ImpactReview) error {
+	out, s := cmd.OutOrStdout(), &review.Status.Summary
+	for _, u := range review.Status.Unknowns {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", printable.Line(u.Reason, 0))
+	}
+	fmt.Fprintf(out, "%s: ", printable.Line(what, 0))
+	if s.References == 0 {
+		fmt.Fprintf(out, "nothing is touched (%s examined)\n", counted(s.Examined, "image"))
+		return nil
+	}
+	pods := "an unknown number of pods runs them"
+	if s.Pods != nil {
+		pods = table.Count(int(*s.Pods), s.PodsComplete) + " pods run them"
+	}
+	fmt.Fprintf(out, "%s by %s; %s, %s need them\n", counted(s.Images, "image"), counted(s.References, "reference"), pods, counted(s.Workloads, "workload"))
+	if s.Denied > 0 {
+		fmt.Fprintf(out, "  a cluster that asks on admission would refuse %d of the pods when they start again\n", s.Denied)
+	}
+	for _, c := range s.Changes {
+		if c.Before != c.After {
+			fmt.Fprintf(out, "  %s → %s: %s, %s\n", c.Before, c.After, counted(c.References, "reference"), counted(c.Pods, "pod"))
+		}
+	}
+	fmt.Fprintln(out)
+	if err := printImpact(cmd, out, o.output.Wide(), review); err != nil {
+		return err
+	}
+	if n := review.Status.OmittedRows; n > 0 {
+		fmt.Fprintf(out, "and %d more; --max-rows lists more of them\n", n)
+	}
+	return nil
+}
+
+// printImpact prints the rows in the width of a terminal, or with all columns.
+func printImpact(cmd *cobra.Command, out io.Writer, wide bool, review *answers.ImpactReview) error {
+	table, err := answers.ImpactTable(cmd.Context(), review)
+	if err != nil {
+		return err
+	}
+	if wide {
+		w := printers.GetNewTabWriter(out)
+		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: true}).PrintObj(table, w); err != nil {
+			return err
+		}
+		return w.Flush()
+	}
+	t := cli.Table{Rows: make([][]string, len(table.Rows))}
+	for i, column := range table.ColumnDefinitions {
+		if column.Priority > 0 {
+			continue
+		}
+		t.Columns = append(t.Columns, strings.ToUpper(column.Name))
+		for r, row := range table.Rows {
+			t.Rows[r] = append(t.Rows[r], fmt.Sprint(row.Cells[i]))
+		}
+	}
+	return t.Print(out)
+}
+
+// counted is a number of things in words.
+func counted(n int32, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

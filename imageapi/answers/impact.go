@@ -1,0 +1,534 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// Acts says how images are judged after an act.
+type Acts interface {
+	// Foresee returns how images are judged now, and how they would be after the act: the same if the act changes neither policies
+	// nor the time. An error that is the caller's fault is an API error.
+	Foresee(ctx context.Context, spec *ImpactReviewSpec) (now, then Scenario, err error)
+}
+
+// Scenario is policies and a time by which images are judged.
+type Scenario interface {
+	Policies
+	// Same reports whether a reference is judged as it is now, for the pods of a namespace.
+	Same(asked reference.Reference, namespace string) bool
+	// Namespaces are those whose policies judge a reference.
+	Namespaces(asked reference.Reference) []string
+	// Admission is what becomes of a pod that names a reference with a verdict.
+	Admission(asked reference.Reference, namespace string, v *Verdict) string
+	// Index judges an index. above finds indexes that vouch for it under a verdict's key.
+	Index(index *imagev1.Image, above func(key string) ([]*imagev1.Image, error))
+	// Vouches reports whether an index that was judged vouches for what it lists under a verdict's key.
+	Vouches(index *imagev1.Image, key string) bool
+}
+
+const (
+	impactPage = 100              // images at a time
+	maxImpact  = 45 * time.Second // how long a review may take: a request may take a minute
+	maxNested  = 3                // indexes above each other
+	maxJudged  = 64               // indexes that are kept
+)
+
+// foresight answers one review of an act.
+type foresight struct {
+	*Answerer
+	spec          *ImpactReviewSpec
+	rights        rights
+	now, then     Scenario
+	before, after *session
+	most          int // rows
+
+	tags    map[string][]seenTag      // by the digest that they lead to
+	indexes map[string]*imagev1.Image // that were judged as after the act, by name
+	hidden  string                    // the digest of an image that is deleted
+
+	status    ImpactReviewStatus
+	omitted   int
+	pods      map[string]bool // that are touched; true for those that admission would refuse from then on
+	workloads map[string]bool
+	complete  bool // no more pods than these are touched, as far as the pods of each row are known
+	images    int
+	last      string // the image that was counted last
+	changes   map[[2]string]*ImpactChange
+	unknowns  map[UnknownPart]bool
+}
+
+// seenTag is a tag that leads to an image.
+type seenTag struct {
+	ref     reference.Reference
+	checked time.Time
+}
+
+// place is a name by which an image is asked for.
+type place struct {
+	ref       reference.Reference
+	checked   time.Time // when a registry last confirmed the tag
+	namespace string    // whose pods ask, if it has policies of its own
+	state     State     // what the reference means: not Found if only a container that runs the image knows that it led there
+}
+
+// Foresee answers a review of an act for the caller in ctx, who must be allowed to list images.
+func (a *Answerer) Foresee(ctx context.Context, spec *ImpactReviewSpec) (*ImpactReviewStatus, error) {
+	f := &foresight{
+		Answerer: a, spec: spec, rights: a.rightsOf(ctx), most: int(cmp.Or(spec.MaxRows, defaultRows)), complete: true,
+		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{},
+		changes: map[[2]string]*ImpactChange{}, unknowns: map[UnknownPart]bool{},
+	}
+	if lacks := cmp.Or(f.rights.listImages, f.rights.getImages); lacks != "" {
+		return nil, apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("a review of an act reads all images, and %s", lacks))
+	}
+	f.status.AsOf = metav1.NewTime(a.now().UTC().Truncate(time.Second))
+	var err error
+	if f.now, f.then, err = a.Acts.Foresee(ctx, spec); err != nil {
+		return nil, err
+	}
+	f.before = a.as(f.now, nil)
+	f.after = a.as(f.then, f.vouching)
+	if spec.Delete != "" {
+		err = f.deleting(ctx)
+	} else {
+		err = f.all(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.finish()
+	return &f.status, nil
+}
+
+// as returns a session of the program itself that judges by a scenario.
+func (a *Answerer) as(by Scenario, vouching func(context.Context, string, string) ([]*imagev1.Image, error)) *session {
+	other := *a
+	other.Policies, other.vouching = by, vouching
+	return &session{Answerer: &other, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+}
+
+// all looks at every image.
+func (f *foresight) all(ctx context.Context) error {
+	if err := f.readTags(ctx); err != nil {
+		return err
+	}
+	options := &internalversion.ListOptions{Limit: impactPage}
+	began := f.realTime()
+	for {
+		page, err := f.page(ctx, options)
+		if err != nil || page.Continue == "" {
+			return err
+		}
+		if f.realTime().Sub(began) > maxImpact {
+			left := "more"
+			if n := page.RemainingItemCount; n != nil {
+				left = fmt.Sprintf("%d more", *n)
+			}
+			f.doubt("images", fmt.Errorf("there was time for %d images, and there are %s", f.status.Summary.Examined, left))
+			f.complete = false
+			return nil
+		}
+		options.Continue = page.Continue
+	}
+}
+
+// realTime is for measuring how long something takes.
+func (f *foresight) realTime() time.Time { return time.Now() }
+
+// page looks at some images. What they take of the memory of lists is given back when it returns.
+func (f *foresight) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), options)
+	if err != nil {
+		return nil, err
+	}
+	list := obj.(*imagev1.ImageList)
+	for i := range list.Items {
+		f.status.Summary.Examined++
+		if err := f.image(ctx, &list.Items[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, ctx.Err()
+}
+
+// readTags reads where tags lead.
+func (f *foresight) readTags(ctx context.Context) error {
+	if lacks := f.rights.listTags; lacks != "" {
+		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
+		return nil
+	}
+	options, n := &internalversion.ListOptions{Limit: maxHistories}, 0
+	for {
+		more, err := f.tagsPage(ctx, options, &n)
+		if err != nil || more == "" {
+			return err
+		}
+		if n >= maxTagsRead {
+			f.doubt("meaning", fmt.Errorf("only the first %d tags were looked at", n))
+			f.complete = false
+			return nil
+		}
+		options.Continue = more
+	}
+}
+
+func (f *foresight) tagsPage(ctx context.Context, options *internalversion.ListOptions, n *int) (more string, err error) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	obj, err := f.Tags.List(genericapirequest.WithNamespace(ctx, tags.Namespace), options)
+	if err != nil {
+		return "", err
+	}
+	list := obj.(*imagev1.ImageTagList)
+	for i := range list.Items {
+		ref, ok := tags.Reference(&list.Items[i])
+		if now, _ := tags.Now(&list.Items[i]); ok && now != "" {
+			f.tags[now] = append(f.tags[now], seenTag{ref, checkedAt(&list.Items[i])})
+			*n++
+		}
+	}
+	return list.Continue, ctx.Err()
+}
+
+// image looks at one image.
+func (f *foresight) image(ctx context.Context, image *imagev1.Image) error {
+	switch {
+	case f.spec.LoseRegistry != "":
+		return f.lost(ctx, image)
+	case f.spec.Layer != "":
+		if !slices.ContainsFunc(image.DockerImageLayers, func(l imagev1.ImageLayer) bool { return l.Name == f.spec.Layer }) {
+			return nil
+		}
+		return f.touchAll(ctx, image, Contains, nil)
+	}
+	return f.judged(ctx, image, false)
+}
+
+// places are the names by which an image is asked for: each repository with its digest, the tags that lead to it, and those that
+// containers name which run it, if it is not known where these lead; each once more for namespaces whose policies judge it.
+func (f *foresight) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
+	add := func(ref reference.Reference, checked time.Time, state State) {
+		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
+			all = append(all, place{ref, checked, namespace, state})
+		}
+	}
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		add(repository.WithDigest(image.Name), time.Time{}, Found)
+	}
+	for _, tag := range f.tags[image.Name] {
+		add(tag.ref, tag.checked, Found)
+	}
+	for _, ref := range by.tags(image.Name) {
+		if !slices.ContainsFunc(all, func(p place) bool { return p.ref == ref }) {
+			add(ref, time.Time{}, f.lostState(ctx, ref))
+		}
+	}
+	return all
+}
+
+// lostState is the state of a reference with a tag that is not known to lead anywhere.
+func (f *foresight) lostState(ctx context.Context, ref reference.Reference) State {
+	_, tag, err := f.before.tagOf(ctx, ref)
+	switch _, known := tags.Now(tag); {
+	case err != nil:
+		return Unknown
+	case known:
+		return Gone
+	case tag != nil:
+		return Unseen
+	}
+	return Absent
+}
+
+// namespaces are those whose policies judge a reference, now or after the act.
+func (f *foresight) namespaces(ref reference.Reference) []string {
+	all := append(f.now.Namespaces(ref), f.then.Namespaces(ref)...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// judged finds the references by which an image is judged otherwise after the act. hidden is set if an index is deleted, by which
+// the same policies may judge otherwise.
+func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden bool) error {
+	by, err := f.runners(ctx, image)
+	if err != nil {
+		return err
+	}
+	var rows []ImpactRow
+	for _, p := range f.places(ctx, image, by) {
+		if !hidden && f.then.Same(p.ref, p.namespace) {
+			continue
+		}
+		row, ok := f.row(ctx, image, p, Judged)
+		if !ok {
+			continue
+		}
+		was := row.Before.Verdict
+		again := image
+		if was.Verified == verdicts.ByIndex { // the verdict that the image holds follows the index's later
+			again = unheld(image)
+		}
+		v, err := f.after.verdict(ctx, again, p.ref, p.checked, p.namespace)
+		if err != nil {
+			f.doubt("verdict", err)
+			continue
+		}
+		row.After = ImpactSide{State: p.state, Verdict: v, Admission: f.then.Admission(p.ref, p.namespace, v)}
+		if v.Verified != was.Verified || row.After.Admission != row.Before.Admission {
+			rows = append(rows, row)
+		}
+	}
+	f.touch(image, rows, by)
+	return nil
+}
+
+// unheld returns an image with the mark that other policies judged it, so that it is judged again.
+func unheld(image *imagev1.Image) *imagev1.Image {
+	again := *image
+	again.Annotations = maps.Clone(image.Annotations)
+	again.Annotations[annotation.Policy] = "-"
+	return &again
+}
+
+// row is a row with what is known now; ok is false if the verdict is not known.
+func (f *foresight) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, ok bool) {
+	v, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
+	if err != nil {
+		f.doubt("verdict", err)
+		return row, false
+	}
+	row = ImpactRow{Image: image.Name, Reference: p.ref.String(), Namespace: p.namespace, Effect: effect}
+	row.Before = ImpactSide{State: p.state, Verdict: v, Admission: f.now.Admission(p.ref, p.namespace, v)}
+	row.After = row.Before
+	return row, true
+}
+
+// touchAll has rows for all the names of an image. change says what becomes of each, and may leave a row out.
+func (f *foresight) touchAll(ctx context.Context, image *imagev1.Image, effect Effect, change func(place, *ImpactRow) bool) error {
+	by, err := f.runners(ctx, image)
+	if err != nil {
+		return err
+	}
+	var rows []ImpactRow
+	for _, p := range f.places(ctx, image, by) {
+		if p.namespace != "" || p.state != Found {
+			continue // nothing is judged otherwise, and what is gone does not go again
+		}
+		if row, ok := f.row(ctx, image, p, effect); ok && (change == nil || change(p, &row)) {
+			rows = append(rows, row)
+		}
+	}
+	f.touch(image, rows, by)
+	return nil
+}
+
+// lost finds what is in a registry that goes away.
+func (f *foresight) lost(ctx context.Context, image *imagev1.Image) error {
+	var elsewhere []string
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		if repository.Host != f.spec.LoseRegistry {
+			elsewhere = append(elsewhere, repository.Name())
+		}
+	}
+	return f.touchAll(ctx, image, Unpullable, func(p place, row *ImpactRow) bool {
+		row.Elsewhere = elsewhere[:min(len(elsewhere), maxOthers)]
+		return p.ref.Host == f.spec.LoseRegistry
+	})
+}
+
+// deleting finds what a deletion touches.
+func (f *foresight) deleting(ctx context.Context) error {
+	m, err := f.before.resolve(ctx, Question{Reference: f.spec.Delete})
+	if err != nil {
+		return err
+	}
+	switch {
+	case m.state == Invalid || m.state == Ambiguous || m.digest == "":
+		text := cmp.Or(m.message, f.spec.Delete+" leads nowhere")
+		if len(m.others) > 0 {
+			text = fmt.Sprintf("%s: %s", text, m.others)
+		}
+		return apierrors.NewBadRequest(printable.Line(text, maxText))
+	case m.tag != nil:
+		return f.untag(ctx, m)
+	case m.image == nil:
+		return apierrors.NewBadRequest(printable.Line(m.message, maxText))
+	}
+	return f.deleteImage(ctx, m.image)
+}
+
+// untag finds what runs by a tag that its registry loses.
+func (f *foresight) untag(ctx context.Context, m *resolved) error {
+	if f.rights.listTags != "" {
+		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", &unpermitted{f.rights.listTags})
+	}
+	f.status.Summary.Examined = 1
+	row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}, After: ImpactSide{State: Gone}}
+	if m.image != nil {
+		var ok bool
+		if row, ok = f.row(ctx, m.image, place{ref: m.ref, checked: checkedAt(m.tag), state: Found}, Deleted); !ok {
+			row = ImpactRow{Image: m.digest, Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}}
+		}
+		row.After = ImpactSide{State: Gone}
+	}
+	leading, _, err := f.before.tagged(ctx, selectors.TagImage, m.digest, 2)
+	if err != nil {
+		return err
+	}
+	row.LastTag = len(leading) == 1
+	image := m.image
+	if image == nil {
+		image = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: m.digest}}
+	}
+	f.tags[m.digest] = []seenTag{{m.ref, checkedAt(m.tag)}}
+	by, err := f.runners(ctx, image)
+	if err != nil {
+		return err
+	}
+	f.touch(image, []ImpactRow{row}, by)
+	return nil
+}
+
+// deleteImage finds what the deletion of an image touches: its names, what it lists, and the indexes that list it.
+func (f *foresight) deleteImage(ctx context.Context, image *imagev1.Image) error {
+	f.hidden = image.Name
+	f.status.Summary.Examined = 1
+	if err := f.leadingTo(ctx, image.Name); err != nil {
+		return err
+	}
+	err := f.touchAll(ctx, image, Deleted, func(p place, row *ImpactRow) bool {
+		row.After = ImpactSide{State: Absent}
+		if p.ref.Tag != "" {
+			row.After.State = NotImported
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	for _, listed := range image.DockerImageManifests {
+		child, err := f.before.image(ctx, listed.Digest)
+		if err != nil {
+			return err
+		}
+		if child == nil {
+			continue
+		}
+		f.status.Summary.Examined++
+		if err := f.leadingTo(ctx, child.Name); err != nil {
+			return err
+		}
+		if err := f.judged(ctx, child, true); err != nil {
+			return err
+		}
+	}
+	above, err := f.above(ctx, image.Name)
+	if err != nil {
+		f.doubt("meaning", err)
+	}
+	for i := range above {
+		f.status.Summary.Examined++
+		if err := f.leadingTo(ctx, above[i].Name); err != nil {
+			return err
+		}
+		if err := f.touchAll(ctx, &above[i], Incomplete, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leadingTo reads which tags lead to one image.
+func (f *foresight) leadingTo(ctx context.Context, digest string) error {
+	if lacks := f.rights.listTags; lacks != "" {
+		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
+		return nil
+	}
+	all, more, err := f.before.tagged(ctx, selectors.TagImage, digest, maxHistories)
+	if err != nil {
+		return err
+	}
+	if more {
+		f.doubt("meaning", fmt.Errorf("only the first %d tags that lead to %s were looked at", maxHistories, digest))
+	}
+	f.tags[digest] = nil
+	for i := range all {
+		if ref, ok := tags.Reference(&all[i]); ok {
+			f.tags[digest] = append(f.tags[digest], seenTag{ref, checkedAt(&all[i])})
+		}
+	}
+	return nil
+}
+
+// above lists the indexes that list an image.
+func (f *foresight) above(ctx context.Context, digest string) ([]imagev1.Image, error) {
+	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(selectors.Lists, digest), Limit: maxListing,
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := obj.(*imagev1.ImageList)
+	if list.Continue != "" {
+		return list.Items, fmt.Errorf("more than %d indexes list %s", maxListing, digest)
+	}
+	return list.Items, nil
+}
+
+// vouching finds the indexes that would vouch for an image after the act under a verdict's key.
+func (f *foresight) vouching(ctx context.Context, key, digest string) ([]*imagev1.Image, error) {
+	return f.vouchingFrom(ctx, key, digest, 0)
+}
+
+func (f *foresight) vouchingFrom(ctx context.Context, key, digest string, depth int) (all []*imagev1.Image, err error) {
+	if depth == maxNested {
+		return nil, nil
+	}
+	above, err := f.above(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	for i := range above {
+		index := f.indexes[above[i].Name]
+		if index == nil {
+			index = &above[i]
+			f.then.Index(index, func(key string) ([]*imagev1.Image, error) { return f.vouchingFrom(ctx, key, index.Name, depth+1) })
+			if len(f.indexes) >= maxJudged {
+				clear(f.indexes)
+			}
+			f.indexes[index.Name] = index
+		}
+		if index.Name != f.hidden && f.then.Vouches(index, key) {
+			all = append(all, index)
+		}
+	}
+	return all[:min(len(all), maxVerifiedIndexes)], nil
+}
+
+// doubt notes a part of the answer that is not known.
+func (f *foresight) doubt(part string, err error) {
+	if u := (UnknownPart{Part: part, Reason: whyNot(err)}); len(f.unknowns) < maxOthers {
+		f.unknowns[u] = true
+	}
+}

@@ -1,0 +1,140 @@
+package answers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+// impactREST answers reviews of acts, one at a time for each user. Nothing is stored.
+type impactREST struct {
+	rest.TableConvertor
+	answerer *Answerer
+
+	mu    sync.Mutex
+	asked map[string]bool // the users whose reviews are being answered: requests in flight bound them
+}
+
+var (
+	_ rest.Creater              = &impactREST{}
+	_ rest.Scoper               = &impactREST{}
+	_ rest.SingularNameProvider = &impactREST{}
+	_ rest.TableConvertor       = &impactREST{}
+)
+
+// NewImpactStorage returns the storage of reviews of acts that an Answerer answers.
+func NewImpactStorage(a *Answerer) rest.Storage {
+	return &impactREST{TableConvertor: impactTable, answerer: a, asked: map[string]bool{}}
+}
+
+// New is part of rest.Storage.
+func (*impactREST) New() runtime.Object { return &ImpactReview{} }
+
+// Destroy is part of rest.Storage.
+func (*impactREST) Destroy() {}
+
+// NamespaceScoped is part of rest.Scoper.
+func (*impactREST) NamespaceScoped() bool { return false }
+
+// GetSingularName is part of rest.SingularNameProvider.
+func (*impactREST) GetSingularName() string { return "impactreview" }
+
+// Create answers a review.
+func (r *impactREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	review, ok := obj.(*ImpactReview)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected an ImpactReview, got a %T", obj))
+	}
+	if errs := checkAct(&review.Spec); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(GroupVersion.WithKind(ImpactKind).GroupKind(), "", errs)
+	}
+	if validate != nil {
+		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	done, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	status, err := r.answerer.Foresee(ctx, &review.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return &ImpactReview{Spec: review.Spec, Status: *status}, nil
+}
+
+// begin refuses a second review of a user while the first is being answered.
+func (r *impactREST) begin(ctx context.Context) (done func(), err error) {
+	caller, ok := genericapirequest.UserFrom(ctx)
+	if !ok {
+		return func() {}, nil
+	}
+	name := caller.GetName()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked[name] {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("a review of an act reads all images: that of user %q is still being answered", name), 1)
+	}
+	r.asked[name] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.asked, name)
+	}, nil
+}
+
+// checkAct returns what is wrong with an act, as far as that can be told without what is stored. It brings the act into its
+// canonical form.
+func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
+	path := field.NewPath("spec")
+	acts := 0
+	for name, text := range map[string]string{"removePolicy": spec.RemovePolicy, "revokeSigner": spec.RevokeSigner, "loseRegistry": spec.LoseRegistry, "delete": spec.Delete, "layer": spec.Layer} {
+		most := maxText
+		if name == "revokeSigner" {
+			most = maxSigner
+		}
+		if len(text) > most {
+			errs = append(errs, field.TooLong(path.Child(name), "", most))
+		}
+		if text != "" {
+			acts++
+		}
+	}
+	if n := len(spec.ApplyPolicies); n > 0 {
+		acts++
+		if n > maxImpactPolicies {
+			errs = append(errs, field.TooMany(path.Child("applyPolicies"), n, maxImpactPolicies))
+		}
+	}
+	if spec.At != nil {
+		acts++
+	}
+	if acts != 1 {
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer or at"))
+	}
+	if spec.MaxRows < 0 || spec.MaxRows > maxRows {
+		errs = append(errs, field.Invalid(path.Child("maxRows"), spec.MaxRows, fmt.Sprintf("is from 1 to %d, or left out for %d", maxRows, defaultRows)))
+	}
+	if spec.Layer != "" && !reference.IsDigest(spec.Layer) {
+		errs = append(errs, field.Invalid(path.Child("layer"), spec.Layer, "is not a digest, such as sha256: and 64 hex digits"))
+	}
+	if spec.LoseRegistry != "" {
+		host, err := reference.ParseHost(spec.LoseRegistry)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Child("loseRegistry"), spec.LoseRegistry, err.Error()))
+		}
+		spec.LoseRegistry = host
+	}
+	return errs
+}

@@ -1,0 +1,76 @@
+package answers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/table"
+)
+
+// impactTable is a review of an act as kubectl and tidewaiter impact show it, with a row for each reference.
+var impactTable = table.Of[*ImpactReview]{
+	Columns: []metav1.TableColumnDefinition{
+		{Name: "Pods", Type: "string", Description: "Number of pods that run the image under this reference; a plus means that there may be more, Unknown that there may be some."},
+		{Name: "Before", Type: "string", Description: "The verdict for this reference now."},
+		{Name: "After", Type: "string", Description: "The verdict after the act, and denied if a cluster that asks on admission would then refuse a pod; Gone, Absent or NotImported if the reference means nothing any more."},
+		{Name: "Effect", Type: "string", Description: "What the act does: Judged, Unpullable, Deleted, Incomplete, Contains."},
+		{Name: "Where", Type: "string", Description: "The clusters and namespaces of the pods, else a workload that needs the image."},
+		{Name: "Reference", Type: "string", Description: "The reference; in brackets the namespace, if the verdict is for its pods alone."},
+		{Name: "Image", Type: "string", Priority: 1, Description: "The digest of the image."},
+		{Name: "Needed By", Type: "string", Priority: 1, Description: "Workloads that need the image."},
+		{Name: "Why", Type: "string", Priority: 1, Description: "What the verdict after the act says."},
+	},
+	Rows: func(r *ImpactReview) (rows [][]any) {
+		for i := range r.Status.Rows {
+			rows = append(rows, impactCells(&r.Status.Rows[i]))
+		}
+		return rows
+	},
+}
+
+// ImpactTable is a review of an act as kubectl shows it.
+func ImpactTable(ctx context.Context, r *ImpactReview) (*metav1.Table, error) {
+	return impactTable.ConvertToTable(ctx, r, nil)
+}
+
+// maxWhere is how many places a cell names.
+const maxWhere = 2
+
+func impactCells(row *ImpactRow) []any {
+	pods := table.Count(0, false)
+	var places []string
+	if row.Running != nil {
+		pods = table.Count(int(row.Running.Pods), row.Running.Complete)
+		for _, in := range row.Running.Clusters {
+			places = append(places, in.Cluster+"/"+in.Namespace)
+		}
+	}
+	if len(places) == 0 {
+		places = row.NeededBy
+	}
+	where := none
+	if more := len(places) - maxWhere; more > 0 {
+		where = fmt.Sprintf("%s,+%d", strings.Join(places[:maxWhere], ","), more)
+	} else if len(places) > 0 {
+		where = strings.Join(places, ",")
+	}
+	after := row.After.word()
+	if row.After.Admission == admissionDenied {
+		after += " (denied)"
+	}
+	reference := row.Reference
+	if row.Namespace != "" {
+		reference += " [" + row.Namespace + "]"
+	}
+	needed, why := none, none
+	if len(row.NeededBy) > 0 {
+		needed = strings.Join(row.NeededBy, ",")
+	}
+	if v := row.After.Verdict; v != nil && v.Message != "" {
+		why = v.Message
+	}
+	return []any{pods, row.Before.word(), after, string(row.Effect), where, reference, row.Image, needed, why}
+}

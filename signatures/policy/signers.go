@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sigstore/sigstore/pkg/cryptoutils"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
+	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
+)
+
+// Signers are keys or a subject, as evidence names who signed.
+type Signers struct {
+	keys    []string
+	subject string
+}
+
+// String names the signers for people: the IDs of the keys, or the subject.
+func (s Signers) String() string {
+	if s.subject != "" {
+		return s.subject
+	}
+	return strings.Join(s.keys, ", ")
+}
+
+func (s Signers) made(e *evidence.Evidence) bool {
+	return slices.Contains(s.keys, e.KeyID) || s.subject != "" && s.subject == e.Subject
+}
+
+var (
+	keyFingerprint  = regexp.MustCompile(`^(?:sha256:)?([0-9a-fA-F]{64})$`)
+	gpgFingerprint  = regexp.MustCompile(`^[0-9a-fA-F]{40}$`)
+	errAuthorityKey = errors.New("it is the certificate of an authority, which vouches for many signers: to see what happens without it, review a policy without it")
+)
+
+// maxKeys bounds the keys that a text in PEM form may hold.
+const maxKeys = 64
+
+// MaxSigners bounds the text that ParseSigners reads, in bytes.
+const MaxSigners = 64 << 10
+
+// ParseSigners reads whom somebody means: public keys or certificates in PEM form, an OpenPGP keyring, fingerprints of keys with
+// commas between them (sha256: and the hex SHA-256 of its SubjectPublicKeyInfo, or an OpenPGP fingerprint), or else a subject: the e-mail address or
+// URI in a certificate, or an OpenPGP user ID.
+func ParseSigners(text string) (Signers, error) {
+	trimmed := strings.TrimSpace(text)
+	switch {
+	case trimmed == "":
+		return Signers{}, errors.New("needs a key, a fingerprint or a subject")
+	case len(text) > MaxSigners:
+		return Signers{}, fmt.Errorf("is longer than %d bytes", MaxSigners)
+	case strings.Contains(text, "-----BEGIN PGP"), !utf8.ValidString(text): // armored or binary
+		ring, err := gpg.ParseKeyring([]byte(text))
+		if err != nil {
+			return Signers{}, err
+		}
+		var s Signers
+		for id := range ring.Keys() {
+			s.keys = append(s.keys, id)
+		}
+		slices.Sort(s.keys)
+		return s, nil
+	case strings.Contains(text, "-----BEGIN "):
+		return signersOfPEM([]byte(text))
+	}
+	var s Signers
+	for one := range strings.SplitSeq(trimmed, ",") {
+		keys := fingerprints(strings.ReplaceAll(strings.TrimSpace(one), " ", ""))
+		if keys == nil {
+			return Signers{subject: trimmed}, nil
+		}
+		s.keys = append(s.keys, keys...)
+	}
+	return s, nil
+}
+
+// fingerprints returns the IDs of keys that a text may be the fingerprint of, none if it is not one.
+func fingerprints(text string) []string {
+	if m := keyFingerprint.FindStringSubmatch(text); m != nil {
+		keys := []string{"sha256:" + strings.ToLower(m[1])}
+		if text == m[1] { // OpenPGP's version 6 has as many digits
+			keys = append(keys, strings.ToUpper(m[1]))
+		}
+		return keys
+	}
+	if gpgFingerprint.MatchString(text) {
+		return []string{strings.ToUpper(text)}
+	}
+	return nil
+}
+
+func signersOfPEM(text []byte) (s Signers, err error) {
+	for len(s.keys) < maxKeys {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			break
+		}
+		text = rest
+		var spki []byte
+		if block.Type == "CERTIFICATE" {
+			c, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return Signers{}, err
+			}
+			if c.IsCA {
+				return Signers{}, errAuthorityKey
+			}
+			spki = c.RawSubjectPublicKeyInfo
+		} else {
+			public, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(block))
+			if err != nil {
+				return Signers{}, fmt.Errorf("is not a public key in PEM form: %w", err)
+			}
+			if spki, err = x509.MarshalPKIXPublicKey(public); err != nil {
+				return Signers{}, err
+			}
+		}
+		sum := sha256.Sum256(spki)
+		s.keys = append(s.keys, "sha256:"+hex.EncodeToString(sum[:]))
+	}
+	if len(s.keys) == 0 {
+		return Signers{}, errors.New("holds no public key")
+	}
+	return s, nil
+}
