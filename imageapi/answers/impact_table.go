@@ -51,7 +51,7 @@ func impactCells(row *ImpactRow) []any {
 	if len(places) == 0 {
 		places = row.NeededBy
 	}
-	where := none
+	where := table.None
 	if more := len(places) - maxWhere; more > 0 {
 		where = fmt.Sprintf("%s,+%d", strings.Join(places[:maxWhere], ","), more)
 	} else if len(places) > 0 {
@@ -65,7 +65,7 @@ func impactCells(row *ImpactRow) []any {
 	if row.Namespace != "" {
 		reference += " [" + row.Namespace + "]"
 	}
-	needed, why := none, none
+	needed, why := table.None, table.None
 	if len(row.NeededBy) > 0 {
 		needed = strings.Join(row.NeededBy, ",")
 	}
