@@ -28,6 +28,10 @@ image: ## Make the container image bin/image, an OCI layout, for ARCH (this mach
 release: ## Make bin/release: static programs for Linux on amd64 and arm64, with checksums
 	sh deploy/release amd64 arm64
 
+.PHONY: clients
+clients: ## Make bin/clients: the verbs that ask a server, without C, for Linux, macOS and Windows, with checksums
+	sh deploy/clients linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
 	$(GO) test -timeout 60m $(TESTFLAGS) $(PACKAGES)
@@ -54,7 +58,7 @@ console-pictures: ## Take the pictures of docs/console.md anew; needs chromium
 .PHONY: e2e-image
 e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
 	$(GO) run -C e2e ./tools kubectl
-	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease)$$' -count=1 -timeout 30m $(TESTFLAGS) .
+	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestClient)$$' -count=1 -timeout 30m $(TESTFLAGS) .
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification

@@ -17,7 +17,7 @@
 //   - package podlogs reads their logs;
 //   - the server keeps a Lease that says it is alive.
 //
-// [NewEventRecorder] lets the rest of the server report what it does.
+// Package events lets the rest of the server report what it does.
 //
 // # What differs from a cluster
 //

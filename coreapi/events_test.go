@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	recorder "github.com/tidewaiter/tidewaiter/coreapi/events"
 )
 
 func TestRecorderAggregates(t *testing.T) {
@@ -23,7 +24,7 @@ func TestRecorderAggregates(t *testing.T) {
 	s := start(t, coreapi.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer", nil)
+	recorder, err := recorder.NewRecorder(ctx, s.config, legacyscheme.Scheme, "importer", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestRecorderNeverBlocks(t *testing.T) {
 	defer cancel()
 	hang := make(chan struct{})
 	defer close(hang)
-	recorder, err := coreapi.NewEventRecorder(ctx, &rest.Config{Host: "http://192.0.2.1", Dial: hangingDial(hang)}, legacyscheme.Scheme, "importer", nil)
+	recorder, err := recorder.NewRecorder(ctx, &rest.Config{Host: "http://192.0.2.1", Dial: hangingDial(hang)}, legacyscheme.Scheme, "importer", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestRecorderFlushes(t *testing.T) {
 	s := start(t, coreapi.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	recorder, err := coreapi.NewEventRecorder(ctx, s.config, legacyscheme.Scheme, "importer", func(_ context.Context, about *corev1.ObjectReference) {
+	recorder, err := recorder.NewRecorder(ctx, s.config, legacyscheme.Scheme, "importer", func(_ context.Context, about *corev1.ObjectReference) {
 		about.UID = types.UID("uid-of-" + about.Name)
 	})
 	if err != nil {

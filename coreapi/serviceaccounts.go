@@ -97,7 +97,7 @@ func runServiceAccountController(ctx genericapiserver.PostStartHookContext) erro
 	}
 	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(onlyIdentity))
 	for resource, example := range map[string]runtime.Object{"serviceaccounts": &corev1.ServiceAccount{}, "namespaces": &corev1.Namespace{}} {
-		shared.InformerFor(example, pages.Informer(client.CoreV1().RESTClient(), resource, example, func(err error) {
+		shared.InformerFor(example, pages.Informer[kubernetes.Interface](client.CoreV1().RESTClient(), resource, example, func(err error) {
 			slog.Error("A namespace cannot be read, so it gets no default service account", "resource", resource, "err", err)
 		}))
 	}

@@ -16,7 +16,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 )
 
 // tokenEnv is the environment's variable for a token. Unlike --token, it is in no list of
@@ -39,8 +38,12 @@ type clientOptions struct {
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", cli.DefaultDataDir, "data directory; asks the server on this machine that holds it")
-	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig of the server; without it and --server, KUBECONFIG is used if no server holds the data directory")
+	kubeconfig := "kubeconfig of the server; without it and --server, as for kubectl, KUBECONFIG or ~/.kube/config"
+	if hasDataDirs {
+		kubeconfig = "kubeconfig of the server; without it and --server, KUBECONFIG is used if no server holds the data directory"
+		f.StringVar(&o.dataDir, "data-dir", cli.DefaultDataDir, "data directory; asks the server on this machine that holds it")
+	}
+	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", kubeconfig)
 	f.StringVar(&o.cluster.Server, clientcmd.FlagAPIServer, "", "URL of the server, https://HOST:PORT; no kubeconfig is read unless --kubeconfig names one")
 	f.StringVar(&o.cluster.CertificateAuthority, clientcmd.FlagCAFile, "", "CA file for the server's certificate")
 	f.StringVar(&o.token, clientcmd.FlagBearerToken, "", "bearer token for the server, instead of any other credential; other users of this machine can see it: prefer --token-file or "+tokenEnv)
@@ -63,7 +66,7 @@ func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool
 		config, err = o.named()
 		how = cmp.Or(o.kubeconfig, "--server")
 	default:
-		if config, err = tidewaiterserver.OwnerConfig(o.dataDir); err != nil {
+		if config, err = ownerConfig(o.dataDir); err != nil {
 			return server, false, err
 		}
 		if config != nil {
@@ -71,7 +74,7 @@ func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool
 			if o.cluster.CertificateAuthority != "" {
 				config.CAFile, config.CAData = o.cluster.CertificateAuthority, nil
 			}
-		} else if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" && !cmd.Flags().Changed("data-dir") && !cmd.Flags().Changed(createFlag) {
+		} else if (os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" || !hasDataDirs) && !cmd.Flags().Changed("data-dir") && !cmd.Flags().Changed(createFlag) {
 			config, err = overriddenConfig("", o.cluster)
 			how = clientcmd.RecommendedConfigPathEnvVar
 		}

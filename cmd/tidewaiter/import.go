@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -22,8 +22,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
@@ -239,7 +239,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 			// Events are secondary: an import does not care whether they arrive.
 			recording, stop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 			defer stop()
-			recorder := &server.EventRecorder{}
+			recorder := &imageevents.Recorder{}
 			if err := recorder.Start(recording, to.Config, to.Config, "tidewaiter-import"); err != nil {
 				return err
 			}
@@ -294,7 +294,7 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 		}
 		config = newAPITarget(source).Config
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -308,10 +308,10 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 	}
 	jobs = slices.Clone(jobs)
 	pods := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
-		return client.CoreV1().Pods(namespace).List(ctx, options)
+		return client.Pods(namespace).List(ctx, options)
 	}))
 	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		for _, ref := range usage.Images(obj.(*corev1.Pod)) {
+		for _, ref := range podimages.Pullable(obj.(*corev1.Pod)) {
 			j := bulk.Job{Ref: ref}
 			if seen[j] {
 				continue

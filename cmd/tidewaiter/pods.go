@@ -16,15 +16,14 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
 // The paths of the pods of the followed clusters, and of these.
 var (
-	clusterPodsPath = "/apis/" + clusters.GroupVersion.String() + "/clusterpods"
-	clustersPath    = "/apis/" + clusters.GroupVersion.String() + "/clusters"
+	clusterPodsPath = "/apis/" + answers.GroupVersion.String() + "/clusterpods"
+	clustersPath    = "/apis/" + answers.GroupVersion.String() + "/clusters"
 )
 
 // podsOptions are the flags of pods.
@@ -143,14 +142,14 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 
 // podsDocument has each of the pods of a table once: it has a row for each container.
 func podsDocument(table *metav1.Table) cli.Document {
-	list := &metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: clusters.GroupVersion.String(), Kind: "ClusterPodList"}, Items: []runtime.RawExtension{}}
+	list := &metav1.List{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: "ClusterPodList"}, Items: []runtime.RawExtension{}}
 	d := cli.Document{Whole: list}
 	seen := map[any]bool{}
 	for _, row := range table.Rows {
 		if name := row.Cells[0]; !seen[name] {
 			seen[name] = true
 			list.Items = append(list.Items, row.Object)
-			d.Names = append(d.Names, fmt.Sprintf("clusterpod.%s/%v", clusters.GroupVersion.Group, name))
+			d.Names = append(d.Names, fmt.Sprintf("clusterpod.%s/%v", answers.GroupVersion.Group, name))
 		}
 	}
 	d.Items = cli.ItemsOf(list.Items)
@@ -222,15 +221,23 @@ func (l *looker) podsTable(ctx context.Context, values []string, outdated bool) 
 	return all, nil
 }
 
+// podContainer is a container of a ClusterPod: the reference that the pod names, and the digest that runs.
+type podContainer struct{ Image, Digest string }
+
 // isElsewhere reports whether a pod runs an index on a node of another platform than that of the image that is asked about.
 func isElsewhere(row metav1.TableRow, about *found) bool {
-	var pod clusters.ClusterPod
+	var pod struct { // what is needed of a ClusterPod, whose package has the clients of clusters, too
+		Spec struct {
+			Platform   string
+			Containers []podContainer
+		}
+	}
 	if json.Unmarshal(row.Object.Raw, &pod) != nil || pod.Spec.Platform == "" {
 		return false
 	}
 	platform := about.Meaning.Platform
 	return pod.Spec.Platform != platform && !strings.HasPrefix(platform, pod.Spec.Platform+"/") &&
-		!slices.ContainsFunc(pod.Spec.Containers, func(c clusters.ClusterPodContainer) bool {
+		!slices.ContainsFunc(pod.Spec.Containers, func(c podContainer) bool {
 			return c.Digest == about.Meaning.Digest || about.Meaning.Tag != "" && c.Image == about.Meaning.Reference
 		})
 }

@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -139,7 +139,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 		_ = r.End(nil, pull.Traffic{}, 0)
 		wantPrintable(t, "import -o wide", out.String())
 
-		events := &tidewaiterserver.EventRecorder{}
+		events := &imageevents.Recorder{}
 		if err := events.Start(t.Context(), config, config, "test"); err != nil {
 			t.Fatal(err)
 		}

@@ -99,8 +99,8 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 		},
 	}
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log level, to standard error: 0 warnings, 1 progress, up to 10 for everything")
-	root.AddCommand(newServeCommand(), newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newDemoCommand(), newPodsCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newCredentialsCommand(),
-		newBackupCommand(), newRestoreCommand(), newDBCommand(), newVersionCommand())
+	root.AddCommand(newDataDirCommands()...)
+	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	return root
 }
 

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -18,12 +15,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/web/filters"
 )
 
 // target is where an import stores Images.
@@ -58,16 +51,7 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	if o.token != "" || o.tokenFile != "" {
 		return nil, cli.WithHint(fmt.Errorf("no server holds %s, so the token cannot be used", o.dataDir), "--server https://HOST:PORT names one")
 	}
-	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
-		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		return nil, cli.WithHint(fmt.Errorf("there is nowhere to import into: %s is not a data directory, and no server is named", o.dataDir),
-			"--server or --kubeconfig name a server, tidewaiter serve starts one, --create-data-dir makes a data directory")
-	}
-	return directoryTarget{tidewaiterserver.Options{
-		DataDir: o.dataDir, ConfigFile: o.registries.configFile, Audit: filters.NewAuditOptions(auditLog(o.dataDir)),
-	}}, nil
+	return o.directory()
 }
 
 // dryRunTarget stores nothing and knows nothing, so that everything is read. It forgets after every reference, so
@@ -121,23 +105,4 @@ func keepsTags(config *restclient.Config) (bool, error) {
 	}
 	served, err := client.ServerResourcesForGroupVersion(imagev1.GroupVersion.String())
 	return err != nil || slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "imagetags/status" }), nil
-}
-
-// directoryTarget is a data directory that no server holds. For the time of the import a server runs over it,
-// without a port, so that the same rules apply.
-type directoryTarget struct{ options tidewaiterserver.Options }
-
-func (t directoryTarget) destination() string { return t.options.DataDir }
-func (t directoryTarget) String() string {
-	return fmt.Sprintf("%s (a data directory that no server holds)", t.options.DataDir)
-}
-
-func (t directoryTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
-	s, err := tidewaiterserver.Open(ctx, t.options, nil)
-	if err != nil {
-		return err
-	}
-	return s.RunLocally(ctx, func(ctx context.Context, c *restclient.Config) error {
-		return apiTarget{Config: c}.use(ctx, do)
-	})
 }

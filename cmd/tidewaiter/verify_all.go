@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -106,26 +102,6 @@ func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error 
 	}
 	line.End()
 	return o.finish(cmd, server.destination(), p)
-}
-
-func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
-	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); err != nil {
-		return cli.WithHint(err, "--data-dir names the directory of a server")
-	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "judging in %s (a data directory that no server holds)\n", o.dataDir)
-	s, err := tidewaiterserver.Open(cmd.Context(), tidewaiterserver.Options{DataDir: o.dataDir, Policy: o.policy}, nil)
-	if err != nil {
-		return err
-	}
-	return s.RunLocally(cmd.Context(), func(ctx context.Context, _ *restclient.Config) error {
-		swept := make(chan struct{})
-		go func() {
-			defer close(swept)
-			_ = s.Verification.Sweeper.Sweep(ctx, true) // the progress has the error
-		}()
-		defer func() { <-swept }()
-		return o.showSweep(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Verification.Sweeper.Progress(), nil })
-	})
 }
 
 // showSweep shows the progress of a sweep until it ends, and reports its result.

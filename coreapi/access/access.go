@@ -75,7 +75,7 @@ func (a *Access) passOverDamage(client rest.Interface) {
 	for resource, example := range map[string]runtime.Object{
 		"roles": &rbacv1.Role{}, "rolebindings": &rbacv1.RoleBinding{}, "clusterroles": &rbacv1.ClusterRole{}, "clusterrolebindings": &rbacv1.ClusterRoleBinding{},
 	} {
-		a.Informers.InformerFor(example, pages.Informer(client, resource, example, func(err error) {
+		a.Informers.InformerFor(example, pages.Informer[kubernetes.Interface](client, resource, example, func(err error) {
 			slog.Error("Roles or bindings that cannot be read grant nothing", "resource", resource, "err", err)
 		}))
 	}

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
@@ -115,7 +116,7 @@ func (c *Clusters) Uses() usage.Source {
 		images := make([]reference.Reference, 0, len(p.Spec.Containers))
 		var tagged []usage.Tagged
 		for _, container := range p.Spec.Containers {
-			images = append(images, usage.Uses(container.Image, container.ImageID)...)
+			images = append(images, podimages.Uses(container.Image, container.ImageID)...)
 			ref, err := reference.Parse(container.Image)
 			if runs := Runs(&container).Digest; err == nil && ref.Digest == "" && runs != "" {
 				tagged = append(tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)}) // not the pod's whole text

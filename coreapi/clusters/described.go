@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 )
@@ -139,7 +139,7 @@ func (r *podsREST) describer() func(runtime.Object) runtime.Object {
 		p = p.DeepCopy() // watchers may share it
 		for i := range p.Spec.Containers {
 			c := &p.Spec.Containers[i]
-			ref := usage.Runs(c.Image, c.ImageID)
+			ref := podimages.Runs(c.Image, c.ImageID)
 			a := asked{p.Spec.Cluster, p.Spec.Namespace, c.Image, ref}
 			found, ok := known[a]
 			if !ok {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -65,7 +65,7 @@ func podValues(field string, p *ClusterPod) []string {
 	case imageField:
 		var all []string
 		for _, c := range p.Spec.Containers {
-			for _, ref := range usage.Uses(c.Image, c.ImageID) {
+			for _, ref := range podimages.Uses(c.Image, c.ImageID) {
 				all = append(all, ref.Digest)
 				if ref.Repository != "" {
 					all = append(all, ref.Name())

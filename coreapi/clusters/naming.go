@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -26,4 +26,4 @@ func (c *Clusters) Naming(ctx context.Context, image string, most int) (pods []C
 }
 
 // Runs returns what a container runs: the digest that the cluster tells, else the image of its spec.
-func Runs(c *ClusterPodContainer) reference.Reference { return usage.Runs(c.Image, c.ImageID) }
+func Runs(c *ClusterPodContainer) reference.Reference { return podimages.Runs(c.Image, c.ImageID) }

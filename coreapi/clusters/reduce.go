@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
@@ -56,7 +56,7 @@ func reduce(obj any) (any, error) {
 		node: unique.Make(text(in.Spec.NodeName)), account: unique.Make(text(in.Spec.ServiceAccountName)),
 		containers: make([]unique.Handle[ClusterPodContainer], 0, min(maxContainers, len(in.Spec.InitContainers)+len(in.Spec.Containers)+len(in.Spec.EphemeralContainers))),
 	}
-	usage.Containers(in, func(name, image string, status corev1.ContainerStatus) {
+	podimages.Containers(in, func(name, image string, status corev1.ContainerStatus) {
 		if len(p.containers) == maxContainers {
 			return
 		}

@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -89,8 +88,9 @@ func behind(err error) string {
 }
 
 // Informer returns a function that makes a shared factory's informer for all objects of a
-// resource, of which example is one. The informer skips objects that cannot be read.
-func Informer(client cache.Getter, resource string, example runtime.Object, damaged func(error)) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+// resource, of which example is one. The informer skips objects that cannot be read. The function takes the factory's
+// client of type C, kubernetes.Interface, and does without it.
+func Informer[C any](client cache.Getter, resource string, example runtime.Object, damaged func(error)) func(C, time.Duration) cache.SharedIndexInformer {
 	all := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	readable := &cache.ListWatch{
 		WatchFuncWithContext: all.WatchFuncWithContext,
@@ -116,7 +116,7 @@ func Informer(client cache.Getter, resource string, example runtime.Object, dama
 			return list, meta.SetList(list, items)
 		},
 	}
-	return func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+	return func(_ C, resync time.Duration) cache.SharedIndexInformer {
 		return cache.NewSharedIndexInformer(readable, example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 }

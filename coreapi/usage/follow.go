@@ -22,6 +22,7 @@ import (
 	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -193,7 +194,7 @@ func (x *Index) apply(s *source, event watch.Event) error {
 
 // follows records what an existing pod uses.
 func (x *Index) follows(s *source, pod Pod) {
-	used, platform := keys(pod.Images), pod.Platform
+	used, platform := podimages.Keys(pod.Images), pod.Platform
 	if len(used) == 0 {
 		platform = ""
 	}
@@ -226,5 +227,5 @@ func readLocal(obj runtime.Object) (Pod, error) {
 	if err := corev1conversion.Convert_core_Pod_To_v1_Pod(in, &pod, nil); err != nil {
 		return Pod{}, err
 	}
-	return Pod{Cluster: Local, Namespace: in.Namespace, Name: in.Name, Images: images(&pod)}, nil
+	return Pod{Cluster: Local, Namespace: in.Namespace, Name: in.Name, Images: podimages.Of(&pod)}, nil
 }

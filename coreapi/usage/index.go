@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unique"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -174,7 +175,7 @@ func (x *Index) using(digests []string, references []reference.Reference) (found
 		if ref.Digest != "" {
 			continue
 		}
-		if pods := x.users(key(ref.Pulled())); len(pods) > 0 {
+		if pods := x.users(podimages.Key(ref.Pulled())); len(pods) > 0 {
 			found = append(found, group{pods: pods, count: len(pods)})
 		}
 	}
@@ -230,7 +231,7 @@ func (x *Index) NeededBy(digests []string, references []reference.Reference, mos
 	if x.named > 0 {
 		for _, ref := range references {
 			if ref.Digest == "" {
-				add(key(ref.Pulled()))
+				add(podimages.Key(ref.Pulled()))
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	api "k8s.io/kubernetes/pkg/apis/core"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+)
+
+var (
+	digestA = "sha256:" + strings.Repeat("a", 64)
+	digestB = "sha256:" + strings.Repeat("b", 64)
 )
 
 // fakePods serves pages of pods and one watch at a time.
@@ -114,7 +121,7 @@ func TestIndexFollowsPods(t *testing.T) {
 		count := func(digest string, refs ...string) int {
 			var parsed []reference.Reference
 			for _, s := range refs {
-				parsed = append(parsed, parseImage(s))
+				parsed = append(parsed, podimages.Parse(s))
 			}
 			return index.PodsUsing([]string{digest}, parsed)
 		}
@@ -183,7 +190,7 @@ func TestPlatformsOfNodes(t *testing.T) {
 	x := NewIndex(LocalPods(nil))
 	var used []string
 	x.OnUse(func(p Pod) { used = append(used, p.Name+" "+p.Platform) })
-	ref := parseImage("registry.example.com/app@" + digestA)
+	ref := podimages.Parse("registry.example.com/app@" + digestA)
 	follow := func(name, platform string) {
 		x.follows(x.sources[0], Pod{Cluster: "prod", Namespace: "team-" + name, Name: name, Platform: platform, Images: []reference.Reference{ref}})
 	}

@@ -3,6 +3,7 @@ package usage
 import (
 	"unique"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
@@ -34,9 +35,9 @@ func (w *Workloads) Set(one Workload) {
 			images = append(images, reference.Reference{Digest: image})
 			continue
 		}
-		images = append(images, Runs(image, ""))
+		images = append(images, podimages.Runs(image, ""))
 	}
-	w.index.set(w.id(one), keys(images), "")
+	w.index.set(w.id(one), podimages.Keys(images), "")
 }
 
 // Replace records what all workloads of the kind need. Others are gone.

@@ -49,7 +49,7 @@ func checkSecret(f *os.File) error { return check(f, true) }
 
 // CheckDir is Check for the directory of a path.
 func CheckDir(path string) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|onlyDirectory|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -100,37 +100,4 @@ func read(path string, limit int64, open func(string) (*os.File, error)) ([]byte
 		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
 	}
 	return data, nil
-}
-
-func check(f *os.File, secret bool) error {
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	var s syscall.Statfs_t
-	if err := syscall.Fstatfs(int(f.Fd()), &s); err != nil {
-		return os.NewSyscallError("fstatfs", err)
-	}
-	return judge(f.Name(), fi, &s, secret)
-}
-
-func checkPath(path string, secret bool) error {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(path, &s); err != nil {
-		return os.NewSyscallError("statfs", err)
-	}
-	return judge(path, fi, &s, secret)
-}
-
-func judge(path string, fi fs.FileInfo, s *syscall.Statfs_t, secret bool) error {
-	stat, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("%s: this system does not show the owner of a file", path)
-	}
-	f := facts{path: path, mode: fi.Mode(), uid: stat.Uid, gid: stat.Gid, readOnly: readOnly(s)}
-	return f.judge(thisProcess(), secret)
 }

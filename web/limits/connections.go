@@ -14,17 +14,6 @@ import (
 // descriptors. An idle one takes some 50 KiB.
 const maxConnections = 4096
 
-// DefaultConnections is how many connections a server should hold: half of the
-// descriptors that the process may open. The other half is for the database's files,
-// pods' logs and outgoing connections.
-func DefaultConnections() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return maxConnections
-	}
-	return int(min(limit.Cur/2, maxConnections))
-}
-
 // Connections bounds the connections of the listeners it wraps. A new connection takes
 // the place of another, at the address that holds most: the place of the connection
 // that has been idle for longest. If none is idle, it takes the place of a busy one at

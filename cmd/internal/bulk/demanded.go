@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	restclient "k8s.io/client-go/rest"
 
@@ -16,7 +17,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
-	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
 // DemandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
@@ -43,10 +43,23 @@ func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 	d.set, d.untold = set, err != nil
 }
 
+// configv1 is the group and version of policies, which are OpenShift's.
+var configv1 = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}
+
+// shownList is a list of policies as the server shows them. A client needs no more of policyapi.ImagePolicyList, whose
+// package has the storage, too.
+type shownList struct {
+	metav1.ListMeta `json:"metadata"`
+	Items           []struct {
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              policy.DocumentSpec `json:"spec"`
+	} `json:"items"`
+}
+
 // shownPolicies returns the policies of a server with their names, their scopes and how many attestations each demands.
 func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set, error) {
 	config = restclient.CopyConfig(config)
-	config.APIPath, config.GroupVersion = "/apis", &policyapi.GroupVersion
+	config.APIPath, config.GroupVersion = "/apis", &configv1
 	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	client, err := restclient.RESTClientFor(config)
 	if err != nil {
@@ -54,14 +67,14 @@ func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set,
 	}
 	var all []*policy.Policy
 	for _, resource := range []string{"clusterimagepolicies", "imagepolicies"} {
-		err := pages.Each(ctx, metav1.ListOptions{Limit: 50}, func(ctx context.Context, o metav1.ListOptions) (*policyapi.ImagePolicyList, error) {
+		err := pages.Each(ctx, metav1.ListOptions{Limit: 50}, func(ctx context.Context, o metav1.ListOptions) (*shownList, error) {
 			body, err := client.Get().Resource(resource).Param("limit", strconv.FormatInt(o.Limit, 10)).Param("continue", o.Continue).DoRaw(ctx)
 			if err != nil {
 				return nil, err
 			}
-			list := &policyapi.ImagePolicyList{} // of both kinds, which are alike
+			list := &shownList{} // of both kinds, which are alike
 			return list, json.Unmarshal(body, list)
-		}, func(list *policyapi.ImagePolicyList) error {
+		}, func(list *shownList) error {
 			for _, o := range list.Items {
 				p := policy.Nobody(o.Namespace, o.Name, &o.Spec)
 				p.Attestations = make([]*attestation.Demand, len(o.Spec.Policy.Attestations))

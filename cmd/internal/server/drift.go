@@ -1,16 +1,10 @@
 package server
 
 import (
-	imagev1 "github.com/openshift/api/image/v1"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/tidewaiter/tidewaiter/imageapi/drift"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
-
-// reasonOutdated is the reason of an Event about a tag: what pods run begins to differ from where it leads.
-const reasonOutdated = "Outdated"
 
 // outdatedPods is one for all servers of a process, of which tests have several.
 var outdatedPods = drift.NewGauge()
@@ -24,18 +18,11 @@ func (s *Server) followDrift() error {
 	}
 	registerMetrics(outdatedPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
+		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.Outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
 	s.Usage.OnTags(s.drift.Recheck)
 	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil
-}
-
-// outdated records that pods run something else than a tag leads to now.
-func (r *EventRecorder) outdated(tag *imagev1.ImageTag, message string) {
-	r.record(&corev1.ObjectReference{
-		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID,
-	}, false, reasonOutdated, message)
 }
 
 // outdatedNaming is imageapi.Options.Outdated.

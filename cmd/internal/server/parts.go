@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
@@ -47,7 +48,7 @@ type Server struct {
 	Web          *web.Server
 	Credentials  *web.Credentials
 	tokens       *web.Tokens // of service accounts
-	Events       *EventRecorder
+	Events       *imageevents.Recorder
 	Verification *verification
 	checks       *checks.Checks
 	drift        *drift.Tracker // nil without a listener

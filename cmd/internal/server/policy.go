@@ -7,13 +7,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
+
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/inventory"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -115,7 +117,7 @@ func (v *verification) indexVerdictChanged(index *imagev1.Image) {
 }
 
 // keepVerdicts keeps policies and verdicts up to date until ctx ends.
-func (v *verification) keepVerdicts(ctx context.Context, events *EventRecorder) error {
+func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Recorder) error {
 	policyMetrics()
 	policyLoaded.Set(1)
 	var background sync.WaitGroup
@@ -139,7 +141,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *EventRecorder) 
 }
 
 // Changed takes over the policies of changed files: affected images are judged again.
-func (v *verification) Changed(ctx context.Context, set *policy.Set, events *EventRecorder) {
+func (v *verification) Changed(ctx context.Context, set *policy.Set, events *imageevents.Recorder) {
 	if err := v.Keeper.SetFiles(ctx, set); err != nil {
 		v.broken(ctx, err, events)
 		return
@@ -150,15 +152,15 @@ func (v *verification) Changed(ctx context.Context, set *policy.Set, events *Eve
 		slog.Warn("Policies can be reloaded again, and the new ones are in force", "path", v.path)
 	}
 	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
-	events.record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
+	events.Record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
 }
 
-func (v *verification) broken(ctx context.Context, err error, events *EventRecorder) {
+func (v *verification) broken(ctx context.Context, err error, events *imageevents.Recorder) {
 	v.isBroken.Store(true)
 	policyReloads.WithLabelValues("error").Inc()
 	policyLoaded.Set(0)
 	slog.Error("Policies cannot be reloaded, the old ones stay in force", "err", err, "path", v.path)
-	events.record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
+	events.Record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
 }
 
 // object is the object of Events about files of policies. It is not the objects that show

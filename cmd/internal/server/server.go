@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 
 	authorizationv1 "github.com/openshift/api/authorization/v1"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -103,7 +104,7 @@ func newServer(o Options, listener net.Listener) *Server {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &EventRecorder{}, ReadyTimeout: readyTimeout}
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}

@@ -23,7 +23,7 @@ const maxUnverified = 1000
 
 // verdictChanged logs and records a new verdict on an image, whoever wrote it: an import, a sweep, a client.
 func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, signers []string) {
-	s.Events.verdictChanged(image, verified, signers)
+	s.Events.VerdictChanged(image, verified, signers)
 	switch before {
 	case verified:
 		return

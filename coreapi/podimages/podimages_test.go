@@ -1,4 +1,4 @@
-package usage
+package podimages
 
 import (
 	"slices"
@@ -34,8 +34,8 @@ func TestParseImageID(t *testing.T) {
 			if got.Repository == "" {
 				pull = ""
 			}
-			if key(got) != test.key || pull != test.pull {
-				t.Errorf("got key %q, pull %q; want %q, %q", key(got), pull, test.key, test.pull)
+			if Key(got) != test.key || pull != test.pull {
+				t.Errorf("got key %q, pull %q; want %q, %q", Key(got), pull, test.key, test.pull)
 			}
 		})
 	}
@@ -65,14 +65,14 @@ func TestImagesOfAPod(t *testing.T) {
 		},
 	}
 	wantKeys := []string{"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest", "registry.example.com/bare:1", digestA, digestB}
-	if diff := cmp.Diff(wantKeys, keys(images(pod))); diff != "" {
+	if diff := cmp.Diff(wantKeys, Keys(Of(pod))); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 	wantPull := []string{
 		"docker.io/library/busybox:1.36", "docker.io/library/nginx:latest",
 		"registry.example.com/app@" + digestA, "registry.example.com/bare:1", "registry.example.com/init@" + digestB,
 	}
-	if diff := cmp.Diff(wantPull, texts(Images(pod))); diff != "" {
+	if diff := cmp.Diff(wantPull, texts(Pullable(pod))); diff != "" {
 		t.Errorf("references to pull (-want +got):\n%s", diff)
 	}
 }
@@ -98,7 +98,7 @@ func TestImageVolumesAreUsed(t *testing.T) {
 			},
 		},
 	}
-	if diff := cmp.Diff([]string{"registry.example.com/data:1", digestA, digestB}, keys(images(pod))); diff != "" {
+	if diff := cmp.Diff([]string{"registry.example.com/data:1", digestA, digestB}, Keys(Of(pod))); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
 	var names []string
@@ -130,13 +130,13 @@ func FuzzImages(f *testing.F) {
 				{Name: "a", ImageID: id},
 			}},
 		}
-		found := keys(images(pod))
+		found := Keys(Of(pod))
 		if !slices.IsSorted(found) || len(slices.Compact(slices.Clone(found))) != len(found) || slices.Contains(found, "") {
 			t.Errorf("keys %q are not sorted, distinct and present", found)
 		}
-		for _, ref := range Images(pod) {
-			if back := parseImage(ref.String()); back != ref || !slices.Contains(found, key(back)) {
-				t.Errorf("reference %q reads back as %q, not among %q", ref, key(back), found)
+		for _, ref := range Pullable(pod) {
+			if back := Parse(ref.String()); back != ref || !slices.Contains(found, Key(back)) {
+				t.Errorf("reference %q reads back as %q, not among %q", ref, Key(back), found)
 			}
 		}
 	})

@@ -1,4 +1,5 @@
-package usage
+// Package podimages reads from a pod which images it uses.
+package podimages
 
 import (
 	"slices"
@@ -9,18 +10,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// key is the key of an image: the digest if it is known, else the reference to pull it
+// Key is the key of an image: the digest if it is known, else the reference to pull it
 // by. It is empty for a zero reference.
-func key(ref reference.Reference) string {
+func Key(ref reference.Reference) string {
 	if ref.Digest != "" {
 		return ref.Digest
 	}
 	return ref.String()
 }
 
-// parseImage reads the image of a container's spec; a text that is not a reference is the
+// Parse reads the image of a container's spec; a text that is not a reference is the
 // zero Reference.
-func parseImage(s string) reference.Reference {
+func Parse(s string) reference.Reference {
 	ref, err := reference.Parse(s)
 	if err != nil {
 		return reference.Reference{}
@@ -40,7 +41,7 @@ func parseImageID(id string) reference.Reference {
 	if reference.IsDigest(id) {
 		return reference.Reference{Digest: id}
 	}
-	ref := parseImage(id)
+	ref := Parse(id)
 	if ref.Digest == "" {
 		return reference.Reference{}
 	}
@@ -55,7 +56,7 @@ func parseImageID(id string) reference.Reference {
 // of the config of an image whose manifest they do not know. It is returned, without a
 // repository, only if the spec has no reference.
 func Runs(image, imageID string) reference.Reference {
-	want, runs := parseImage(image), parseImageID(imageID)
+	want, runs := Parse(image), parseImageID(imageID)
 	if runs.Repository == "" && want.Repository != "" {
 		return want
 	}
@@ -116,13 +117,13 @@ func mounted(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// images returns the images of the pod's containers and volumes that name one, in the order of
+// Of returns the images of the pod's containers and volumes that name one, in the order of
 // [Containers].
-func images(pod *corev1.Pod) []reference.Reference {
+func Of(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
 	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
 		for _, use := range Uses(image, status.ImageID) {
-			if key(use) != "" {
+			if Key(use) != "" {
 				found = append(found, use)
 			}
 		}
@@ -130,11 +131,11 @@ func images(pod *corev1.Pod) []reference.Reference {
 	return found
 }
 
-// keys returns the sorted, distinct keys of a pod's images.
-func keys(images []reference.Reference) []string {
+// Keys returns the sorted, distinct keys of a pod's images.
+func Keys(images []reference.Reference) []string {
 	var found []string
 	for _, i := range images {
-		if k := key(i); k != "" {
+		if k := Key(i); k != "" {
 			found = append(found, k)
 		}
 	}
@@ -142,10 +143,10 @@ func keys(images []reference.Reference) []string {
 	return slices.Compact(found)
 }
 
-// Images returns the references by which the images that the pod uses can be pulled, distinct and sorted by their text: with the digest of the pod's status, else as
+// Pullable returns the references by which the images that the pod uses can be pulled, distinct and sorted by their text: with the digest of the pod's status, else as
 // the pod's spec has it.
-func Images(pod *corev1.Pod) []reference.Reference {
-	found := slices.DeleteFunc(images(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
+func Pullable(pod *corev1.Pod) []reference.Reference {
+	found := slices.DeleteFunc(Of(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
 	slices.SortFunc(found, func(a, b reference.Reference) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(found)
 }

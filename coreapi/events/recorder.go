@@ -1,4 +1,5 @@
-package coreapi
+// Package events records Kubernetes Events, at a bounded rate.
+package events
 
 import (
 	"context"
@@ -9,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -27,9 +27,9 @@ const (
 // flushPatience is how long a flush waits for the next Event to be sent.
 const flushPatience = 2 * time.Second
 
-// EventRecorder records Kubernetes Events with client-go's recorder, which
-// aggregates similar ones. [NewEventRecorder] makes one.
-type EventRecorder struct {
+// Recorder records Kubernetes Events with client-go's recorder, which
+// aggregates similar ones. [NewRecorder] makes one.
+type Recorder struct {
 	recorder record.EventRecorder
 	rate     flowcontrol.PassiveRateLimiter
 	recorded atomic.Int64
@@ -37,29 +37,29 @@ type EventRecorder struct {
 	progress chan struct{} // filled when sent grew
 }
 
-// NewEventRecorder returns a recorder of Events in the name of component, sent
+// NewRecorder returns a recorder of Events in the name of component, sent
 // with config until ctx ends. The objects that events are about must be known
 // to scheme; events about a cluster-scoped object go to the namespace default.
 // identify, if not nil, completes the reference of an event's object before the event is
 // sent, in the background: kubectl describe finds the events of an object by its UID.
-func NewEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, component string, identify func(context.Context, *corev1.ObjectReference)) (*EventRecorder, error) {
-	client, err := kubernetes.NewForConfig(config)
+func NewRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, component string, identify func(context.Context, *corev1.ObjectReference)) (*Recorder, error) {
+	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("event recorder: %w", err)
 	}
 	if identify == nil {
 		identify = func(context.Context, *corev1.ObjectReference) {}
 	}
-	r := &EventRecorder{rate: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst), progress: make(chan struct{}, 1)}
+	r := &Recorder{rate: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst), progress: make(chan struct{}, 1)}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst}))
-	broadcaster.StartRecordingToSink(&eventSink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, func(about *corev1.ObjectReference) { identify(ctx, about) }, r})
+	broadcaster.StartRecordingToSink(&eventSink{&typedcorev1.EventSinkImpl{Interface: client.Events("")}, func(about *corev1.ObjectReference) { identify(ctx, about) }, r})
 	r.recorder = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component})
 	return r, nil
 }
 
 // Event records an event about an object; kind is Normal or Warning. It never
 // blocks.
-func (r *EventRecorder) Event(about runtime.Object, kind, reason, message string) {
+func (r *Recorder) Event(about runtime.Object, kind, reason, message string) {
 	if !r.rate.TryAccept() {
 		return
 	}
@@ -69,7 +69,7 @@ func (r *EventRecorder) Event(about runtime.Object, kind, reason, message string
 
 // Flush waits until the recorded events are sent, as long as the server takes events. It
 // is for programs that are about to end.
-func (r *EventRecorder) Flush() {
+func (r *Recorder) Flush() {
 	for r.sent.Load() < r.recorded.Load() {
 		select {
 		case <-r.progress:
@@ -83,7 +83,7 @@ func (r *EventRecorder) Flush() {
 type eventSink struct {
 	record.EventSink
 	identify func(*corev1.ObjectReference)
-	recorder *EventRecorder
+	recorder *Recorder
 }
 
 // Create implements record.EventSink.

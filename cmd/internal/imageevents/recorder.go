@@ -1,4 +1,5 @@
-package server
+// Package imageevents records Events about Images, as servers and imports make them.
+package imageevents
 
 import (
 	"context"
@@ -9,10 +10,10 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/events"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -24,21 +25,22 @@ import (
 const (
 	reasonSignatureVerified = "SignatureVerified"
 	reasonSignatureRejected = "SignatureRejected"
+	reasonOutdated          = "Outdated"
 )
 
-// EventRecorder records Kubernetes Events about Images, for servers and imports. Until start is called it
+// Recorder records Kubernetes Events about Images, for servers and imports. Until Start is called it
 // drops them: there is no server to send them to.
-type EventRecorder struct {
-	recorder atomic.Pointer[coreapi.EventRecorder]
+type Recorder struct {
+	recorder atomic.Pointer[events.Recorder]
 }
 
 // Start sends events about the images of config to the server of to until ctx ends, in the name of component.
-func (r *EventRecorder) Start(ctx context.Context, config, to *restclient.Config, component string) error {
+func (r *Recorder) Start(ctx context.Context, config, to *restclient.Config, component string) error {
 	images, err := imageclient.New(config)
 	if err != nil {
 		return err
 	}
-	recorder, err := coreapi.NewEventRecorder(ctx, to, legacyscheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
+	recorder, err := events.NewRecorder(ctx, to, scheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
 		if about.Kind != "Image" || about.UID != "" {
 			return
 		}
@@ -54,14 +56,14 @@ func (r *EventRecorder) Start(ctx context.Context, config, to *restclient.Config
 }
 
 // Flush waits until the recorded events are sent.
-func (r *EventRecorder) Flush() {
+func (r *Recorder) Flush() {
 	if recorder := r.recorder.Load(); recorder != nil {
 		recorder.Flush()
 	}
 }
 
-// record records an event about an object. It never blocks.
-func (r *EventRecorder) record(about *corev1.ObjectReference, warning bool, reason, message string) {
+// Record records an event about an object. It never blocks.
+func (r *Recorder) Record(about *corev1.ObjectReference, warning bool, reason, message string) {
 	recorder := r.recorder.Load()
 	if recorder == nil {
 		return
@@ -73,25 +75,26 @@ func (r *EventRecorder) record(about *corev1.ObjectReference, warning bool, reas
 	recorder.Event(about, kind, reason, printable.Text(message))
 }
 
-func aboutImage(name string) *corev1.ObjectReference {
+// AboutImage refers to an Image by its name.
+func AboutImage(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
 }
 
 // Notify implements queue.Notifier. An image without a known digest is named by its reference.
-func (r *EventRecorder) Notify(_ context.Context, n queue.Notice) {
+func (r *Recorder) Notify(_ context.Context, n queue.Notice) {
 	name := n.Image
 	if name == "" {
 		name = n.Reference
 	}
-	r.record(aboutImage(name), n.Warning, n.Reason, n.Message)
+	r.Record(AboutImage(name), n.Warning, n.Reason, n.Message)
 }
 
 // Imported records the result of importing a reference, unless nothing has changed.
-func (r *EventRecorder) Imported(reference string, result *importer.Result, err error) {
+func (r *Recorder) Imported(reference string, result *importer.Result, err error) {
 	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
 		return
 	}
-	about := aboutImage(reference)
+	about := AboutImage(reference)
 	if result != nil && result.Digest != "" {
 		about.Name = result.Digest
 		if i := slices.IndexFunc(result.Images, func(i importer.ImageResult) bool { return i.Image.Name == result.Digest }); i >= 0 {
@@ -99,16 +102,16 @@ func (r *EventRecorder) Imported(reference string, result *importer.Result, err 
 		}
 	}
 	if err != nil {
-		r.record(about, true, queue.NoticeImportFailed, err.Error())
+		r.Record(about, true, queue.NoticeImportFailed, err.Error())
 		return
 	}
-	r.record(about, false, queue.NoticeImported, "Imported "+reference)
+	r.Record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
-// verdictChanged records a new verdict on an image's signatures if it is True or False: an image that became
+// VerdictChanged records a new verdict on an image's signatures if it is True or False: an image that became
 // unsigned, or whose signatures cannot be judged, makes no event.
-func (r *EventRecorder) verdictChanged(image *imagev1.Image, verified string, signers []string) {
-	about := aboutImage(image.Name)
+func (r *Recorder) VerdictChanged(image *imagev1.Image, verified string, signers []string) {
+	about := AboutImage(image.Name)
 	about.UID = image.UID
 	switch verified {
 	case verdicts.VerifiedTrue:
@@ -116,13 +119,13 @@ func (r *EventRecorder) verdictChanged(image *imagev1.Image, verified string, si
 		if len(signers) > 0 {
 			message = "Signed by " + strings.Join(signers, ", ")
 		}
-		r.record(about, false, reasonSignatureVerified, message)
+		r.Record(about, false, reasonSignatureVerified, message)
 	case verdicts.VerifiedFalse:
 		message := "No signature is trusted"
 		if why := rejection(image); why != "" {
 			message += ": " + why
 		}
-		r.record(about, true, reasonSignatureRejected, message)
+		r.Record(about, true, reasonSignatureRejected, message)
 	}
 }
 
@@ -136,4 +139,11 @@ func rejection(image *imagev1.Image) string {
 		}
 	}
 	return ""
+}
+
+// Outdated records that pods run something else than a tag leads to now.
+func (r *Recorder) Outdated(tag *imagev1.ImageTag, message string) {
+	r.Record(&corev1.ObjectReference{
+		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID,
+	}, false, reasonOutdated, message)
 }

@@ -1,0 +1,42 @@
+//go:build !cgo
+
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	restclient "k8s.io/client-go/rest"
+)
+
+// hasDataDirs says that this build opens no data directories: it has no SQLite, which is C.
+const hasDataDirs = false
+
+var errNoDataDirs = cli.WithHint(errors.New("this build of tidewaiter is a client only: it has no SQLite, which is written in C"),
+	"install a C compiler such as gcc and build with CGO_ENABLED=1, or name a running server with --server or --kubeconfig")
+
+// newDataDirCommands returns verbs that say that they need another build.
+func newDataDirCommands() []*cobra.Command {
+	var all []*cobra.Command
+	for _, name := range []string{"serve", "demo", "credentials", "backup", "restore", "db"} {
+		all = append(all, &cobra.Command{
+			Use: name, Short: "Not in this build, which is a client only", Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error { return errNoDataDirs },
+		})
+	}
+	return all
+}
+
+func ownerConfig(string) (*restclient.Config, error) { return nil, nil }
+
+func (o *importOptions) directory() (target, error) {
+	if o.create {
+		return nil, errNoDataDirs
+	}
+	return nil, errNoServer
+}
+
+func (o *verifyOptions) sweepDirectory(*cobra.Command) error { return errNoServer }
+
+var errNoServer = cli.WithHint(errors.New("no server is named"), "--server https://HOST:PORT or --kubeconfig name one")
