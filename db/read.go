@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // KV is a key with the value of one of its revisions. Value must not be changed.
@@ -255,4 +256,29 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 		return Page{}, err
 	}
 	return p, nil
+}
+
+// livePage is how many keys LivePage returns.
+const livePage = 200
+
+// LivePage returns a page of what exists now, with the times at which it expires, in the order of keys from a key on, as
+// [truth.Store.Range] does. more is whether more keys follow.
+func (d *DB) LivePage(ctx context.Context, from string) (page []truth.Change, more bool, err error) {
+	err = d.caughtUp(ctx, 0, func() error {
+		page, more = nil, false
+		return d.read(ctx, func(c *sqlite.Conn) error {
+			return c.Each(func(row []driver.Value) error {
+				if len(page) == livePage {
+					more = true
+					return sqlite.ErrStop
+				}
+				kv := d.kv(row[0].(string), row[1], row[2], row[3])
+				expires, _ := row[4].(int64)
+				page = append(page, truth.Change{Key: kv.Key, Rev: kv.Rev, Value: kv.Value, Expires: expires})
+				return kv.Err
+			}, `SELECT s.key, s.rev, c.sum, c.value, s.expires FROM (SELECT key, rev, expires FROM revisions INDEXED BY live
+				WHERE until IS NULL AND key >= ? ORDER BY key LIMIT ?) s LEFT JOIN contents c ON c.rev = s.rev`, from, int64(livePage)+1)
+		})
+	})
+	return page, more, err
 }

@@ -11,6 +11,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/migration"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
@@ -74,5 +76,46 @@ never see it go back in time.`,
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to make")
+	return cmd
+}
+
+func newMigrateCommand() *cobra.Command {
+	m := &migration.Migration{}
+	var to, from bool
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Move all objects to an etcd that several servers share, or back (experimental)",
+		Long: `Move all objects to an etcd that several servers share, or back into a data
+directory (experimental). Stop all servers first. The source stays as it is. Each
+object is compared at the end. What is interrupted can be run again.
+
+Pushes that wait to be imported move, too; those that were given up are tried again.
+Certificates and credentials do not: copy pki/ of the data directory. Clients that
+watched get 410 Expired and list again.`,
+		Example: `  # From one server to several: its data directory is only read
+  tidewaiter migrate --to-etcd --data-dir ./tidewaiter-data --etcd-servers http://10.0.0.1:2379
+
+  # Back into a new data directory, or that of a server that had a copy of etcd
+  tidewaiter migrate --from-etcd --data-dir ./single --etcd-servers http://10.0.0.1:2379`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m.Out = cmd.OutOrStdout()
+			switch {
+			case !to && !from:
+				return cli.Misuse(errors.New("it is not said in which direction to migrate"), "--to-etcd or --from-etcd")
+			case len(m.Etcd.Servers) == 0:
+				return cli.Misuse(errors.New("it is not said where etcd is"), "--etcd-servers http://HOST:2379")
+			case to:
+				return m.ToEtcd(cmd.Context())
+			}
+			return m.FromEtcd(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&to, "to-etcd", false, "copy a data directory to etcd, which has nothing else below --etcd-prefix")
+	f.BoolVar(&from, "from-etcd", false, "copy what etcd has to a data directory that has no objects of its own")
+	f.StringVar(&m.DataDir, "data-dir", cli.DefaultDataDir, "data directory to read, or to make")
+	server.AddEtcdFlags(f, &m.Etcd)
+	cmd.MarkFlagsMutuallyExclusive("to-etcd", "from-etcd")
 	return cmd
 }

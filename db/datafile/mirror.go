@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
@@ -33,5 +34,27 @@ func CheckOwn(ctx context.Context, dir string) error {
 	if err == nil && copied {
 		err = fmt.Errorf("%s is a copy of what etcd has: back up etcd (etcdctl snapshot save), which has everything that the servers share", filepath.Join(dir, FileName))
 	}
+	return err
+}
+
+// Detach makes the copy in a data directory, which nobody has open, a database of its own. Clients that know revisions of what it was
+// a copy of begin again, as after a restore.
+func Detach(dir string, now time.Time) error {
+	owned, err := Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer owned.Close()
+	path := filepath.Join(dir, FileName)
+	c, err := OpenWriter(path)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	// What is interrupted between the two is still a copy, and is detached again.
+	if _, err := BeginLife(c, path, 0, now); err != nil {
+		return err
+	}
+	_, err = c.Exec("DELETE FROM meta WHERE name IN (?, ?)", MirrorMeta, FilledMeta)
 	return err
 }

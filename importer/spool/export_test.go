@@ -16,8 +16,8 @@ func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
 // Delay is the wait after so many attempts.
 func (s *Spool) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
 
-// Events counts the events of all jobs, as the quotas do.
-func (s *Spool) Events(ctx context.Context) (n int64, err error) {
+// Counted counts the events of all jobs, as the quotas do.
+func (s *Spool) Counted(ctx context.Context) (n int64, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		n, _, err = c.First("SELECT sum(payloads) FROM spool_sources")
 		return err
@@ -41,8 +41,8 @@ func (s *Shared) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
 // Delay is the wait after so many attempts.
 func (s *Shared) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
 
-// Events counts the events of all jobs, as the quotas do.
-func (s *Shared) Events(ctx context.Context) (n int64, err error) {
+// Counted counts the events of all jobs, as the quotas do.
+func (s *Shared) Counted(ctx context.Context) (n int64, err error) {
 	err = s.known(ctx, func() error {
 		for _, events := range s.events {
 			n += events

@@ -51,9 +51,10 @@ type Shared struct {
 
 // The keys of a Shared spool.
 const (
-	sharedPrefix = "/tidewaiter.dev/spool/"
-	jobPrefix    = sharedPrefix + "jobs/"
-	seenPrefix   = sharedPrefix + "seen/"
+	// SharedPrefix begins the keys of a Shared spool.
+	SharedPrefix = "/tidewaiter.dev/spool/"
+	jobPrefix    = SharedPrefix + "jobs/"
+	seenPrefix   = SharedPrefix + "seen/"
 )
 
 func jobKey(id int64) string { return fmt.Sprintf("%s%016d", jobPrefix, id) }
@@ -152,7 +153,7 @@ func (s *Shared) refresh(ctx context.Context) error {
 // load reads all keys.
 func (s *Shared) load(ctx context.Context) error {
 	s.jobs, s.keys, s.events, s.seen, s.order = map[int64]*entry{}, map[string][]*entry{}, map[string]int64{}, map[[16]byte]*delivery{}, nil
-	for o := (db.RangeOptions{Prefix: sharedPrefix}); ; {
+	for o := (db.RangeOptions{Prefix: SharedPrefix}); ; {
 		p, err := s.db.Range(ctx, o)
 		if err != nil {
 			return err
@@ -161,7 +162,7 @@ func (s *Shared) load(ctx context.Context) error {
 			s.apply(kv.Key, kv.Rev, kv.Value, false)
 		}
 		if !p.More {
-			w, err := s.db.Watch(sharedPrefix, false, p.Rev)
+			w, err := s.db.Watch(SharedPrefix, false, p.Rev)
 			if err == nil {
 				w.Notify(s.wake)
 				s.watcher = w

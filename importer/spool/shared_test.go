@@ -32,7 +32,7 @@ const sharedTests = "TestShared/"
 func TestShared(t *testing.T) {
 	for _, test := range []func(*testing.T){
 		TestLifeOfAJob, TestSeesAnEventOnce, TestForgets, TestCoalesces, TestLosesNoEvent, TestLease, TestJobWhoseLeasesEndIsWarnedAbout,
-		TestBacksOffAndGivesUp, TestPoison, TestDelayBounds, TestAdmin, TestRefusesBadRequests, TestClaimWaits,
+		TestBacksOffAndGivesUp, TestPoison, TestDelayBounds, TestAdmin, TestEventsOfAllJobs, TestRefusesBadRequests, TestClaimWaits,
 		TestLeakedSecretFillsItsOwnQuotaOnly, TestRepeatedPushTakesNoQuota, TestRepeatedPushIsNotTheOldest, TestSharedKeyIsNotDroppedForAnother,
 		TestQuota, TestRequestPastTheQuota, TestClockSetBack, TestLanesTakeTurns, TestClaimHeedsRoom, TestJobThatWaitsForItsKeyHoldsUpNobody,
 	} {

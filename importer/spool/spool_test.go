@@ -39,7 +39,8 @@ type anySpool interface {
 	Find(ctx context.Context, receiver, key string) (*push.Job, error)
 	ClaimNow(n int, lease time.Duration) ([]*push.Job, error)
 	Delay(attempts int) time.Duration
-	Events(context.Context) (int64, error)
+	Counted(context.Context) (int64, error)
+	Events(context.Context, func([]push.Event) error) error
 }
 
 // open opens a spool: one that servers share in the tests of TestShared.
@@ -139,7 +140,7 @@ func (s *testSpool) stats() (st stats) {
 	var err error
 	st.ByReceiver, err = s.Depth(context.Background())
 	s.ok(err)
-	st.Payloads, err = s.Events(context.Background())
+	st.Payloads, err = s.Counted(context.Background())
 	s.ok(err)
 	for _, d := range st.ByReceiver {
 		st.Waiting, st.Leased, st.Dead = st.Waiting+d.Waiting, st.Leased+d.Leased, st.Dead+d.Dead
@@ -348,7 +349,7 @@ func TestReopened(t *testing.T) {
 	if err := s.Enqueue(context.Background(), []push.Event{request("k", "e1", "b")}); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := s.Events(context.Background()); err != nil || n != 1 {
+	if n, err := s.Counted(context.Background()); err != nil || n != 1 {
 		t.Errorf("an event is forgotten by reopening: there are %d, %v", n, err)
 	}
 }
@@ -506,6 +507,23 @@ func TestAdmin(t *testing.T) {
 	}
 	if st := s.stats(); st.Payloads != 0 || st.Dead != 0 {
 		t.Errorf("after DropDead: %+v", st)
+	}
+}
+
+// TestEventsOfAllJobs: the events of every job, whatever its state, can be given to another spool.
+func TestEventsOfAllJobs(t *testing.T) {
+	s, ctx := open(t, spool.Options{}), context.Background()
+	s.enqueue(request("a", "", "1"), request("a", "", "2"), from("other", "b", "", "3"), request("c", "", "4"))
+	s.ok(s.Fail(ctx, s.claim(1)[0], push.Failure{Permanent: true}))
+	var got []string
+	s.ok(s.Events(ctx, func(events []push.Event) error {
+		for _, e := range events {
+			got = append(got, e.Receiver+" "+payload(e))
+		}
+		return nil
+	}))
+	if want := []string{"local 1", "local 2", "other 3", "local 4"}; !slices.Equal(got, want) {
+		t.Errorf("events: %q, want %q", got, want)
 	}
 }
 

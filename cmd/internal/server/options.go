@@ -6,6 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -64,12 +65,7 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	f.DurationVar(&o.EventTTL, "event-ttl", coreapi.DefaultEventTTL, "how long to keep an Event after its last write")
 	f.StringVar(&o.PKIDir, "pki-dir", "", "existing directory of the credentials that several servers share (experimental); by default pki in the data directory")
 
-	f = fss.FlagSet("etcd")
-	f.StringSliceVar(&o.Etcd.Servers, "etcd-servers", nil, "etcd servers (SCHEME://HOST:PORT) that hold the objects of several servers (experimental, docs/tasks/scale.md); the database is then this server's copy")
-	f.StringVar(&o.Etcd.CAFile, "etcd-cafile", "", "certificate authorities of etcd")
-	f.StringVar(&o.Etcd.CertFile, "etcd-certfile", "", "client certificate for etcd")
-	f.StringVar(&o.Etcd.KeyFile, "etcd-keyfile", "", "key of the client certificate for etcd")
-	f.StringVar(&o.Etcd.Prefix, "etcd-prefix", "/tidewaiter", "beginning of all keys in etcd, the same for servers that share them")
+	AddEtcdFlags(fss.FlagSet("etcd"), &o.Etcd)
 
 	f = fss.FlagSet("images")
 	f.StringVar(&o.ConfigFile, "config", "", "configuration file (YAML)")
@@ -79,6 +75,15 @@ func (o *Options) AddFlags(fss *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.serviceCIDRs, "service-cluster-ip-range", []string{coreapi.DefaultServiceCIDR}, "range to allocate cluster IPs from; for dual stack two, one of each IP family")
 	f.StringVar(&o.nodePorts, "service-node-port-range", coreapi.DefaultNodePorts, "range to allocate node ports from, as FIRST-LAST")
 	f.StringVar(&o.podLogsDir, "pod-logs-dir", "", "absolute path of a directory with the pods' CRI log directories, such as /var/log/pods")
+}
+
+// AddEtcdFlags adds kube-apiserver's flags for etcd.
+func AddEtcdFlags(f *pflag.FlagSet, o *etcd.Options) {
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "etcd servers (SCHEME://HOST:PORT) that hold the objects of several servers (experimental, docs/tasks/scale.md); the database is then this server's copy")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "certificate authorities of etcd")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "client certificate for etcd")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "key of the client certificate for etcd")
+	f.StringVar(&o.Prefix, "etcd-prefix", "/tidewaiter", "beginning of all keys in etcd, the same for servers that share them")
 }
 
 // coreOptions are the options of the core kinds.

@@ -1,0 +1,173 @@
+// Package migrate copies all that exists from a database into a truth.Store and back, and compares both.
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/truth"
+)
+
+// writes is how many keys are written at a time.
+const writes = 32
+
+// ErrDiffers says that a database and a store do not have the same. Its text names the first key.
+var ErrDiffers = errors.New("not the same")
+
+// Copy writes what a database has and a store has not. It fails with ErrDiffers if the store has anything else below its
+// prefix, but for keys that begin with except, which it leaves alone on both sides. What an interrupted Copy has written
+// stays, and is not written again. It returns how many keys the database has, and how many were written.
+func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys, written int, err error) {
+	writing, wctx := errgroup.WithContext(ctx)
+	writing.SetLimit(writes)
+	keys, err = compare(wctx, from, to, except, func(missing truth.Change) error {
+		written++
+		writing.Go(func() error {
+			if _, err := to.Put(wctx, missing.Key, 0, missing.Value, missing.Expires); err != nil {
+				return fmt.Errorf("writing %s: %w", missing.Key, err)
+			}
+			return nil
+		})
+		return wctx.Err()
+	})
+	return keys, written, first(writing.Wait(), err)
+}
+
+const (
+	// neverReached is above all revisions that an etcd comes to, and below those of a database that has begun another epoch.
+	neverReached = 1 << 40
+	// maxRaise bounds the writes of Raise.
+	maxRaise = 100_000
+)
+
+// FarBehindError says that a store would need too many writes to come to the revision of a database.
+type FarBehindError struct{ At, Above int64 }
+
+func (e *FarBehindError) Error() string {
+	return fmt.Sprintf("the store is at revision %d, and clients know revisions up to %d, which would mean something else there", e.At, e.Above)
+}
+
+// Raise has the revision of a store pass one that clients of a database know, by writes of a key: what they know is then
+// older than the history of all copies. It fails with *FarBehindError.
+func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
+	at, err := s.Head(ctx)
+	if err != nil || at > above || above >= neverReached {
+		return err
+	}
+	if above-at > maxRaise {
+		return &FarBehindError{at, above}
+	}
+	writing, wctx := errgroup.WithContext(ctx)
+	var left atomic.Int64
+	left.Store(above - at + 1)
+	for i := range writes {
+		writing.Go(func() error {
+			one, rev := fmt.Sprintf("%s-%d", key, i), int64(0)
+			for left.Add(-1) >= 0 {
+				var err error
+				if rev, err = s.Put(wctx, one, rev, []byte("{}"), 0); err != nil {
+					return fmt.Errorf("writing %s: %w", one, err)
+				}
+			}
+			if rev == 0 {
+				return nil
+			}
+			_, err := s.Delete(wctx, one, rev)
+			return err
+		})
+	}
+	return writing.Wait()
+}
+
+// first is the error that comes first; the second follows from it.
+func first(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// Verify compares each key, value and time of expiry of a database with those of a store, and returns how many there are. It fails
+// with ErrDiffers.
+func Verify(ctx context.Context, d *db.DB, s truth.Store, except string) (keys int, err error) {
+	return compare(ctx, d, s, except, func(missing truth.Change) error {
+		return fmt.Errorf("%w: the store does not have %s", ErrDiffers, missing.Key)
+	})
+}
+
+// compare goes through both in the order of keys, and calls missing with what only the database has.
+func compare(ctx context.Context, d *db.DB, s truth.Store, except string, missing func(truth.Change) error) (keys int, err error) {
+	stored := &pages{read: func(from string, rev int64) ([]truth.Change, int64, bool, error) { return s.Range(ctx, from, rev) }}
+	own := &pages{read: func(from string, _ int64) ([]truth.Change, int64, bool, error) {
+		page, more, err := d.LivePage(ctx, from)
+		return page, 0, more, err
+	}}
+	for ctx.Err() == nil {
+		have, err := own.peek(except)
+		if err != nil {
+			return keys, err
+		}
+		other, err := stored.peek(except)
+		if err != nil {
+			return keys, err
+		}
+		switch {
+		case have == nil && other == nil:
+			return keys, nil
+		case have == nil || other != nil && other.Key < have.Key:
+			return keys, fmt.Errorf("%w: the store also has %s", ErrDiffers, other.Key)
+		case other == nil || have.Key < other.Key:
+			if err := missing(*have); err != nil {
+				return keys, err
+			}
+		case !bytes.Equal(have.Value, other.Value) || have.Expires != other.Expires:
+			return keys, fmt.Errorf("%w: the store has another %s", ErrDiffers, have.Key)
+		default:
+			stored.next()
+		}
+		own.next()
+		keys++
+	}
+	return keys, ctx.Err()
+}
+
+// pages goes through keys in their order.
+type pages struct {
+	read func(from string, rev int64) (page []truth.Change, at int64, more bool, err error)
+	page []truth.Change
+	from string
+	rev  int64
+	last bool // there is no page after this
+}
+
+// peek returns the next key that does not begin with except, nil at the end.
+func (p *pages) peek(except string) (*truth.Change, error) {
+	for {
+		for len(p.page) > 0 {
+			if c := &p.page[0]; except == "" || !strings.HasPrefix(c.Key, except) {
+				return c, nil
+			}
+			p.next()
+		}
+		if p.last {
+			return nil, nil
+		}
+		page, at, more, err := p.read(p.from, p.rev)
+		if err != nil {
+			return nil, err
+		}
+		p.page, p.rev, p.last = page, at, !more
+		if len(page) > 0 {
+			p.from = page[len(page)-1].Key + "\x00"
+		}
+	}
+}
+
+func (p *pages) next() { p.page = p.page[1:] }
