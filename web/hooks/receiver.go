@@ -14,43 +14,15 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
-// Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
-type Receiver struct {
-	// Name is the path segment: lower-case letters, digits, '-' and '.', at most
-	// 63 characters.
-	Name string `yaml:"name"`
-	// Type is the vendor's format, one of Types.
-	Type string `yaml:"type"`
-	// Hosts are the registries, host[:port], that the receiver accepts events for. At
-	// least one is required: an event makes the server connect to its host.
-	Hosts []string `yaml:"hosts"`
-	// Repositories, when not empty, are patterns. A repository must match one of them:
-	// path.Match by segment, and a last segment ** for everything below.
-	Repositories []string `yaml:"repositories,omitempty"`
-	// SecretFile holds the secrets, one a line. Each is accepted, so that one can be
-	// replaced without losing an event. The file is read again when it changes.
-	SecretFile string `yaml:"secretFile,omitempty"`
-	// Header names the request header that carries the secret, for the types that
-	// send it in a header. Empty means Authorization (X-JFrog-Event-Auth for jfrog).
-	Header string `yaml:"header,omitempty"`
-	// OIDC says how the tokens of a receiver of type gar are checked.
-	OIDC *OIDC `yaml:"oidc,omitempty"`
-}
-
-// OIDC says which signed tokens are accepted in the Authorization header.
-type OIDC struct {
-	// KeysFile holds the issuer's public keys, a JSON Web Key Set (RFC 7517). It
-	// is read again when it changes; the server never fetches keys.
-	KeysFile string `yaml:"keysFile"`
-	// Audience must be the token's aud, as set on the push subscription.
-	Audience string `yaml:"audience"`
-	// Email is the service account whose token it must be.
-	Email string `yaml:"email"`
-	// Issuer must be the token's iss. Empty means https://accounts.google.com.
-	Issuer string `yaml:"issuer,omitempty"`
-}
+// Receiver and OIDC are the configuration of a receiver. They have a package of their own so that programs that only read
+// the configuration do without the handler.
+type (
+	Receiver = hookconfig.Receiver
+	OIDC     = hookconfig.OIDC
+)
 
 // vendors is the table of values of Receiver.Type.
 var vendors = map[string]vendor{
@@ -85,7 +57,7 @@ func Types() []string {
 var receiverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
 // Validate reports everything that is wrong with the receiver. It reads no files.
-func (r Receiver) Validate() error {
+func Validate(r Receiver) error {
 	var errs []error
 	add := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("receiver %q: "+format, append([]any{r.Name}, args...)...))
@@ -167,7 +139,7 @@ func newNobody(now func() time.Time) *receiver {
 // newReceiver validates the configuration and reads its files. Relative names start
 // from dir.
 func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) (*receiver, error) {
-	if err := r.Validate(); err != nil {
+	if err := Validate(r); err != nil {
 		return nil, err
 	}
 	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: nobodys}

@@ -43,7 +43,7 @@ func TestValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := good()
 			test.change(&r)
-			err := r.Validate()
+			err := hooks.Validate(r)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("error %q, want none", err)

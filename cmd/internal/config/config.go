@@ -25,7 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/web/hooks"
+	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
 // maxFile bounds the configuration file, in bytes.
@@ -57,12 +57,12 @@ type Config struct {
 	// ImportRunning has the images of the server's own pods imported; true if it is left out.
 	ImportRunning *bool `yaml:"importRunning"`
 	// TrustedRoots are files that the server keeps up to date from TUF repositories.
-	TrustedRoots []TrustedRoot    `yaml:"trustedRoots"`
-	Kubelet      *Kubelet         `yaml:"kubelet"`
-	Receivers    []hooks.Receiver `yaml:"receivers"`
-	Hooks        Hooks            `yaml:"hooks"`
-	Sweep        Sweep            `yaml:"sweep"`
-	Streams      Streams          `yaml:"streams"`
+	TrustedRoots []TrustedRoot     `yaml:"trustedRoots"`
+	Kubelet      *Kubelet          `yaml:"kubelet"`
+	Receivers    []hookconfig.Receiver `yaml:"receivers"`
+	Hooks        Hooks             `yaml:"hooks"`
+	Sweep        Sweep             `yaml:"sweep"`
+	Streams      Streams           `yaml:"streams"`
 
 	file string // the path of the file
 }
