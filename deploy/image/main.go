@@ -4,6 +4,9 @@
 //	go run ./deploy/image -version 1.2.3 -layout bin/image bin/linux-amd64/tidewaiter bin/linux-arm64/tidewaiter
 //	go run ./deploy/image -version 1.2.3 -sbom sbom.spdx.json bin/linux-amd64/tidewaiter
 //
+// ko was looked at instead: it needs a base image from a registry (ko-build/ko#207 asks for none) and compiles by itself,
+// where an image is made here of programs that deploy/static linked with SQLite for both architectures.
+//
 // The same programs make the same bytes. Time is SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/),
 // 1970 without it.
 package main
