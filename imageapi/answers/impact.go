@@ -20,7 +20,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // Acts says how images are judged after an act.
@@ -39,8 +38,8 @@ type Scenario interface {
 	Namespaces(asked reference.Reference) []string
 	// Admission is what becomes of a pod that names a reference with a verdict.
 	Admission(asked reference.Reference, namespace string, v *Verdict) string
-	// Index judges an index. above finds indexes that vouch for it under a verdict's key.
-	Index(index *imagev1.Image, above func(key string) ([]*imagev1.Image, error))
+	// Verify writes its verdicts into an image. above finds indexes that vouch for it under a verdict's key.
+	Verify(image *imagev1.Image, above func(key string) ([]*imagev1.Image, error))
 	// Vouches reports whether an index that was judged vouches for what it lists under a verdict's key.
 	Vouches(index *imagev1.Image, key string) bool
 }
@@ -276,6 +275,7 @@ func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden boo
 		return err
 	}
 	var rows []ImpactRow
+	var again *imagev1.Image // as it is after the act
 	for _, p := range f.places(ctx, image, by) {
 		if !hidden && f.then.Same(p.ref, p.namespace) {
 			continue
@@ -285,9 +285,8 @@ func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden boo
 			continue
 		}
 		was := row.Before.Verdict
-		again := image
-		if was.Verified == verdicts.ByIndex { // the verdict that the image holds follows the index's later
-			again = unheld(image)
+		if again == nil {
+			again = f.verified(ctx, image)
 		}
 		v, err := f.after.verdict(ctx, again, p.ref, p.checked, p.namespace)
 		if err != nil {
@@ -303,11 +302,11 @@ func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden boo
 	return nil
 }
 
-// unheld returns an image with the mark that other policies judged it, so that it is judged again.
-func unheld(image *imagev1.Image) *imagev1.Image {
+// verified returns an image with the verdicts that it would hold after the act, so that each signature is judged once.
+func (f *foresight) verified(ctx context.Context, image *imagev1.Image) *imagev1.Image {
 	again := *image
-	again.Annotations = maps.Clone(image.Annotations)
-	again.Annotations[annotation.Policy] = "-"
+	again.Annotations, again.Signatures = maps.Clone(image.Annotations), slices.Clone(image.Signatures)
+	f.then.Verify(&again, func(key string) ([]*imagev1.Image, error) { return f.vouching(ctx, key, image.Name) })
 	return &again
 }
 
@@ -513,7 +512,7 @@ func (f *foresight) vouchingFrom(ctx context.Context, key, digest string, depth 
 		index := f.indexes[above[i].Name]
 		if index == nil {
 			index = &above[i]
-			f.then.Index(index, func(key string) ([]*imagev1.Image, error) { return f.vouchingFrom(ctx, key, index.Name, depth+1) })
+			f.then.Verify(index, func(key string) ([]*imagev1.Image, error) { return f.vouchingFrom(ctx, key, index.Name, depth+1) })
 			if len(f.indexes) >= maxJudged {
 				clear(f.indexes)
 			}

@@ -149,9 +149,9 @@ func foundBy(by []*policy.Policy, v *answers.Verdict, asked reference.Reference)
 	return findings(by, annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing}, asked)
 }
 
-// Index is part of [answers.Scenario].
-func (s scenario) Index(index *imagev1.Image, above func(key string) ([]*imagev1.Image, error)) {
-	signatures.VerifyImage(index, s.set, s.now, above)
+// Verify is part of [answers.Scenario].
+func (s scenario) Verify(image *imagev1.Image, above func(key string) ([]*imagev1.Image, error)) {
+	signatures.VerifyImage(image, s.set, s.now, above)
 }
 
 // Vouches is part of [answers.Scenario].
