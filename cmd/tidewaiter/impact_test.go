@@ -534,6 +534,12 @@ func TestImpactReviews(t *testing.T) {
 	if _, err := newReviewer(t, as(config, "nobody")).impact(layer); err == nil || !strings.Contains(err.Error(), "cannot create resource") {
 		t.Errorf("who may not ask is answered %v", err)
 	}
+	if list, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=" + layer.Layer}); err != nil || len(list.Items) != 2 {
+		t.Errorf("the layer selects %d images, %v", len(list.Items), err)
+	}
+	if _, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=sha256:00"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("the beginning of a layer's digest selects: %v", err)
+	}
 	layer.MaxRows = 1
 	if got, err := r.impact(layer); err != nil || len(got.Status.Rows) != 1 || int(got.Status.OmittedRows) != int(got.Status.Summary.References)-1 {
 		t.Errorf("one row: %+v, %v", got, err)

@@ -127,10 +127,12 @@ func (a *Answerer) as(by Scenario, vouching func(context.Context, string, string
 
 // all looks at every image.
 func (f *foresight) all(ctx context.Context) error {
-	if err := f.readTags(ctx); err != nil {
+	options := &internalversion.ListOptions{Limit: impactPage}
+	if f.spec.Layer != "" { // few have it
+		options.FieldSelector = fields.OneTermEqualSelector(selectors.Layer, f.spec.Layer)
+	} else if err := f.readTags(ctx); err != nil {
 		return err
 	}
-	options := &internalversion.ListOptions{Limit: impactPage}
 	began := f.realTime()
 	for {
 		page, err := f.page(ctx, options)
@@ -216,8 +218,8 @@ func (f *foresight) image(ctx context.Context, image *imagev1.Image) error {
 	case f.spec.LoseRegistry != "":
 		return f.lost(ctx, image)
 	case f.spec.Layer != "":
-		if !slices.ContainsFunc(image.DockerImageLayers, func(l imagev1.ImageLayer) bool { return l.Name == f.spec.Layer }) {
-			return nil
+		if err := f.leadingTo(ctx, image.Name); err != nil {
+			return err
 		}
 		return f.touchAll(ctx, image, Contains, nil)
 	}

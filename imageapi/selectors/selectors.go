@@ -30,6 +30,8 @@ const (
 	IndexVerdicts = "vouches"
 	// Lists has, of an index, the images that it lists.
 	Lists = "lists"
+	// Layer has the digests of an image's layers.
+	Layer = "layer"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot read, or YAML
 	// cannot hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"

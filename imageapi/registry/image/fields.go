@@ -32,7 +32,7 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
 // so the most selective come first.
-var indexedFields = []string{indexVerdictsField, listsField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{indexVerdictsField, listsField, layerField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -50,6 +50,7 @@ var fieldValues = map[string][]string{
 	verdictsField:      nil,
 	indexVerdictsField: nil,
 	listsField:         nil,
+	layerField:         nil,
 	warningsField:      {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
 	unprintableField:   {"", "true"},
 	usedField:          {"true", "false", "unknown"},
@@ -72,6 +73,9 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 		if value, err = canonicalDigest(value); err != nil {
 			return "", "", err
 		}
+	}
+	if label == layerField && !reference.IsDigest(value) {
+		return "", "", fmt.Errorf("field label %q of images is a whole digest, such as sha256: and 64 hex digits, not %q", label, value)
 	}
 	if label == knownField || label == recordedField {
 		if ref, err := reference.Parse(value); err == nil {
@@ -121,6 +125,10 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := listed(image); len(all) > 0 {
 			return all
 		}
+	case layerField:
+		if all := layers(image); len(all) > 0 {
+			return all
+		}
 	case warningsField:
 		if all := warnings(image); len(all) > 0 {
 			return all
@@ -160,6 +168,18 @@ func valuesOf(v annotation.Verdict, field string) []string {
 		return v.Signers
 	}
 	return []string{""}
+}
+
+// maxLayers bounds the layers of an image that are selected by.
+const maxLayers = 1000
+
+// layers are the digests of the layers of an image, each once.
+func layers(image *imagev1.Image) (all []string) {
+	for _, l := range image.DockerImageLayers[:min(len(image.DockerImageLayers), maxLayers)] {
+		all = append(all, l.Name)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // warnings are the kinds of warnings about an image.

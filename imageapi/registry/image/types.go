@@ -130,6 +130,7 @@ const (
 	verdictsField      = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
 	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
 	listsField         = selectors.Lists              // of an index: the images that it lists
+	layerField         = selectors.Layer              // the digests of the layers
 	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
 	unprintableField   = selectors.Unprintable
 	usedField          = "used"           // computed when asked, and not stored
