@@ -1,6 +1,12 @@
 package e2e
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"flag"
 	"fmt"
 	"os"
@@ -101,6 +107,21 @@ func TestSignaturesDocument(t *testing.T) {
 	if ran < 7 {
 		t.Errorf("%d examples were run", ran)
 	}
+}
+
+// What docs/tasks/impact.md shows is what happens, with a policy that trusts a key of nobody.
+func TestImpactTask(t *testing.T) {
+	s := harness.StartServer(t)
+	run := newSession(t)
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	must(t, err)
+	policy := fmt.Sprintf("apiVersion: config.openshift.io/v1\nkind: ClusterImagePolicy\nmetadata: {name: strict}\nspec:\n  scopes: [%q]\n  policy:\n    rootOfTrust: {policyType: PublicKey, publicKey: {keyData: %s}}\n",
+		run.registry.Host, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	must(t, os.WriteFile(filepath.Join(run.dir, "strict.yaml"), []byte(policy), 0o600))
+	runDocument(t, filepath.Join("docs", "tasks", "impact.md"), run)
 }
 
 // runDocument runs the blocks of a document of the project.
