@@ -13,7 +13,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -463,4 +465,150 @@ func TestStorageSuiteOnEtcd(t *testing.T) {
 		t.Errorf("%d cases pass, and these do not: %q; want %q\n%s", passed, failed, beforeTheFill, r.Stderr)
 	}
 	t.Logf("%d cases pass", passed)
+}
+
+// through forwards to the servers of an etcd, and holds everything back while it is cut.
+func through(t *testing.T, servers string) (proxied string, cut func(bool)) {
+	t.Helper()
+	var mu sync.Mutex
+	isCut, conns := false, map[net.Conn]bool{}
+	forward := func(to, from net.Conn) {
+		defer to.Close()
+		defer from.Close()
+		_, _ = io.Copy(to, from)
+	}
+	var addresses []string
+	for server := range strings.SplitSeq(servers, ",") {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		t.Cleanup(func() { l.Close() })
+		addresses = append(addresses, "http://"+l.Addr().String())
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				held := isCut
+				conns[c] = true
+				mu.Unlock()
+				if held {
+					continue // it is answered by nobody
+				}
+				to, err := net.Dial("tcp", strings.TrimPrefix(server, "http://"))
+				if err != nil {
+					c.Close()
+					continue
+				}
+				go forward(to, c)
+				go forward(c, to)
+			}
+		}()
+	}
+	return strings.Join(addresses, ","), func(on bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		isCut = on
+		for c := range conns {
+			c.Close()
+		}
+		clear(conns)
+	}
+}
+
+// TestReplicasAreToldOfPushes: registries tell any of three servers of pushes, again where they get no answer, while servers
+// and members of etcd are killed and stopped, and a server is cut off from etcd. In the end each server has what the
+// registry has, at the same revisions, and nothing waits.
+func TestReplicasAreToldOfPushes(t *testing.T) {
+	const tags, perSecond = 40, 100
+	from := registry.Start(t, registry.Distribution)
+	pushed := images.Numbered(t, 2*tags)
+	var refs []string
+	digests := make([]string, tags) // that the tags lead to
+	for i := range tags {
+		refs = append(refs, from.Push(t, fmt.Sprintf("team/app:%d", i), pushed[i]))
+		digests[i] = images.Digest(t, pushed[i]).String()
+	}
+	r := startReplicas(t, 3, "--config", hookedConfig(t, from.Host, ""))
+	proxied, cut := through(t, r.etcd.Servers)
+	r.servers[0].Kill(t)
+	r.args[0][1] = proxied
+	r.restart(t, 0)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var sending sync.WaitGroup
+	var taken, refused atomic.Int64
+	tell := func(i int) {
+		for t.Context().Err() == nil {
+			if r.told(t, rand.IntN(3), refs[i]) == http.StatusAccepted {
+				taken.Add(1)
+				return
+			}
+			refused.Add(1)
+			time.Sleep(200 * time.Millisecond) // as registries do
+		}
+	}
+	places := make(chan struct{}, 64)
+	sending.Go(func() {
+		tick := time.NewTicker(time.Second / perSecond)
+		defer tick.Stop()
+		for n := 0; ctx.Err() == nil; n++ {
+			<-tick.C
+			i := rand.IntN(tags)
+			if n%perSecond == 0 { // a tag moves
+				i = n / perSecond % tags
+				from.Push(t, fmt.Sprintf("team/app:%d", i), pushed[tags+i])
+				digests[i] = images.Digest(t, pushed[tags+i]).String()
+			}
+			places <- struct{}{}
+			sending.Go(func() { tell(i); <-places })
+		}
+	})
+	disturbed := 0
+	for begun := time.Now(); time.Since(begun) < *killFor/2; disturbed++ {
+		time.Sleep(2 * time.Second)
+		switch i := rand.IntN(3); disturbed % 4 {
+		case 0:
+			r.servers[i].Kill(t)
+			r.restart(t, i)
+		case 1:
+			r.etcd.Restart(t, i)
+		case 2:
+			cut(true)
+			time.Sleep(3 * time.Second)
+			cut(false)
+		case 3:
+			r.servers[i].Signal(t, syscall.SIGSTOP)
+			time.Sleep(3 * time.Second)
+			r.servers[i].Signal(t, syscall.SIGCONT)
+		}
+	}
+	stop()
+	sending.Wait()
+	t.Logf("%d disturbances: %d webhooks were taken, %d times one was not", disturbed, taken.Load(), refused.Load())
+
+	var first []string
+	for i, c := range r.clients {
+		(&hooked{Server: r.servers[i]}).awaitEmptySpool(t)
+		var all []string
+		for n, ref := range refs {
+			raw, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/image.openshift.io/v1/images").Param("fieldSelector", "references="+ref).DoRaw(t.Context())
+			var list struct {
+				Items []metav1.PartialObjectMetadata
+			}
+			must(t, errors.Join(err, json.Unmarshal(raw, &list)))
+			if len(list.Items) != 1 || list.Items[0].Name != digests[n] {
+				t.Errorf("server %d has %d images for %s, the registry has %s", i, len(list.Items), ref, digests[n])
+				continue
+			}
+			all = append(all, list.Items[0].Name+"@"+list.Items[0].ResourceVersion)
+		}
+		if first == nil {
+			first = all
+		} else if !slices.Equal(first, all) {
+			t.Errorf("server %d has other objects than server 0", i)
+		}
+	}
 }

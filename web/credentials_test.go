@@ -3,15 +3,18 @@ package web_test
 import (
 	"bytes"
 	"crypto/x509"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -175,5 +178,59 @@ func TestTokenFileWithoutAnAdministrator(t *testing.T) {
 	}
 	if err := c.WriteKubeconfig("https://127.0.0.1:1"); err == nil || strings.Contains(err.Error(), "abc") {
 		t.Fatalf("error %v, want one without the token", err)
+	}
+}
+
+// TestSharedCredentials: servers that start at once over one directory of credentials know the same callers, and each has its own
+// serving certificate. A directory that is missing, or that others can write, is refused.
+func TestSharedCredentials(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "pki")
+	if _, err := web.LoadSharedCredentials(t.TempDir(), shared, nil, time.Now()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that is missing: %v", err)
+	}
+	if err := os.Mkdir(shared, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const servers = 4
+	dirs, made := make([]string, servers), make([]bool, servers)
+	var loading sync.WaitGroup
+	for i := range servers {
+		dirs[i] = t.TempDir()
+		loading.Go(func() {
+			c, err := web.LoadSharedCredentials(dirs[i], shared, []string{"localhost"}, time.Now())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			made[i] = c.AuthorityMade()
+		})
+	}
+	loading.Wait()
+	n := 0
+	for i := range servers {
+		if made[i] {
+			n++
+		}
+		for file, want := range map[string]bool{"serving.crt": true, "serving.key": true, "ca.crt": false, "ca.key": false, "tokens.csv": false, "sa.key": false} {
+			if _, err := os.Stat(filepath.Join(dirs[i], "pki", file)); (err == nil) != want {
+				t.Errorf("%s in the server's own directory: %v", file, err)
+			}
+		}
+	}
+	if n != 1 {
+		t.Errorf("the authority was made by %d servers", n)
+	}
+	for _, file := range []string{"ca.crt", "ca.key", "tokens.csv"} {
+		if _, err := os.Stat(filepath.Join(shared, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.Chmod(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var distrusted *trusted.Error
+	if _, err := web.LoadSharedCredentials(dirs[0], shared, nil, time.Now()); !errors.As(err, &distrusted) {
+		t.Errorf("a directory that others can write: %v", err)
 	}
 }
