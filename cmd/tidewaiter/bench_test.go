@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -176,14 +177,29 @@ func BenchmarkServer(b *testing.B) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		b.Run(fmt.Sprintf("Op=List/Objects=%d/Encoding=%s", stored, encoding), func(b *testing.B) {
 			b.SetBytes(listSize(b, s))
+			before := processorTime(b, os.Getpid())
 			b.ResetTimer()
 			for range b.N {
 				if err := s.do(http.MethodGet, benchPath, "", encoding, http.StatusOK); err != nil {
 					b.Fatal(err)
 				}
 			}
+			b.ReportMetric(float64((processorTime(b, os.Getpid())-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})
 	}
+	b.Run(fmt.Sprintf("Op=Table/Objects=%d/Limit=500", stored), func(b *testing.B) { // a page of kubectl get images
+		config := restclient.CopyConfig(s.Config)
+		config.QPS = -1
+		client := newReviewer(b, config).client
+		before := processorTime(b, os.Getpid())
+		b.ResetTimer()
+		for range b.N {
+			if _, err := client.Get().AbsPath(benchPath).Param("limit", "500").SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64((processorTime(b, os.Getpid())-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+	})
 	b.Run("Op=Create", func(b *testing.B) {
 		_, bodies := images.make(b, b.N)
 		b.SetBytes(int64(len(bodies[0])))
