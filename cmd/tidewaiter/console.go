@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -48,6 +50,9 @@ for one browser, and nobody else on this machine can use it.`,
 			if !found {
 				return cli.WithHint(errors.New("no server is known"), "tidewaiter console --kubeconfig FILE")
 			}
+			if err := servesConsole(cmd.Context(), server.Config); err != nil {
+				return err
+			}
 			listener, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 			if err != nil {
 				return cli.WithHint(err, "tidewaiter console --port 0 takes a free one")
@@ -68,6 +73,18 @@ for one browser, and nobody else on this machine can use it.`,
 	cmd.Flags().IntVar(&port, "port", 0, "port on loopback; 0 picks a free one")
 	cmd.Flags().BoolVar(&open, "open", true, "open the browser, if there is one")
 	return cmd
+}
+
+// servesConsole fails if the server does not answer with the console's page to sign in.
+func servesConsole(ctx context.Context, config *restclient.Config) error {
+	config = restclient.CopyConfig(config)
+	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
+	client, err := restclient.UnversionedRESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	_, err = client.Get().AbsPath(console.Root + "sign-in").DoRaw(ctx)
+	return err
 }
 
 // serveProxy serves h until ctx ends.

@@ -493,8 +493,9 @@ func (o *describeOptions) addFlags(cmd *cobra.Command, references int, formats .
 func newDescribeCommand() *cobra.Command {
 	o, check := &describeOptions{}, false
 	cmd := &cobra.Command{
-		Use:   "describe REF",
-		Short: "Show everything known about an image",
+		Use:        "describe REF",
+		SuggestFor: []string{"inspect", "show"},
+		Short:      "Show everything known about an image",
 		Long: `Show everything that a server knows about an image: its contents (platforms, size,
 layers, environment, entrypoint, user, labels), who signed it and whether that
 counts, how many pods use it and where, and which tags lead to it, since when.

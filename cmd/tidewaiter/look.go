@@ -70,8 +70,9 @@ type getOptions struct {
 func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
-		Use:   "get REF",
-		Short: "Show what a reference means in one line: repository, tag, verdict, pods",
+		Use:        "get REF",
+		SuggestFor: []string{"list", "ls", "image", "images", "show"},
+		Short:      "Show what a reference means in one line: repository, tag, verdict, pods",
 		Long: `Show what a reference means, in one line: the image, repository and tag, the verdict
 for exactly this reference, how many pods run the image, how many pods name the tag
 but run a different image, and when the registry last confirmed the tag.

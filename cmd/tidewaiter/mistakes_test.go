@@ -95,6 +95,13 @@ func TestMistakes(t *testing.T) {
 	add("no right to prune", asRobot("prune"), "allows it")
 	add("no right to pods", asRobot("import", "--from-pods", "-A"), "the role view allows it")
 
+	add("console where nothing listens", []string{"console", "--open=false", "--server", "https://127.0.0.1:1"}, "no server answers at 127.0.0.1:1")
+	add("console with an unknown authority", []string{"console", "--open=false", "--server", server}, "signed by an unknown authority")
+	add("console of another cluster", []string{"console", "--open=false", "--server", cluster.URL, "--certificate-authority", kubernetesCA}, "not a tidewaiter server", "context")
+	for _, verb := range []string{"list", "images", "show"} {
+		add("the verb "+verb, []string{verb, "team/app:v1"}, `unknown command "`+verb+`"`, "Did you mean this?", "get")
+	}
+
 	serve := func(args ...string) []string { return with([]string{"serve", "--secure-port", "0"}, args...) }
 	fresh := filepath.Join(dir, "fresh")
 	add("a directory in use", serve("--data-dir", data), "is in use by process "+strconv.Itoa(os.Getpid()), server)

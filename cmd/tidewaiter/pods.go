@@ -245,10 +245,13 @@ func isElsewhere(row metav1.TableRow, about *found) bool {
 // noCluster says that no cluster is followed, and what is known all the same.
 func (l *looker) noCluster(about *found, what string) error {
 	server, own := l.Server.destination(), ""
-	if about != nil && about.Running != nil && about.Running.Pods > 0 {
+	if about == nil {
+		return cli.WithHint(fmt.Errorf("%s does not follow a cluster, and pods --outdated lists pods of followed clusters", server), "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}]")
+	}
+	if about.Running != nil && about.Running.Pods > 0 {
 		own = answers.PodsCell(&about.Answer) + " of its own pods run it: kubectl get pods --all-namespaces"
 	}
-	switch isWhole := about != nil && about.Running != nil && about.Running.Complete; {
+	switch isWhole := about.Running != nil && about.Running.Complete; {
 	case isWhole && own != "":
 		return &cli.Exit{Code: exitAbsent, Err: cli.WithHint(fmt.Errorf("no cluster runs images of %s", server), "%s", own)}
 	case isWhole:
