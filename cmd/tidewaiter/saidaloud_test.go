@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
@@ -163,5 +167,34 @@ func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Somebody has a reference imported by the server, and checked: it is known by whom. What names no registry, or cannot be parsed, is
+// refused as the API refuses.
+func TestImportIsAskedFor(t *testing.T) {
+	registry := registrytest.New(t)
+	config := serveWith(t, server.Options{DataDir: t.TempDir(), Isolated: true}, listen(t))
+	admin := newClientset(t, config)
+	ask := func(text string) error {
+		return admin.RESTClient().Post().AbsPath("/tidewaiter/imports").Param("reference", text).Do(t.Context()).Error()
+	}
+	digest := registry.Push("team/app:v1", servertest.SampleImage(t, "app"))
+	if err := ask(registry.Host + "/team/app:v1"); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the image is there, and who asked", func() bool {
+		events, err := admin.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == "ImportAsked" && e.InvolvedObject.Name == digest && strings.HasSuffix(e.Message, "/team/app:v1 was asked for by tidewaiter-admin")
+		})
+	})
+	for text, want := range map[string]string{"": "does not name its registry", "team/app:v1": "does not name its registry", registry.Host + "/Team/app": "lower case"} {
+		if err := ask(text); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is answered %v", text, err)
+		}
 	}
 }

@@ -33,6 +33,9 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	if j.OfStreams() {
 		return w.doFollowed(ctx, j)
 	}
+	for i := range j.Events {
+		j.Events[i].Receiver = j.Receiver // which is not stored with each
+	}
 	first := j.Events[0]
 	repository := first.Reference().Bare()
 	tag := repository.WithTag(first.Tag)
@@ -259,7 +262,10 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Eve
 	if by != "" {
 		by = " by " + by
 	}
-	if !isDeletion(event) {
+	switch {
+	case event.Receiver == push.OfPeople:
+		w.notify(ctx, Notice{Reason: NoticeImportAsked, Image: digest, Reference: event.Key(), Message: "The import of " + event.Key() + " was asked for" + by})
+	case !isDeletion(event):
 		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: event.Key(), Message: "The registry says that " + event.Key() + " was pushed" + by})
 	}
 }

@@ -77,6 +77,7 @@ type Notice struct {
 // Reasons of a Notice, as they are written in a Kubernetes Event.
 const (
 	NoticePushReceived     = "PushReceived"
+	NoticeImportAsked      = "ImportAsked"
 	NoticeImported         = "Imported"
 	NoticeImportFailed     = "ImportFailed"
 	NoticeGoneFromRegistry = "GoneFromRegistry"

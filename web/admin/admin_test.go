@@ -148,7 +148,7 @@ func TestImports(t *testing.T) {
 		code          int
 		want          string
 	}{
-		{"POST", "?reference=r.io/a:1", 202, `{"reference":"r.io/a:1 by "}`}, {"POST", "?reference=bad", 400, "it is bad"}, {"POST", "?reference=full", 503, "the disk is full"}, {"GET", "", 405, "POST asks"},
+		{"POST", "?reference=r.io/a:1", 202, `{"reference":"r.io/a:1 by "}`}, {"POST", "?reference=bad", 400, `"message":"it is bad","reason":"BadRequest"`}, {"POST", "?reference=full", 503, "the disk is full"}, {"GET", "", 405, "POST asks"},
 	} {
 		if code, body := ask(h, tt.method, admin.ImportsPath+tt.query); code != tt.code || !strings.Contains(body, tt.want) {
 			t.Errorf("%s %s: %d %q, want %d and %q", tt.method, tt.query, code, body, tt.code, tt.want)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -35,13 +36,21 @@ func Imports(ask func(ctx context.Context, reference, by string) (string, error)
 		var status apierrors.APIStatus
 		switch {
 		case errors.As(err, &status):
-			http.Error(w, err.Error(), int(status.Status().Code))
+			refuse(w, status.Status())
 		case err != nil:
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			refuse(w, apierrors.NewServiceUnavailable(err.Error()).Status())
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusAccepted)
 			answer(w, ImportAnswer{whole})
 		}
 	})
+}
+
+// refuse answers with a Status, which clients show.
+func refuse(w http.ResponseWriter, s metav1.Status) {
+	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(s.Code))
+	answer(w, s)
 }
