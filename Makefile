@@ -55,6 +55,11 @@ console-pictures: ## Take the pictures of docs/console.md anew; needs chromium
 	$(GO) run -C e2e ./tools kubectl axe
 	$(GO) test -C e2e -run '^TestConsoleIsAccessible$$' -count=1 . -pictures $(CURDIR)/docs/pictures
 
+.PHONY: console-tour
+console-tour: ## Take pictures of every page of the console into bin/tour: light, dark, narrow, empty; needs chromium
+	$(GO) run -C e2e ./tools kubectl
+	$(GO) test -C e2e -run '^TestConsoleTour$$' -count=1 . -tour $(CURDIR)/bin/tour
+
 .PHONY: e2e-image
 e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
 	$(GO) run -C e2e ./tools kubectl

@@ -331,5 +331,52 @@ func (b *browser) picture(t *testing.T, path, theme, name string) {
 	must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644))
 }
 
+// tour is where TestConsoleTour writes pictures of every page; `make console-tour` looks at them so.
+var tour = flag.String("tour", "", "folder to write pictures of every page of the console to: light, dark, narrow and empty")
+
+// Every page, as a designer looks at it.
+func TestConsoleTour(t *testing.T) {
+	if *tour == "" {
+		t.Skip("for people: make console-tour")
+	}
+	d := startDemonstration(t)
+	empty := harness.StartServer(t)
+	token := strings.TrimSpace(empty.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
+	pages := map[string]string{
+		"attention": "", "images": "images", "nothing": "images?q=nothing:v1", "image": "image?ref=ferry:v1", "index": "image?ref=lighthouse:v1", "repositories": "repositories",
+		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity",
+	}
+	must(t, os.MkdirAll(*tour, 0o755))
+	for base, token := range map[string]string{d.url: d.token, empty.URL: token} {
+		b := startBrowser(t, base)
+		b.signIn(t, token)
+		for _, kind := range []string{"light", "dark", "narrow"} {
+			theme, width := kind, int64(1280)
+			if kind == "narrow" {
+				theme, width = "light", 360
+			}
+			b.visit(t, "")
+			b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
+			for name, path := range pages {
+				if base == empty.URL {
+					if kind != "light" {
+						continue
+					}
+					name = "empty-" + name
+				}
+				b.visit(t, path)
+				var png []byte
+				b.run(t, chromedp.FullScreenshot(&png, 100))
+				must(t, os.WriteFile(filepath.Join(*tour, name+"-"+kind+".png"), png, 0o644))
+				var wide bool
+				b.run(t, chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
+				if wide {
+					t.Errorf("%s, %s: the page is wider than the window", name, kind)
+				}
+			}
+		}
+	}
+}
+
 // awaitPromise has an evaluation wait for what it promises.
 func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }

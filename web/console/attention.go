@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -213,6 +214,10 @@ func (v *visit) attention() error {
 			return err
 		case err != nil:
 			one.Refused = noticeOf("see this", err)
+			if same := slices.IndexFunc(data.Refused, func(c *concern) bool { return *c.Refused == *one.Refused }); same >= 0 {
+				data.Refused[same].Title += ", " + strings.ToLower(one.Title[:1]) + one.Title[1:]
+				continue
+			}
 			data.Refused = append(data.Refused, one.concern)
 		case one.Count > 0:
 			data.Concerns = append(data.Concerns, one.concern)
