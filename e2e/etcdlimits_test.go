@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// TestLimitsOfEtcd: an object that etcd does not take is 413. While etcd is full, writes are 503 with the reason, deletions and
+// reads go on, and writes do when it has room again.
+func TestLimitsOfEtcd(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 1, "--quota-backend-bytes", "8388608", "--max-request-bytes", "150000", "--unsafe-no-fsync")
+	s := harness.StartServer(t, "--etcd-servers", e.Servers)
+	client, err := kubernetes.NewForConfig(s.Config(t))
+	must(t, err)
+	leases := client.CoordinationV1().Leases("default")
+	create := func(name string, bytes int) error {
+		lease := counter(name, 0)
+		lease.Annotations = map[string]string{"a": strings.Repeat("x", bytes)}
+		// Without retries, which would wait for the room.
+		return client.CoordinationV1().RESTClient().Post().MaxRetries(0).Namespace("default").Resource("leases").Body(lease).Do(t.Context()).Error()
+	}
+	if err := create("large", 200_000); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "max-request-bytes") {
+		t.Errorf("an object that is too large: %v", err)
+	}
+	var full error
+	n := 0
+	for ; n < 200 && full == nil; n++ {
+		full = create(fmt.Sprintf("l-%d", n), 100_000)
+	}
+	if !apierrors.IsServiceUnavailable(full) || !strings.Contains(full.Error(), "etcd has no space left") {
+		t.Fatalf("after %d objects: %v", n, full)
+	}
+	for i := range n - 1 {
+		name := fmt.Sprintf("l-%d", i)
+		if _, err := leases.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Errorf("reading while etcd is full: %v", err)
+		}
+		must(t, leases.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	// What an administrator does with etcdctl: compaction, defrag, alarm disarm.
+	ask := func(path, body string) string {
+		t.Helper()
+		resp, err := http.Post(e.Servers+path, "application/json", strings.NewReader(body))
+		must(t, err)
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		must(t, err)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, answer)
+		}
+		return string(answer)
+	}
+	var head struct {
+		Header struct {
+			Revision string
+			Member   string `json:"member_id"`
+		}
+	}
+	must(t, json.Unmarshal([]byte(ask("/v3/kv/range", `{"key":"AA==","limit":"1"}`)), &head))
+	ask("/v3/kv/compaction", `{"physical":true,"revision":"`+head.Header.Revision+`"}`)
+	ask("/v3/maintenance/defragment", `{}`)
+	ask("/v3/maintenance/alarm", `{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"`+head.Header.Member+`"}`)
+	harness.Eventually(t, func() error {
+		return create("again", 1000)
+	})
+}
