@@ -57,12 +57,12 @@ type Config struct {
 	// ImportRunning has the images of the server's own pods imported; true if it is left out.
 	ImportRunning *bool `yaml:"importRunning"`
 	// TrustedRoots are files that the server keeps up to date from TUF repositories.
-	TrustedRoots []TrustedRoot     `yaml:"trustedRoots"`
-	Kubelet      *Kubelet          `yaml:"kubelet"`
+	TrustedRoots []TrustedRoot         `yaml:"trustedRoots"`
+	Kubelet      *Kubelet              `yaml:"kubelet"`
 	Receivers    []hookconfig.Receiver `yaml:"receivers"`
-	Hooks        Hooks             `yaml:"hooks"`
-	Sweep        Sweep             `yaml:"sweep"`
-	Streams      Streams           `yaml:"streams"`
+	Hooks        Hooks                 `yaml:"hooks"`
+	Sweep        Sweep                 `yaml:"sweep"`
+	Streams      Streams               `yaml:"streams"`
 
 	file string // the path of the file
 }
