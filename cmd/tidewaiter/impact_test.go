@@ -181,6 +181,9 @@ func (w *world) populate() {
 		if answer := w.review.ask(answers.Question{Reference: name})[0]; w.rand.IntN(3) > 0 && answer.Meaning.Digest != "" {
 			digest = answer.Meaning.Digest
 		}
+		if i == 7 { // it is not imported
+			digest = manifest.Digest([]byte("unknown here"))
+		}
 		repository, _, _ := strings.Cut(tag, ":")
 		if i%4 == 3 {
 			name = w.registry.Host + "/" + repository + "@" + digest
@@ -416,6 +419,9 @@ func TestImpactIsWhatHappens(t *testing.T) {
 					continue
 				}
 				got := w.foresee(spec)
+				if spec.Delete == "" && !slices.ContainsFunc(got.Unknowns, func(u answers.UnknownPart) bool { return strings.Contains(u.Reason, "are not imported") }) {
+					t.Errorf("%s: it is not said that an image which runs is not imported: %v", what, got.Unknowns)
+				}
 				do()
 				// Verdicts that an index vouches for follow the index, and that the policies, in later writes.
 				var wrong []string

@@ -42,6 +42,8 @@ type Use interface {
 	Users(digest string, image *imagev1.Image, most int) []string
 	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most most of them.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
+	// Digests are those that pods run or workloads need, whether the images are stored or not.
+	Digests() []string
 	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which workloads.
 	StaleReasons() []string
 	WorkloadStaleReasons() []string

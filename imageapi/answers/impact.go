@@ -63,6 +63,7 @@ type foresight struct {
 	tags    map[string][]seenTag      // by the digest that they lead to
 	indexes map[string]*imagev1.Image // that were judged as after the act, by name
 	hidden  string                    // the digest of an image that is deleted
+	unread  map[string]bool           // digests that are used, and of which no image was seen
 
 	status    ImpactReviewStatus
 	omitted   int
@@ -132,12 +133,23 @@ func (f *foresight) all(ctx context.Context) error {
 		options.FieldSelector = fields.OneTermEqualSelector(selectors.Layer, f.spec.Layer)
 	} else if err := f.readTags(ctx); err != nil {
 		return err
+	} else {
+		f.unread = map[string]bool{}
+		for _, digest := range f.Use.Digests() {
+			f.unread[digest] = true
+		}
 	}
 	began := f.realTime()
 	for {
 		page, err := f.page(ctx, options)
-		if err != nil || page.Continue == "" {
+		if err != nil {
 			return err
+		}
+		if page.Continue == "" {
+			if n := len(f.unread); n > 0 {
+				f.doubt("verdict", fmt.Errorf("%d digests that pods run or workloads need are not imported, so nothing is known of them", n))
+			}
+			return nil
 		}
 		if f.realTime().Sub(began) > maxImpact {
 			left := "more"
@@ -166,6 +178,7 @@ func (f *foresight) page(ctx context.Context, options *internalversion.ListOptio
 	list := obj.(*imagev1.ImageList)
 	for i := range list.Items {
 		f.status.Summary.Examined++
+		delete(f.unread, list.Items[i].Name)
 		if err := f.image(ctx, &list.Items[i]); err != nil {
 			return nil, err
 		}

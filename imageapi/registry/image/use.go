@@ -90,6 +90,15 @@ func (u *Use) NeededBy(digest string, image *imagev1.Image, most int) []string {
 	return u.facts.neededBy(digest, image, most)
 }
 
+// Digests are those that pods run or workloads need, whether the images are stored or not.
+func (u *Use) Digests() []string {
+	if u.facts.usage == nil {
+		return nil
+	}
+	digests, _ := u.facts.usage.InUse()
+	return digests
+}
+
 // allStaleReasons say which clusters' pods, and which indexes, are not known as of now.
 func (f *facts) allStaleReasons() []string {
 	if f.usage == nil {
