@@ -268,7 +268,7 @@ func needs(path string) string {
 		{"/apis/image.openshift.io/", "tidewaiter:image-viewer"},
 		{"/apis/config.openshift.io/", "tidewaiter:image-viewer"},
 		{"/apis/tidewaiter.dev/", "tidewaiter:image-viewer"},
-		{summaryPath, "tidewaiter:image-viewer"},
+		{summaryPath, "tidewaiter:summary-viewer"},
 		{importsPath, "tidewaiter:importer"},
 		{"/tidewaiter/spool", "tidewaiter:queue-viewer"},
 		{"/tidewaiter/verification", "tidewaiter:verifier"},

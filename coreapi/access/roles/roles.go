@@ -86,12 +86,11 @@ func streamEditing() []rbacv1.PolicyRule {
 
 // Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
 func Tidewaiter() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, how much they are, and reviews references and acts. Part of the role view.",
+	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, and reviews references and acts. Part of the role view.",
 		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
-		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews"), // an answer shows what its caller may read
-		paths([]string{"get"}, "/tidewaiter/summary"))
+		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews")) // an answer shows what its caller may read
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
@@ -121,6 +120,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
 			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
+		// Not part of the viewer: a path in the role view would have nobody with that role in a namespace grant it there.
+		role("tidewaiter:summary-viewer", "Reads how much is stored.", paths([]string{"get"}, "/tidewaiter/summary")),
 		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
 		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed, and what receivers of webhooks heard.", paths([]string{"get"}, "/tidewaiter/spool", "/tidewaiter/receivers")),
 		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool"), paths([]string{"get"}, "/tidewaiter/receivers")),

@@ -404,7 +404,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 					},
 					"revokeSigner": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RevokeSigner is who is no longer trusted: public keys in PEM form, an OpenPGP keyring, the fingerprint of a key, or the subject of a certificate or of an OpenPGP key.",
+							Description: "RevokeSigner is who is no longer trusted: public keys in PEM form, an armored OpenPGP keyring, fingerprints of keys with commas between them, or the subject of a certificate or of an OpenPGP key.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
