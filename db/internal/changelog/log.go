@@ -92,7 +92,7 @@ func New(rev, maxBytes int64, fetched func(*Event)) *Log {
 func (f *Log) Publish(events []*Event, rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = rev
+	f.last = max(f.last, rev) // after Restart, commits come that are of before its revision
 	now := time.Now()
 	for _, e := range events {
 		e.Published = now

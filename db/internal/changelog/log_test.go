@@ -1,6 +1,8 @@
 package changelog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -47,5 +49,38 @@ func TestLogBounds(t *testing.T) {
 	}
 	if f.floor == 0 {
 		t.Error("nothing was dropped: the test shows nothing")
+	}
+}
+
+// gone has no changes before a revision.
+type gone int64
+
+var errGone = errors.New("gone")
+
+func (g gone) EventsBetween(_ context.Context, _ *Watcher, from, to int64) ([]*Event, int64, error) {
+	if from < int64(g) {
+		return nil, 0, errGone
+	}
+	return nil, to, nil
+}
+
+// After a restart every watcher is told that what it followed is gone, also one that looks only when a commit of before
+// the restart's revision has come. It went on instead, and missed all changes up to that revision.
+func TestRestartTellsEveryWatcher(t *testing.T) {
+	f := New(0, 1000, func(*Event) {})
+	f.Publish(nil, 2)
+	watchers := []*Watcher{f.Watch("/a/", false, 2, nil, gone(10)), f.Watch("/a/", false, 2, nil, gone(10))}
+	for _, w := range watchers {
+		if events, err := w.Poll(t.Context()); len(events) > 0 || err != nil {
+			t.Fatal(events, err)
+		}
+	}
+	f.Restart(10)
+	if _, err := watchers[0].Poll(t.Context()); !errors.Is(err, errGone) {
+		t.Errorf("a watcher after the restart: %v", err)
+	}
+	f.Publish(nil, 2)
+	if _, err := watchers[1].Poll(t.Context()); !errors.Is(err, errGone) {
+		t.Errorf("a watcher after a commit of before: %v", err)
 	}
 }
