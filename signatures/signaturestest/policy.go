@@ -19,7 +19,7 @@ func Set(t testing.TB, rootOfTrust, signedIdentity string) *policy.Set {
 // SetFrom is a set of the given documents.
 func SetFrom(t testing.TB, yaml string) *policy.Set {
 	t.Helper()
-	policies, err := policy.Parse([]byte(yaml), "")
+	policies, err := policy.Parse([]byte(yaml), "policies.yaml") // paths are those of the test's folder
 	must(t, err)
 	s, err := policy.NewSet(policies)
 	must(t, err)
