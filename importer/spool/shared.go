@@ -26,6 +26,8 @@ import (
 //   - each server has the same jobs, and any may do them: one at a time calls Claim, so that what a registry is asked stays
 //     within its bounds. It takes over the jobs of the server that did so before;
 //   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The second has no effect.
+//   - while two servers are told of pushes at the same time, a receiver may be past its quota by the last of them, until the
+//     next one.
 //
 // Every server knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the bounds.
 type Shared struct {
