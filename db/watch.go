@@ -30,6 +30,23 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	return d.changes.Watch(key, exact, rev, gone, fileEvents{d}), nil
 }
 
+// RangeAndWatch calls visit with each key below prefix, and returns a Watcher of what changes after that.
+func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (*Watcher, error) {
+	for o := (RangeOptions{Prefix: prefix}); ; {
+		p, err := d.Range(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range p.KVs {
+			visit(kv)
+		}
+		if !p.More {
+			return d.Watch(prefix, false, p.Rev)
+		}
+		o.From, o.Rev = p.KVs[len(p.KVs)-1].Key+"\x00", p.Rev
+	}
+}
+
 // fileEvents reads events from the file for watchers that the changelog has left behind.
 type fileEvents struct{ *DB }
 

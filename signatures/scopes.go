@@ -605,6 +605,5 @@ func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy
 
 // Vouches reports whether an index was verified under a verdict's key, so that it vouches there for what it lists.
 func Vouches(index *imagev1.Image, key string) bool {
-	v := annotation.JudgedAnywhere(index.Annotations)[key].Verified
-	return index.DockerImageManifest != "" && (v == verdicts.VerifiedTrue || v == verdicts.ByIndex)
+	return index.DockerImageManifest != "" && verdicts.IsVerified(annotation.JudgedAnywhere(index.Annotations)[key].Verified)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 
@@ -77,18 +76,14 @@ func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
 		return err
 	}
 	for i := range all {
-		warnUnknown(cmd.ErrOrStderr(), &all[i])
+		warnUnknown(cmd.ErrOrStderr(), all[i].Unknowns)
 	}
-	out := printers.GetNewTabWriter(cmd.OutOrStdout())
-	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out); err != nil {
-		return err
-	}
-	return out.Flush()
+	return cli.WriteTable(cmd.OutOrStdout(), table, wide)
 }
 
 // warnUnknown warns of the parts of an answer that are not known, or not as of now.
-func warnUnknown(w io.Writer, a *answers.Answer) {
-	for _, u := range a.Unknowns {
+func warnUnknown(w io.Writer, unknowns []answers.UnknownPart) {
+	for _, u := range unknowns {
 		fmt.Fprintf(w, "Warning: %s\n", printable.Line(u.Reason, 0))
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	restclient "k8s.io/client-go/rest"
+
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/filters"
-	restclient "k8s.io/client-go/rest"
-
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 )
 
 // hasDataDirs says that this build has SQLite, which is C, and so opens data directories.

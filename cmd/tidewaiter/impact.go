@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
@@ -80,7 +79,7 @@ most pods first.
 	f := cmd.Flags()
 	f.StringVar(&o.policies, "policy", "", "file or folder of ClusterImagePolicy and ImagePolicy documents that are applied")
 	f.StringVar(&o.spec.RemovePolicy, "remove-policy", "", "policy that is deleted: NAME, or NAMESPACE/NAME of an ImagePolicy")
-	f.StringVar(&o.signer, "revoke-key", "", "who is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, or the subject of a certificate or key")
+	f.StringVar(&o.signer, "revoke-key", "", "signer that is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, or the subject of a certificate or key")
 	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
 	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
@@ -238,9 +237,7 @@ func (o *impactOptions) time(text string) (time.Time, error) {
 // show prints a review for people.
 func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.ImpactReview) error {
 	out, s := cmd.OutOrStdout(), &review.Status.Summary
-	for _, u := range review.Status.Unknowns {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s\n", printable.Line(u.Reason, 0))
-	}
+	warnUnknown(cmd.ErrOrStderr(), review.Status.Unknowns)
 	fmt.Fprintf(out, "%s: ", printable.Line(what, 0))
 	if s.References == 0 {
 		fmt.Fprintf(out, "nothing is touched (%s examined)\n", counted(s.Examined, "image"))
@@ -276,11 +273,7 @@ func printImpact(cmd *cobra.Command, out io.Writer, wide bool, review *answers.I
 		return err
 	}
 	if wide {
-		w := printers.GetNewTabWriter(out)
-		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: true}).PrintObj(table, w); err != nil {
-			return err
-		}
-		return w.Flush()
+		return cli.WriteTable(out, table, true)
 	}
 	t := cli.Table{Rows: make([][]string, len(table.Rows))}
 	for i, column := range table.ColumnDefinitions {

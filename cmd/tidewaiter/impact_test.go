@@ -284,7 +284,7 @@ func (w *world) verdictsOfPods() map[string]string {
 	return all
 }
 
-// asker is who asks for a reference.
+// asker is a reference, and the namespace whose pods ask for it.
 type asker struct{ reference, namespace string }
 
 // known is what is known of a reference.

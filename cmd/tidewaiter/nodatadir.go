@@ -30,13 +30,6 @@ func newDataDirCommands() []*cobra.Command {
 
 func ownerConfig(string) (*restclient.Config, error) { return nil, nil }
 
-func (o *importOptions) directory() (target, error) {
-	if o.create {
-		return nil, errNoDataDirs
-	}
-	return nil, errNoServer
-}
+func (o *importOptions) directory() (target, error) { return nil, errNoDataDirs }
 
-func (o *verifyOptions) sweepDirectory(*cobra.Command) error { return errNoServer }
-
-var errNoServer = cli.WithHint(errors.New("no server is named"), "--server https://HOST:PORT or --kubeconfig name one")
+func (o *verifyOptions) sweepDirectory(*cobra.Command) error { return errNoDataDirs }

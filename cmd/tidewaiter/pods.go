@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -129,11 +128,7 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	case len(table.Rows) == 0:
 		return noPods(about, what, o.outdated)
 	case o.output.Wide():
-		out := printers.GetNewTabWriter(cmd.OutOrStdout())
-		if err := printers.NewTablePrinter(printers.PrintOptions{Wide: true}).PrintObj(table, out); err != nil {
-			return err
-		}
-		return out.Flush()
+		return cli.WriteTable(cmd.OutOrStdout(), table, true)
 	case o.output.ForPeople():
 		return printPods(cmd.OutOrStdout(), table)
 	}

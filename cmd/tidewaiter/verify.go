@@ -189,7 +189,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		}
 		return err
 	}
-	warnUnknown(cmd.ErrOrStderr(), &f.Answer)
+	warnUnknown(cmd.ErrOrStderr(), f.Unknowns)
 	v := f.Verdict
 	if v == nil {
 		var in []string
@@ -246,7 +246,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 // exit turns the answer into an exit code. An unsigned image is a no only if a policy demands a signature.
 func (r *verdictReport) exit() error {
 	switch {
-	case r.Verified == verdicts.VerifiedTrue, r.Verified == verdicts.ByIndex:
+	case verdicts.IsVerified(r.Verified):
 		return nil
 	case r.Policy == "":
 		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(

@@ -3,6 +3,7 @@ package migrate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys
 		})
 		return wctx.Err()
 	})
-	return keys, written, first(writing.Wait(), err)
+	return keys, written, cmp.Or(writing.Wait(), err) // what compare says after a failed write follows from it
 }
 
 const (
@@ -84,14 +85,6 @@ func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
 		})
 	}
 	return writing.Wait()
-}
-
-// first is the error that comes first; the second follows from it.
-func first(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // Verify compares each key, value and time of expiry of a database with those of a store, and returns how many there are. It fails
@@ -144,7 +137,7 @@ type pages struct {
 	page []truth.Change
 	from string
 	rev  int64
-	last bool // there is no page after this
+	last bool // this is the last page
 }
 
 // peek returns the next key that does not begin with except, nil at the end.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -416,28 +417,37 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	if err != nil {
 		a.unknown("running", err)
 	}
-	counts := map[RunningIn]int32{}
 	if m.digest != "" {
-		for _, user := range s.Use.Users(m.digest, m.image, maxUsers) {
-			if parts := strings.SplitN(user, "/", 3); len(parts) == 3 {
-				counts[RunningIn{Cluster: parts[0], Namespace: parts[1]}]++
-			}
-		}
+		a.Running.Clusters = runningIn(slices.Values(s.Use.Users(m.digest, m.image, maxUsers)))
 		a.NeededBy = s.Use.NeededBy(m.digest, m.image, maxNeeding)
 	}
-	for _, in := range slices.SortedFunc(maps.Keys(counts), func(a, b RunningIn) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace))
-	}) {
-		in.Pods = counts[in]
+	for i := range a.Running.Clusters {
+		in := &a.Running.Clusters[i]
 		if at, ok := since[in.Cluster+"/"+in.Namespace]; ok {
 			in.Since = &at
 		}
-		a.Running.Clusters = append(a.Running.Clusters, in)
 	}
 	for _, doubt := range s.Use.WorkloadStaleReasons() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "neededBy", Reason: doubt})
 	}
 	s.outdated(a, m)
+}
+
+// runningIn counts pods, named as cluster/namespace/name, by cluster and namespace.
+func runningIn(pods iter.Seq[string]) (all []RunningIn) {
+	counts := map[RunningIn]int32{}
+	for pod := range pods {
+		if parts := strings.SplitN(pod, "/", 3); len(parts) == 3 {
+			counts[RunningIn{Cluster: parts[0], Namespace: parts[1]}]++
+		}
+	}
+	for _, in := range slices.SortedFunc(maps.Keys(counts), func(a, b RunningIn) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace))
+	}) {
+		in.Pods = counts[in]
+		all = append(all, in)
+	}
+	return all
 }
 
 // selectors are the values by which clusterpods that run the image, or name the tag, are selected.

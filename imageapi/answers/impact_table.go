@@ -40,10 +40,8 @@ func ImpactTable(ctx context.Context, r *ImpactReview) (*metav1.Table, error) {
 const maxWhere = 2
 
 func impactCells(row *ImpactRow) []any {
-	pods := table.Count(0, false)
 	var places []string
 	if row.Running != nil {
-		pods = table.Count(int(row.Running.Pods), row.Running.Complete)
 		for _, in := range row.Running.Clusters {
 			places = append(places, in.Cluster+"/"+in.Namespace)
 		}
@@ -72,5 +70,5 @@ func impactCells(row *ImpactRow) []any {
 	if v := row.After.Verdict; v != nil && v.Message != "" {
 		why = v.Message
 	}
-	return []any{pods, row.Before.word(), after, string(row.Effect), where, reference, row.Image, needed, why}
+	return []any{row.Running.cell(), row.Before.word(), after, string(row.Effect), where, reference, row.Image, needed, why}
 }

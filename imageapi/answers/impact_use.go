@@ -176,24 +176,14 @@ func (f *foresight) runner(ctx context.Context, c Container) (runner, error) {
 
 // count makes the Running of a row, and counts its pods among all.
 func (f *foresight) count(pods map[string]bool, complete bool, row *ImpactRow) *Running {
-	r := &Running{Pods: int32(len(pods)), Complete: complete}
+	r := &Running{Pods: int32(len(pods)), Complete: complete, Clusters: runningIn(maps.Keys(pods))}
 	refused := row.After.Admission == admissionDenied && row.Before.Admission != admissionDenied
-	counts := map[RunningIn]int32{}
 	for pod := range pods {
-		if parts := strings.SplitN(pod, "/", 3); len(parts) == 3 {
-			counts[RunningIn{Cluster: parts[0], Namespace: parts[1]}]++
-		}
 		if _, had := f.pods[pod]; had || len(f.pods) < maxPodsNamed {
 			f.pods[pod] = f.pods[pod] || refused
 		} else {
 			f.complete = false
 		}
-	}
-	for _, in := range slices.SortedFunc(maps.Keys(counts), func(a, b RunningIn) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace))
-	}) {
-		in.Pods = counts[in]
-		r.Clusters = append(r.Clusters, in)
 	}
 	f.complete = f.complete && complete
 	return r

@@ -94,11 +94,13 @@ func cells(a *Answer) []any {
 }
 
 // PodsCell is the number of pods that run the image: with a plus while there may be more, and Unknown if there may be some.
-func PodsCell(a *Answer) string {
-	if a.Running == nil {
+func PodsCell(a *Answer) string { return a.Running.cell() }
+
+func (r *Running) cell() string {
+	if r == nil {
 		return table.Count(0, false)
 	}
-	return table.Count(int(a.Running.Pods), a.Running.Complete)
+	return table.Count(int(r.Pods), r.Complete)
 }
 
 // VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is that of all in which the

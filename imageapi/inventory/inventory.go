@@ -16,6 +16,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
 
 const (
@@ -171,12 +173,7 @@ func countTags(ctx context.Context, tags Tags, now time.Time) ([]Day, error) {
 		days[i].Date = now.UTC().AddDate(0, 0, i+1-Days).Format(time.DateOnly)
 		index[days[i].Date] = i
 	}
-	options := metav1.ListOptions{Limit: tagPage}
-	for {
-		list, err := tags.ListTags(ctx, options)
-		if err != nil {
-			return nil, err
-		}
+	return days, pages.Each(ctx, metav1.ListOptions{Limit: tagPage}, tags.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			status := list.Items[i].Status
 			if status == nil {
@@ -188,10 +185,8 @@ func countTags(ctx context.Context, tags Tags, now time.Time) ([]Day, error) {
 				}
 			}
 		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return days, nil
-		}
-	}
+		return nil
+	})
 }
 
 // sample remembers the sizes of layers, each once: of all of them, or of those whose hash is at most limit.

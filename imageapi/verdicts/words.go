@@ -31,6 +31,9 @@ const (
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
 )
 
+// IsVerified reports whether what a policy demands was found, on the image or on an index that lists it.
+func IsVerified(verified string) bool { return verified == VerifiedTrue || verified == ByIndex }
+
 // Types of a signature that are two names of one format, an OpenPGP signed message: OpenShift's name, and that of the
 // registry's signature extension.
 const (

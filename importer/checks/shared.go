@@ -54,22 +54,7 @@ func (c *Checks) Follow(ctx context.Context) error {
 }
 
 func (c *Checks) follow(ctx context.Context) error {
-	o := db.RangeOptions{Prefix: sharedPrefix}
-	for {
-		p, err := c.db.Range(ctx, o)
-		if err != nil {
-			return err
-		}
-		for _, kv := range p.KVs {
-			c.learn(kv.Value)
-		}
-		o.Rev = p.Rev
-		if !p.More {
-			break
-		}
-		o.From = p.KVs[len(p.KVs)-1].Key + "\x00"
-	}
-	w, err := c.db.Watch(sharedPrefix, false, o.Rev)
+	w, err := c.db.RangeAndWatch(ctx, sharedPrefix, func(kv db.KV) { c.learn(kv.Value) })
 	if err != nil {
 		return err
 	}

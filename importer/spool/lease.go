@@ -26,6 +26,16 @@ import (
 // oldest job has been due for longest goes first, so a lane full of jobs costs the others
 // nothing. A job that cannot be read, because another release wrote it, is dead at once.
 func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
+	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, due bool, next time.Time, err error) {
+		if due, next, err = s.nextDue(ctx, now, room); due {
+			jobs, err = s.claim(ctx, n, lease, room) // none if a lease had ended, and its job is dead or in a lane without room
+		}
+		return jobs, due, next, err
+	})
+}
+
+// claim calls try until it returns jobs or an error. When no job is due it waits for wake, or until next if that is not zero.
+func claim(ctx context.Context, d *db.DB, wake <-chan struct{}, n int, lease time.Duration, room push.Room, try func(now time.Time, room push.Room) (jobs []*push.Job, due bool, next time.Time, err error)) ([]*push.Job, error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
 	}
@@ -33,30 +43,41 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push
 		room = func(string) (int, time.Time) { return n, time.Time{} }
 	}
 	for {
-		now := s.db.Now()
-		due, next, err := s.nextDue(ctx, now, room)
-		if err != nil {
-			return nil, err
+		now := d.Now()
+		jobs, due, next, err := try(now, room)
+		if err != nil || len(jobs) > 0 {
+			return jobs, err
 		}
 		if due {
-			jobs, err := s.claim(ctx, n, lease, room)
-			if err != nil || len(jobs) > 0 {
-				return jobs, err
-			}
-			continue // a lease had ended, and its job is dead or in a lane without room
+			continue
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
 			// Up to a millisecond late, as too early would spin.
-			timer = s.db.After(max(next.Sub(now), 0) + time.Millisecond)
+			timer = d.After(max(next.Sub(now), 0) + time.Millisecond)
 		}
 		select {
-		case <-s.wake:
+		case <-wake:
 		case <-timer:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-s.db.Closing():
+		case <-d.Closing():
 			return nil, db.ErrClosed
+		}
+	}
+}
+
+// takeTurns takes up to n jobs from lanes, whose jobs are in order: the first of each lane, then the second of each.
+func takeTurns[J any](lanes [][]J, n int) (jobs []J) {
+	for round := 0; ; round++ {
+		took := false
+		for _, lane := range lanes {
+			if round < len(lane) && len(jobs) < n {
+				jobs, took = append(jobs, lane[round]), true
+			}
+		}
+		if !took {
+			return jobs
 		}
 	}
 }
@@ -145,21 +166,8 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push
 				return err
 			}
 		}
-		for round := 0; ; round++ {
-			took := false
-			for i := range due {
-				if round < len(due[i]) && len(jobs) < n {
-					jobs, took = append(jobs, due[i][round]), true
-				}
-			}
-			if !took {
-				break
-			}
-		}
 		until := t.Now() + lease.Milliseconds()
-		claimed := jobs
-		jobs = nil
-		for _, j := range claimed {
+		for _, j := range takeTurns(due, n) {
 			unreadable, err := loadEvents(t.Snapshot, j)
 			if err != nil {
 				return err
@@ -261,10 +269,7 @@ func (s *Spool) Done(ctx context.Context, j *push.Job) error {
 // error is kept with it as one line of at most 1 KiB.
 func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 	f.Error = errorLine(f.Error)
-	state, wait := push.Waiting, max(s.opts.delay(j.Attempts), f.After)
-	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
-		state, wait = push.Dead, 0
-	}
+	state, wait := s.opts.after(j, f)
 	err := s.withLease(ctx, j, func(t db.Transaction) (int64, error) {
 		return t.Exec("UPDATE spool_jobs SET state = ?, due = ?, error = ? WHERE id = ? AND leases = ? AND state = 'leased'",
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
@@ -284,6 +289,14 @@ type deadJobs struct{ warn.Limiter }
 func (d *deadJobs) tell(j *push.Job, f push.Failure) {
 	d.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
+}
+
+// after is what becomes of a job that failed, and how long it waits.
+func (o *Options) after(j *push.Job, f push.Failure) (push.State, time.Duration) {
+	if f.Permanent || int64(j.Attempts) >= o.MaxAttempts {
+		return push.Dead, 0
+	}
+	return push.Waiting, max(o.delay(j.Attempts), f.After)
 }
 
 // delay is the wait after a number of attempts: BaseDelay, doubled with each attempt

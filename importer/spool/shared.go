@@ -155,24 +155,12 @@ func (s *Shared) refresh(ctx context.Context) error {
 // load reads all keys.
 func (s *Shared) load(ctx context.Context) error {
 	s.jobs, s.keys, s.events, s.seen, s.order = map[int64]*entry{}, map[string][]*entry{}, map[string]int64{}, map[[16]byte]*delivery{}, nil
-	for o := (db.RangeOptions{Prefix: SharedPrefix}); ; {
-		p, err := s.db.Range(ctx, o)
-		if err != nil {
-			return err
-		}
-		for _, kv := range p.KVs {
-			s.apply(kv.Key, kv.Rev, kv.Value, false)
-		}
-		if !p.More {
-			w, err := s.db.Watch(SharedPrefix, false, p.Rev)
-			if err == nil {
-				w.Notify(s.wake)
-				s.watcher = w
-			}
-			return err
-		}
-		o.From, o.Rev = p.KVs[len(p.KVs)-1].Key+"\x00", p.Rev
+	w, err := s.db.RangeAndWatch(ctx, SharedPrefix, func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
+	if err == nil {
+		w.Notify(s.wake)
+		s.watcher = w
 	}
+	return err
 }
 
 // apply makes a change known.

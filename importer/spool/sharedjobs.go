@@ -266,40 +266,14 @@ func (s *Shared) remember(ctx context.Context, ids []byte) error {
 
 // Claim is [Spool.Claim], for the one server that does the jobs: leases of another process have ended.
 func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
-	if n < 1 || lease <= 0 {
-		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
-	}
-	if room == nil {
-		room = func(string) (int, time.Time) { return n, time.Time{} }
-	}
-	for {
-		now := s.db.Now()
+	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, found bool, next time.Time, err error) {
 		var due []*entry
-		var next time.Time
 		if err := s.known(ctx, func() error { due, next = s.due(now, n, room); return nil }); err != nil {
-			return nil, err
+			return nil, false, next, err
 		}
-		if len(due) > 0 {
-			jobs, err := s.lease(ctx, due, lease)
-			if err != nil || len(jobs) > 0 {
-				return jobs, err
-			}
-			continue
-		}
-		var timer <-chan time.Time
-		if !next.IsZero() {
-			// Up to a millisecond late, as too early would spin.
-			timer = s.db.After(max(next.Sub(now), 0) + time.Millisecond)
-		}
-		select {
-		case <-s.wake:
-		case <-timer:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-s.db.Closing():
-			return nil, db.ErrClosed
-		}
-	}
+		jobs, err = s.lease(ctx, due, lease)
+		return jobs, len(due) > 0, next, err
+	})
 }
 
 // abandoned reports whether a job's worker is gone, or has said nothing in time.
@@ -309,7 +283,7 @@ func (s *Shared) abandoned(e *entry, now time.Time) bool {
 
 // due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when to look again, zero if
 // only a change makes a difference. mu is held.
-func (s *Shared) due(now time.Time, n int, room push.Room) (jobs []*entry, next time.Time) {
+func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next time.Time) {
 	soon := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
@@ -361,18 +335,7 @@ func (s *Shared) due(now time.Time, n int, room push.Room) (jobs []*entry, next 
 		turns = append(turns, all[:min(len(all), rooms[lane])])
 	}
 	slices.SortFunc(turns, func(a, b []*entry) int { return byDue(a[0], b[0]) })
-	for round := 0; len(jobs) < n; round++ {
-		took := len(jobs)
-		for _, lane := range turns {
-			if round < len(lane) && len(jobs) < n {
-				jobs = append(jobs, lane[round])
-			}
-		}
-		if len(jobs) == took {
-			break
-		}
-	}
-	return jobs, next
+	return takeTurns(turns, n), next
 }
 
 // lease leases jobs to this process. Those that somebody else changes meanwhile are left out.
@@ -466,10 +429,7 @@ func (s *Shared) Done(ctx context.Context, j *push.Job) error { return s.withLea
 // Fail is [Spool.Fail].
 func (s *Shared) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 	f.Error = errorLine(f.Error)
-	state, wait := push.Waiting, max(s.opts.delay(j.Attempts), f.After)
-	if f.Permanent || int64(j.Attempts) >= s.opts.MaxAttempts {
-		state, wait = push.Dead, 0
-	}
+	state, wait := s.opts.after(j, f)
 	err := s.withLease(ctx, j, func(r *record) {
 		r.State, r.Due, r.Error, r.Holder = state, s.now()+wait.Milliseconds(), f.Error, ""
 	})

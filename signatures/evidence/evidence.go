@@ -4,6 +4,8 @@
 package evidence
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 )
@@ -30,6 +32,12 @@ type Evidence struct {
 	Claims map[string]string
 	// NotAfter is when time alone ends the evidence; zero for never.
 	NotAfter time.Time
+}
+
+// KeyID is the ID of a public key with this SubjectPublicKeyInfo (RFC 5280) in DER.
+func KeyID(spki []byte) string {
+	sum := sha256.Sum256(spki)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // Signer describes the signer in one phrase, for messages.

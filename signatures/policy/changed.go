@@ -28,10 +28,9 @@ func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool, err erro
 	return without, len(kept) < len(all), err
 }
 
-// Revoke returns a Set whose policies no longer trust the signers. The second result has the names of the policies that may have
-// trusted them; the others stay as they are.
-func (s *Set) Revoke(signers Signers) (*Set, []string, error) {
-	all, names := s.Policies(), []string(nil)
+// Revoke returns a Set whose policies no longer trust the signers. Policies that cannot have trusted them stay as they are.
+func (s *Set) Revoke(signers Signers) (*Set, error) {
+	all := s.Policies()
 	for i, p := range all {
 		if !p.mayTrust(signers) {
 			continue
@@ -40,10 +39,9 @@ func (s *Set) Revoke(signers Signers) (*Set, []string, error) {
 		revoked.revoked = signers
 		sum := sha256.Sum256([]byte(p.hash + " without " + signers.String()))
 		revoked.hash = hex.EncodeToString(sum[:])
-		all[i], names = &revoked, append(names, p.ID())
+		all[i] = &revoked
 	}
-	set, err := NewSet(all)
-	return set, names, err
+	return NewSet(all)
 }
 
 // Distrusts reports whether the policy is one of [Set.Revoke], and evidence names whom that revoked.

@@ -1,9 +1,7 @@
 package policy
 
 import (
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -124,8 +122,7 @@ func signersOfPEM(text []byte) (s Signers, err error) {
 				return Signers{}, err
 			}
 		}
-		sum := sha256.Sum256(spki)
-		s.keys = append(s.keys, "sha256:"+hex.EncodeToString(sum[:]))
+		s.keys = append(s.keys, evidence.KeyID(spki))
 	}
 	if len(s.keys) == 0 {
 		return Signers{}, errors.New("holds no public key")

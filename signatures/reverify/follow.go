@@ -43,7 +43,7 @@ func (f *followers) check(index *imagev1.Image) {
 	}
 	var repositories []string
 	for repository, v := range annotation.JudgedAnywhere(index.Annotations) {
-		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
+		if verdicts.IsVerified(v.Verified) {
 			repositories = append(repositories, repository)
 		}
 	}

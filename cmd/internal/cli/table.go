@@ -51,6 +51,11 @@ func PrintTable(ctx context.Context, w io.Writer, config *restclient.Config, pat
 		_, err := io.WriteString(w, "No resources found\n")
 		return err
 	}
+	return WriteTable(w, table, wide)
+}
+
+// WriteTable writes a table as kubectl does, with all columns if wide.
+func WriteTable(w io.Writer, table *metav1.Table, wide bool) error {
 	out := printers.GetNewTabWriter(w)
 	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, out); err != nil {
 		return err

@@ -129,6 +129,15 @@ func (m *Migration) spoolToEtcd(ctx context.Context, source *db.DB) (jobs int, e
 	if err != nil {
 		return 0, err
 	}
+	return moveJobs(ctx, from, to)
+}
+
+// moveJobs puts the events of a spool's jobs into another, and returns how many jobs there were.
+func moveJobs(ctx context.Context, from interface {
+	Events(context.Context, func([]push.Event) error) error
+}, to interface {
+	Enqueue(context.Context, []push.Event) error
+}) (jobs int, err error) {
 	err = from.Events(ctx, func(events []push.Event) error { jobs++; return to.Enqueue(ctx, events) })
 	return jobs, err
 }
@@ -181,7 +190,7 @@ func (m *Migration) fill(ctx context.Context, store *etcd.Store) (keys, jobs int
 	if err != nil {
 		return 0, 0, err
 	}
-	err = from.Events(ctx, func(events []push.Event) error { jobs++; return to.Enqueue(ctx, events) })
+	jobs, err = moveJobs(ctx, from, to)
 	return keys, jobs, err
 }
 

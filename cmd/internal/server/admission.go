@@ -141,7 +141,7 @@ func policiesIn(set *policy.Set, namespace string) []*policy.Policy {
 
 // findings returns a finding for each policy that is not met by a verdict.
 func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference) []admission.Finding {
-	if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
+	if verdicts.IsVerified(v.Verified) {
 		return nil
 	}
 	if len(v.Unmet) > 0 {

@@ -72,7 +72,7 @@ func (a acts) Foresee(ctx context.Context, spec *answers.ImpactReviewSpec) (now,
 	case spec.RevokeSigner != "":
 		signers, err := policy.ParseSigners(spec.RevokeSigner)
 		if err == nil {
-			future.set, _, err = set.Revoke(signers)
+			future.set, err = set.Revoke(signers)
 		}
 		if err != nil {
 			return nil, nil, invalid("revokeSigner", err)

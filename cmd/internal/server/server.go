@@ -493,7 +493,7 @@ func (s *Server) addTasks() error {
 	_ = legacyregistry.Registerer().Register(backups)
 	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
 	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
-	// controllers, which are no tasks, run at each server, too: they ask nobody else.
+	// controllers, which are not tasks, run at each server, too: they ask nobody else.
 	s.Tasks = append(s.Tasks,
 		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
 		// It asks registries: one server keeps to their pace. So it also sweeps them.

@@ -25,7 +25,7 @@ func verifiedRepositories(index *imagev1.Image) []string {
 	}
 	var repositories []string
 	for repository, v := range annotation.JudgedAnywhere(index.Annotations) {
-		if v.Verified == verdicts.VerifiedTrue || v.Verified == verdicts.ByIndex {
+		if verdicts.IsVerified(v.Verified) {
 			repositories = append(repositories, repository)
 		}
 	}

@@ -5,9 +5,7 @@ package notary
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -220,9 +218,8 @@ func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evi
 func evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	leaf := signer.CertificateChain[0]
-	key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 	e := &evidence.Evidence{
-		KeyID: "sha256:" + hex.EncodeToString(key[:]), Subject: leaf.Subject.String(),
+		KeyID: evidence.KeyID(leaf.RawSubjectPublicKeyInfo), Subject: leaf.Subject.String(),
 		IssuerCommonName: leaf.Issuer.CommonName, IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
 		Claims: map[string]string{"notary.signingScheme": string(signer.SignedAttributes.SigningScheme)},
 	}

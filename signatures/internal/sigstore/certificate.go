@@ -3,9 +3,7 @@ package sigstore
 import (
 	"bytes"
 	"crypto/ecdsa"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -262,9 +260,8 @@ func describe(leaf *x509.Certificate) string {
 
 // certificateEvidence reads what a trusted certificate says.
 func certificateEvidence(leaf *x509.Certificate) *evidence.Evidence {
-	spki := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 	e := &evidence.Evidence{
-		KeyID:              "sha256:" + hex.EncodeToString(spki[:]),
+		KeyID:              evidence.KeyID(leaf.RawSubjectPublicKeyInfo),
 		Subject:            subjectName(leaf),
 		IssuerCommonName:   leaf.Issuer.CommonName,
 		IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),

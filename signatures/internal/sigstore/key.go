@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +48,7 @@ func newKey(public crypto.PublicKey) (*key, error) {
 	sum := sha256.Sum256(der)
 	k := &key{
 		public: public,
-		id:     "sha256:" + hex.EncodeToString(sum[:]),
+		id:     evidence.KeyID(der),
 		hint:   base64.StdEncoding.EncodeToString(sum[:]),
 	}
 	switch p := public.(type) {
