@@ -18,7 +18,7 @@ var writeFlags = flag.String("write-flags", "", "file to write the reference of 
 
 const flagsDocument = "../../docs/reference/flags.md"
 
-// TestFlagsDocument: docs/reference/flags.md has the flags that the program has. To write it anew:
+// TestFlagsDocument: docs/reference/flags.md has the flags that the program has. To write it again:
 //
 //	go test ./cmd/tidewaiter -run TestFlagsDocument -write-flags ../../docs/reference/flags.md
 func TestFlagsDocument(t *testing.T) {
@@ -46,16 +46,24 @@ var upstream = []string{"authentication", "authorization", "audit"}
 func flagsReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
-	shared := sharedFlags(root)
-	b.WriteString("\n## Verbs that ask a server\n\nMost verbs take these.\n")
-	writeTable(&b, shared)
+	ofServer, ofRegistry := sharedFlags(root)
+	b.WriteString("\n## Flags for a server\n")
+	writeTable(&b, ofServer)
+	b.WriteString("\n## Flags for registries\n")
+	writeTable(&b, ofRegistry)
 	for cmd := range verbs(root) {
 		if cmd.Runnable() && (cmd.HasLocalFlags() || !cmd.HasSubCommands()) {
 			fmt.Fprintf(&b, "\n## %s\n\n%s.", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
-			all := visibleFlags(cmd)
-			flags := slices.DeleteFunc(slices.Clone(all), func(f *pflag.Flag) bool { return slices.ContainsFunc(shared, same(f)) })
-			if len(flags) < len(all) {
-				b.WriteString(" It also takes the flags above.")
+			flags := visibleFlags(cmd)
+			for _, group := range []struct {
+				flags []*pflag.Flag
+				says  string
+			}{{ofServer, " It takes the flags for a server."}, {ofRegistry, " It takes the flags for registries."}} {
+				n := len(flags)
+				flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return slices.ContainsFunc(group.flags, same(f)) })
+				if len(flags) < n {
+					b.WriteString(group.says)
+				}
 			}
 			b.WriteString("\n")
 			if cmd.Name() == "serve" {
@@ -84,24 +92,29 @@ func verbs(cmd *cobra.Command) iter.Seq[*cobra.Command] {
 	}
 }
 
-// sharedFlags are the flags that more than three verbs have in the same words.
-func sharedFlags(root *cobra.Command) []*pflag.Flag {
-	var all, shared []*pflag.Flag
+// sharedFlags are the flags that several verbs have in the same words: those for a server, which more than three verbs
+// have, and those for registries, which three have.
+func sharedFlags(root *cobra.Command) (ofServer, ofRegistry []*pflag.Flag) {
+	var all []*pflag.Flag
 	for cmd := range verbs(root) {
-		for _, f := range visibleFlags(cmd) {
-			all = append(all, f)
-			n := 0
-			for _, other := range all {
-				if same(f)(other) {
-					n++
-				}
-			}
-			if n == 4 {
-				shared = append(shared, f)
+		all = append(all, visibleFlags(cmd)...)
+	}
+	for i, f := range all {
+		n := 0
+		for _, other := range all {
+			if same(f)(other) {
+				n++
 			}
 		}
+		switch {
+		case slices.ContainsFunc(all[:i], same(f)): // it has been counted
+		case n > 3:
+			ofServer = append(ofServer, f)
+		case n == 3:
+			ofRegistry = append(ofRegistry, f)
+		}
 	}
-	return shared
+	return ofServer, ofRegistry
 }
 
 // same returns a function that reports whether a flag is documented as f is.
@@ -145,7 +158,7 @@ func writeTable(b *strings.Builder, flags []*pflag.Flag) {
 	if len(flags) == 0 {
 		return
 	}
-	b.WriteString("\n| Flag | Default | |\n|---|---|---|\n")
+	b.WriteString("\n| Flag | |\n|---|---|\n")
 	for _, f := range flags {
 		name := "--" + f.Name
 		if f.Shorthand != "" && f.Shorthand != f.Name {
@@ -153,14 +166,11 @@ func writeTable(b *strings.Builder, flags []*pflag.Flag) {
 		} else if f.Shorthand != "" {
 			name = "-" + f.Shorthand
 		}
-		value := f.DefValue
-		if value == "[]" {
-			value = ""
-		}
-		if value != "" {
-			value = "`" + value + "`"
-		}
 		_, usage := pflag.UnquoteUsage(f)
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", name, value, strings.ReplaceAll(usage, "|", `\|`))
+		usage, _, _ = strings.Cut(usage, " Values: ") // of a list that Kubernetes documents
+		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
+			usage += fmt.Sprintf(" (default `%s`)", f.DefValue)
+		}
+		fmt.Fprintf(b, "| `%s` | %s |\n", name, strings.ReplaceAll(usage, "|", `\|`))
 	}
 }
