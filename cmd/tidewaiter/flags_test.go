@@ -42,15 +42,15 @@ func TestFlagsDocument(t *testing.T) {
 // upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
 var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document: a section for each verb, and of serve a table for each section of its help.
+// flagsReference is the document: a section for each verb, and of serve a list for each section of its help.
 func flagsReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
 	ofServer, ofRegistry := sharedFlags(root)
 	b.WriteString("\n## Flags for a server\n")
-	writeTable(&b, ofServer)
+	writeList(&b, ofServer)
 	b.WriteString("\n## Flags for registries\n")
-	writeTable(&b, ofRegistry)
+	writeList(&b, ofRegistry)
 	for cmd := range verbs(root) {
 		if cmd.Runnable() && (cmd.HasLocalFlags() || !cmd.HasSubCommands()) {
 			fmt.Fprintf(&b, "\n## %s\n\n%s.", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
@@ -69,7 +69,7 @@ func flagsReference(root *cobra.Command) string {
 			if cmd.Name() == "serve" {
 				writeSections(&b, new(serveOptions).flags())
 			} else {
-				writeTable(&b, flags)
+				writeList(&b, flags)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func writeSections(b *strings.Builder, sections *cliflag.NamedFlagSets) {
 		flags := visible(sections.FlagSets[name])
 		fmt.Fprintf(b, "\n### %s%s\n", strings.ToUpper(name[:1]), name[1:])
 		if !slices.Contains(upstream, name) {
-			writeTable(b, flags)
+			writeList(b, flags)
 			continue
 		}
 		b.WriteString("\nThese are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ")
@@ -154,11 +154,11 @@ func writeSections(b *strings.Builder, sections *cliflag.NamedFlagSets) {
 	}
 }
 
-func writeTable(b *strings.Builder, flags []*pflag.Flag) {
+func writeList(b *strings.Builder, flags []*pflag.Flag) {
 	if len(flags) == 0 {
 		return
 	}
-	b.WriteString("\n| Flag | |\n|---|---|\n")
+	b.WriteString("\n")
 	for _, f := range flags {
 		name := "--" + f.Name
 		if f.Shorthand != "" && f.Shorthand != f.Name {
@@ -171,6 +171,6 @@ func writeTable(b *strings.Builder, flags []*pflag.Flag) {
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
 			usage += fmt.Sprintf(" (default `%s`)", f.DefValue)
 		}
-		fmt.Fprintf(b, "| `%s` | %s |\n", name, strings.ReplaceAll(usage, "|", `\|`))
+		fmt.Fprintf(b, "- `%s`: %s\n", name, usage)
 	}
 }

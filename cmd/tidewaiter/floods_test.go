@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -40,7 +41,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-var floodTable = flag.String("flood-table", "", "have floods at their full size, and write the table of them into this document (some minutes)")
+var floodTable = flag.String("flood-table", "", "have floods at their full size, and write their table into this document (some minutes)")
 
 // floodMemory is what a server under any of the floods should have resident at most, in MiB.
 // A test allows half as much again: a collector of garbage that gets no processor is late.
@@ -77,13 +78,13 @@ const (
 	plainJSON = "application/json"
 	tableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-	// How floods end, in the words of docs/design/security.md.
-	refused = "turns"
-	cutOff  = "cut off"
-	ofOne   = "25 + 25"
+	// How floods end.
+	refused = "in turn; the excess gets 429 with `Retry-After`"
+	cutOff  = "as many as there is room for, each until its client takes nothing for 30 s"
+	ofOne   = "25 in flight and 25 that wait; the others get 429"
 	watched = "1,250 are served; the others get 429"
-	tooMuch = "413"
-	inTime  = "deadline"
+	tooMuch = "413, and 429 when the room for bodies is full"
+	inTime  = "as many as there is room for, until their deadline of a minute; the others get 429"
 )
 
 var floods = []flood{
@@ -124,10 +125,10 @@ var floods = []flood{
 }
 
 // TestFloods has a server, in a process of its own, go on under each flood, and within its memory.
-// With -flood-table they are at their full size and measured, all or some:
+// With -flood-table they are at their full size, all or some, and -v shows what they cost others:
 //
-//	go test ./cmd/tidewaiter -run TestFloods -flood-table ../../docs/design/security.md -timeout 30m
-//	go test ./cmd/tidewaiter -run 'TestFloods/90_Images' -flood-table ../../docs/design/security.md
+//	go test ./cmd/tidewaiter -run TestFloods -v -flood-table ../../docs/design/security.md -timeout 30m
+//	go test ./cmd/tidewaiter -run 'TestFloods$/90_Images' -v -flood-table ../../docs/design/security.md
 func TestFloods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector's memory is not the server's")
@@ -136,7 +137,6 @@ func TestFloods(t *testing.T) {
 		attackFromHere(t, attack)
 		return
 	}
-	rows := map[string]string{} // the cells of each flood that was had
 	parent, dirs, twins, names := t, map[[2]int]string{}, map[[2]int]string{}, map[[2]int]string{}
 	for i, f := range floods {
 		n, most, lasts := f.few, floodMemory*1.5, time.Second
@@ -207,21 +207,19 @@ func TestFloods(t *testing.T) {
 			if *floodTable != "" {
 				p99 := func(gets []time.Duration) float64 { return gets[len(gets)*99/100].Seconds() * 1e3 }
 				t.Logf("%s; beside the flood: %d gets, median %s, p99 %.1f ms", took, len(beside), beside[len(beside)/2], p99(beside))
-				rows[f.row()] = fmt.Sprintf(" %.1f | %.1f | %.0f |", p99(gets), p99(beside), peak)
-				return
 			}
-			rows[f.row()] = ""
 		})
 	}
-	if *floodTable != "" {
-		writeFloods(t, *floodTable, rows)
-		return
-	}
-	checkFloods(t, "../../docs/design/security.md", rows)
 }
 
-// row is how a flood's row in the table begins.
-func (f flood) row() string { return fmt.Sprintf("| %s | %s |", f.behaviour, f.ends) }
+// TestFloodsDocument: docs/design/security.md has the table of floods. With -flood-table it writes the table into that document.
+func TestFloodsDocument(t *testing.T) {
+	document := *floodTable
+	if document == "" {
+		document = "../../docs/design/security.md"
+	}
+	checkFloods(t, document, *floodTable != "")
+}
 
 // beside gets a path from a second server that has the same data and no flood, while the flood goes on at the first one.
 // It is what a flood costs everybody on a machine of so few processors, whatever the server does.
@@ -891,47 +889,37 @@ func endlessLines(ctx context.Context, t *testing.T, s *process, n int, begun fu
 
 const floodsBegin, floodsEnd = "<!-- floods -->\n", "<!-- /floods -->"
 
-// cutFloods are the parts of a document around its table, and the table.
-func cutFloods(t *testing.T, document string) (head, table, tail string) {
+// floodsTable is the table of floods by how they end.
+func floodsTable() string {
+	table := "| What becomes of it | What comes at once |\n|---|---|\n"
+	ends := map[string][]string{}
+	for _, f := range floods {
+		ends[f.ends] = append(ends[f.ends], f.behaviour)
+	}
+	for _, end := range slices.Sorted(maps.Keys(ends)) {
+		table += "| " + end + " | " + strings.Join(ends[end], "; ") + " |\n"
+	}
+	return table
+}
+
+// checkFloods compares the table with the document's, or writes it.
+func checkFloods(t *testing.T, document string, write bool) {
 	t.Helper()
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)
 	}
 	head, rest, found := strings.Cut(string(text), floodsBegin)
-	table, tail, closed := strings.Cut(rest, floodsEnd)
+	old, tail, closed := strings.Cut(rest, floodsEnd)
 	if !found || !closed {
 		t.Fatalf("%s has no place for the table", document)
 	}
-	return head, table, tail
-}
-
-// writeFloods writes the table into a document. Floods that were not had keep the figures that they have there.
-func writeFloods(t *testing.T, document string, figures map[string]string) {
-	t.Helper()
-	head, old, tail := cutFloods(t, document)
-	table := "| What comes at once | What becomes of it | Get | beside | MiB |\n|---|---|---:|---:|---:|\n"
-	for _, f := range floods {
-		had, ok := figures[f.row()]
-		if _, before, found := strings.Cut(old, f.row()); !ok && found {
-			had, _, _ = strings.Cut(before, "\n")
+	table := floodsTable()
+	if write {
+		if err := os.WriteFile(document, []byte(head+floodsBegin+table+floodsEnd+tail), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		if had != "" {
-			table += f.row() + had + "\n"
-		}
-	}
-	if err := os.WriteFile(document, []byte(head+floodsBegin+table+floodsEnd+tail), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// checkFloods looks in the document for the floods that were had, and what became of them.
-func checkFloods(t *testing.T, document string, rows map[string]string) {
-	t.Helper()
-	_, table, _ := cutFloods(t, document)
-	for row := range rows {
-		if !strings.Contains(table, row) {
-			t.Errorf("%s does not have this flood; write it anew with -flood-table: %s", document, row)
-		}
+	} else if old != table {
+		t.Errorf("%s does not have these floods; write them with -flood-table:\n%s", document, table)
 	}
 }
