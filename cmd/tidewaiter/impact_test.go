@@ -547,6 +547,10 @@ func TestImpactReviews(t *testing.T) {
 	if list, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=" + layer.Layer}); err != nil || len(list.Items) != 2 {
 		t.Errorf("the layer selects %d images, %v", len(list.Items), err)
 	}
+	other := layer.Layer[:len("sha256:")+16] + strings.Repeat("0", 48) // the index has the same for both
+	if list, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=" + other}); err != nil || len(list.Items) != 0 {
+		t.Errorf("a layer whose digest begins alike selects %d images, %v", len(list.Items), err)
+	}
 	if _, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=sha256:00"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("the beginning of a layer's digest selects: %v", err)
 	}

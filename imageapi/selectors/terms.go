@@ -47,6 +47,26 @@ func Term(field, value string) (string, string) {
 	return field, value
 }
 
+// indexedDigits is how many hexadecimal digits of a layer's digest an index has: 64 bits. Whole digests fill four times
+// as many pages, and a creation changes a page for almost each of its layers.
+const indexedDigits = 16
+
+// IndexValue returns what an index has for a value of a field. Two values may share one, so what an index finds is
+// matched again. It is the value itself but for the digests of layers, whose first digits stand for them.
+func IndexValue(field, value string) string {
+	if field != Layer {
+		return value
+	}
+	_, encoded, _ := strings.Cut(value, ":")
+	return encoded[:min(len(encoded), indexedDigits)]
+}
+
+// RequiresExactMatch is part of fields.Selector. The storage asks it for the value to look up in an index.
+func (s selector) RequiresExactMatch(field string) (string, bool) {
+	value, found := s.Selector.RequiresExactMatch(field)
+	return IndexValue(field, value), found
+}
+
 // Matches is part of fields.Selector.
 func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }
 

@@ -280,6 +280,9 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 // verdictsVersion is the version of the words in which verdicts are selected. Raising it has their indexes built again.
 const verdictsVersion = "3"
 
+// layersVersion is the version of what the index of layers has for a digest, see [selectors.IndexValue].
+const layersVersion = "2"
+
 // indexers compute the index entries of an image for these fields. A field that most images lack, such as a warning,
 // has no entry for an image without it: each entry costs a write, and an index of most images would save nothing.
 func (f *facts) indexers(names []string) *cache.Indexers {
@@ -291,13 +294,21 @@ func (f *facts) indexers(names []string) *cache.Indexers {
 			key += "#" + reference.FormVersion
 		case verifiedField, verdictsField:
 			key += "#" + verdictsVersion
+		case layerField:
+			key += "#" + layersVersion
 		}
 		out[key] = func(obj any) ([]string, error) {
 			image, ok := obj.(*imagev1.Image)
 			if !ok {
 				return nil, fmt.Errorf("%T is not an Image", obj)
 			}
-			return slices.DeleteFunc(f.values(field, image), func(value string) bool { return value == "" }), nil
+			var entries []string
+			for _, value := range f.values(field, image) {
+				if value != "" {
+					entries = append(entries, selectors.IndexValue(field, value))
+				}
+			}
+			return entries, nil
 		}
 	}
 	return &out
