@@ -22,15 +22,17 @@ const (
 	namespaceField = "spec.namespace"
 	outdatedField  = "outdated" // computed when asked, and not stored
 	imageField     = "image"    // one value for each digest, reference and repository of the pod's containers
+	// podField is the pod's name in its cluster, or that without its last part or two: as a rule, its workload's name.
+	podField = "pod"
 )
 
 // indexedFields are those that the storage answers from an index, the most selective first.
-var indexedFields = []string{imageField, namespaceField, clusterField}
+var indexedFields = []string{imageField, podField, namespaceField, clusterField}
 
 // podFieldLabel accepts the fields by which pods are selected, and an image in any form.
 func podFieldLabel(label, value string) (string, string, error) {
 	switch label {
-	case nameField, clusterField, namespaceField:
+	case nameField, clusterField, namespaceField, podField:
 		return label, value, nil
 	case outdatedField:
 		if value != "true" && value != "false" {
@@ -50,7 +52,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 		}
 		return label, value, nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, imageField, outdatedField)
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, imageField, outdatedField)
 }
 
 // podValues returns the values of a field of a pod.
@@ -62,6 +64,16 @@ func podValues(field string, p *ClusterPod) []string {
 		return []string{p.Spec.Cluster}
 	case namespaceField:
 		return []string{p.Spec.Namespace}
+	case podField:
+		all := []string{p.Spec.Name}
+		for name := p.Spec.Name; len(all) < 3; all = append(all, name) {
+			end := strings.LastIndexByte(name, '-')
+			if end <= 0 {
+				break
+			}
+			name = name[:end]
+		}
+		return all
 	case imageField:
 		var all []string
 		for _, c := range p.Spec.Containers {
@@ -86,11 +98,11 @@ func podValues(field string, p *ClusterPod) []string {
 	return nil
 }
 
-// podTerms returns the fields of a pod in the form that a predicate matches: one for each value of the image, and
-// the others.
+// podTerms returns the fields of a pod in the form that a predicate matches: one for each value of the image and of
+// the pod's name, and the others.
 func podTerms(p *ClusterPod) fields.Set {
 	set := fields.Set{}
-	for _, name := range []string{nameField, clusterField, namespaceField, imageField} {
+	for _, name := range []string{nameField, clusterField, namespaceField, podField, imageField} {
 		for _, value := range podValues(name, p) {
 			key, value := podTerm(name, value)
 			set[key] = value
@@ -100,7 +112,7 @@ func podTerms(p *ClusterPod) fields.Set {
 }
 
 func podTerm(field, value string) (string, string) {
-	if field == imageField {
+	if field == imageField || field == podField {
 		return field + "=" + value, "true"
 	}
 	return field, value
@@ -118,7 +130,7 @@ func podPredicate(label labels.Selector, field fields.Selector) storage.Selectio
 	return storage.SelectionPredicate{Label: label, Field: podSelector{field}, GetAttrs: podAttributes, IndexFields: indexedFields}
 }
 
-// podSelector is a field selector for which a pod may have several images.
+// podSelector is a field selector for which a pod may have several images, and names.
 type podSelector struct{ fields.Selector }
 
 // Matches is part of fields.Selector.

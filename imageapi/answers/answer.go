@@ -418,7 +418,9 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		a.unknown("running", err)
 	}
 	if m.digest != "" {
-		a.Running.Clusters = runningIn(slices.Values(s.Use.Users(m.digest, m.image, maxUsers)))
+		pods := s.Use.Users(m.digest, m.image, maxUsers)
+		slices.Sort(pods)
+		a.Running.Clusters, a.Running.Names = runningIn(slices.Values(pods)), pods[:min(len(pods), maxNames)]
 		a.NeededBy = s.Use.NeededBy(m.digest, m.image, maxNeeding)
 	}
 	for i := range a.Running.Clusters {

@@ -26,6 +26,7 @@ const (
 	maxPrevious        = 10        // images that a tag led to before
 	maxNeeding         = 20        // workloads that need an image
 	maxUsers           = 5000      // pods that are counted by namespace
+	maxNames           = 20        // pods that are named
 	maxContainers      = 1000      // pods that name a tag
 	maxVerifiedIndexes = 16        // indexes that vouch for an image
 	ofEvent            = 256       // bytes of an event in the history of a tag, about
@@ -304,6 +305,10 @@ type Running struct {
 	//
 	// +listType=atomic
 	Clusters []RunningIn `json:"clusters,omitempty"`
+	// Names are some of them as cluster/namespace/name, in their order: all, if there are not more than 20.
+	//
+	// +listType=atomic
+	Names []string `json:"names,omitempty"`
 	// Outdated is how many pods of followed clusters name the tag and run something else than it leads to now.
 	Outdated int32 `json:"outdated"`
 	// OutdatedImages are what these run.

@@ -490,6 +490,11 @@ func (in *Running) DeepCopyInto(out *Running) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Names != nil {
+		in, out := &in.Names, &out.Names
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.OutdatedImages != nil {
 		in, out := &in.OutdatedImages, &out.OutdatedImages
 		*out = make([]RunningImage, len(*in))

@@ -116,6 +116,18 @@ func (t *Tracker) Naming(tag reference.Reference) (n int, known bool) {
 	return n, t.known
 }
 
+// Pods counts all outdated pods of which is known. A pod that names several tags counts for each.
+func (t *Tracker) Pods() (n int, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.drifted {
+		for _, pods := range d.byCluster {
+			n += pods
+		}
+	}
+	return n, t.known
+}
+
 // Running counts the outdated pods that run one of some digests. A pod that names several tags counts for each.
 func (t *Tracker) Running(digests []string) (n int, known bool) {
 	t.mu.Lock()

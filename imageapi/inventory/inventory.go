@@ -16,6 +16,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 )
@@ -47,6 +48,12 @@ type Summary struct {
 	DistinctLayerBytes int64 `json:"distinctLayerBytes"`
 	// Estimated says that DistinctLayerBytes was estimated from a part of the layers.
 	Estimated bool `json:"estimated,omitempty"`
+	// First has the images that came first by name, date, size and pods.
+	First First `json:"first,omitzero"`
+	// Used counts the images that pods use by their verdict, as of ImagesAsOf.
+	Used map[string]int64 `json:"used,omitempty"`
+	// Outdated counts the pods that run something else than their tag leads to now; nil if that is not known.
+	Outdated *int64 `json:"outdated,omitempty"`
 	// PushesAsOf is when the pushes were counted.
 	PushesAsOf *metav1.Time `json:"pushesAsOf,omitempty"`
 	// Pushes are the last days, the oldest first.
@@ -67,6 +74,11 @@ type Tags interface {
 
 // Counter counts. It is a reverify.Tally.
 type Counter struct {
+	// Pods, if set before the first sweep, tells how many pods use an image.
+	Pods func(*imagev1.Image) int
+	// Outdated, if set, counts the pods that run something else than their tag leads to.
+	Outdated func() (pods int, known bool)
+
 	verdict func(*imagev1.Image) string
 	clock   clock.Clock
 	wake    chan struct{} // holds a token when tags are to be counted
@@ -76,6 +88,7 @@ type Counter struct {
 	due    time.Time // when tags may be counted again
 	count  Summary   // of the sweep that goes on
 	layers sample
+	places places
 }
 
 // New makes a Counter. verdict tells an image's verdict in a word.
@@ -87,24 +100,32 @@ func New(verdict func(*imagev1.Image) string, c clock.Clock) *Counter {
 func (c *Counter) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count, c.layers = Summary{Verified: map[string]int64{}}, newSample(maxLayers)
+	c.count, c.layers, c.places = Summary{Verified: map[string]int64{}, Used: map[string]int64{}}, newSample(maxLayers), places{}
 }
 
 // Count is part of reverify.Tally.
 func (c *Counter) Count(image *imagev1.Image) {
-	verdict := c.verdict(image)
+	verdict, pods := c.verdict(image), 0
+	if c.Pods != nil {
+		pods = c.Pods(image)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count.Images++
 	c.count.Verified[verdict]++
-	own := make(map[string]bool, len(image.DockerImageLayers))
+	if pods > 0 {
+		c.count.Used[verdict]++
+	}
+	own, size := make(map[string]bool, len(image.DockerImageLayers)), int64(0)
 	for i := range image.DockerImageLayers {
 		if l := &image.DockerImageLayers[i]; l.LayerSize > 0 && !own[l.Name] {
 			own[l.Name] = true
-			c.count.LayerBytes = add(c.count.LayerBytes, l.LayerSize)
+			size = add(size, l.LayerSize)
 			c.layers.add(l.Name, l.LayerSize)
 		}
 	}
+	c.count.LayerBytes = add(c.count.LayerBytes, size)
+	c.places.add(image, size, pods)
 }
 
 // End is part of reverify.Tally. A sweep that did not see all images is not shown.
@@ -115,9 +136,10 @@ func (c *Counter) End(err error) {
 		now := metav1.NewTime(c.clock.Now())
 		c.count.ImagesAsOf, c.count.PushesAsOf, c.count.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
 		c.count.DistinctLayerBytes, c.count.Estimated = min(c.layers.sum(), c.count.LayerBytes), c.layers.limit < math.MaxUint64
+		c.count.First = c.places.first()
 		c.now = c.count
 	}
-	c.count, c.layers = Summary{}, sample{}
+	c.count, c.layers, c.places = Summary{}, sample{}, places{}
 }
 
 // Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for it.
@@ -130,7 +152,13 @@ func (c *Counter) Summary() Summary {
 		default: // it is asked for already
 		}
 	}
-	return c.now
+	now := c.now
+	if c.Outdated != nil {
+		if pods, known := c.Outdated(); known {
+			now.Outdated = ptr.To(int64(pods))
+		}
+	}
+	return now
 }
 
 // Run counts tags when they are asked for, until ctx is done.

@@ -56,6 +56,50 @@ func TestImagesAreCounted(t *testing.T) {
 	}
 }
 
+// The images that come first are those of the whole sweep, however many there are.
+func TestFirstImages(t *testing.T) {
+	c := counterOf(clock.RealClock{})
+	c.Pods = func(image *imagev1.Image) int { return len(image.DockerImageLayers) - 1 }
+	c.Begin()
+	const all = 7 * firstImages
+	for i := range all {
+		layers := []imagev1.ImageLayer{{Name: "base", LayerSize: int64(1000 + i)}}
+		if i%10 == 3 {
+			layers = append(layers, imagev1.ImageLayer{Name: fmt.Sprint(i)})
+		}
+		image := imageOf(layers...)
+		image.Name, image.DockerImageReference = fmt.Sprintf("sha256:%04d", i), fmt.Sprintf("r.io/%04d@sha256:x", (i*3)%all)
+		image.CreationTimestamp = metav1.Unix(int64(i+i%2*all), 0)
+		c.Count(image)
+	}
+	c.End(nil)
+	c.Outdated = func() (int, bool) { return 7, true }
+	s := c.Summary()
+	if s.Used[""] != all/10 || s.Outdated == nil || *s.Outdated != 7 {
+		t.Errorf("pods use %v images, and %v are outdated", s.Used, s.Outdated)
+	}
+	c.Outdated = func() (int, bool) { return 0, false }
+	if got := c.Summary().Outdated; got != nil {
+		t.Errorf("what is not known is counted: %d", *got)
+	}
+	first := s.First
+	for order, want := range map[string]struct {
+		got  []string
+		n    int
+		most string
+	}{
+		"name": {first.Name, firstImages, "sha256:0000"}, "date": {first.Date, firstImages, fmt.Sprintf("sha256:%04d", all-1)},
+		"size": {first.Size, firstImages, fmt.Sprintf("sha256:%04d", all-1)}, "pods": {first.Pods, all / 10, "sha256:0003"},
+	} {
+		if len(want.got) != want.n || want.got[0] != want.most {
+			t.Errorf("by %s there are %d images, the first %.1q", order, len(want.got), want.got)
+		}
+	}
+	if got, want := first.Date[1], fmt.Sprintf("sha256:%04d", all-3); got != want {
+		t.Errorf("the second newest is %s, want %s", got, want)
+	}
+}
+
 // However many layers there are, only so many are remembered, and the estimate is close.
 func TestLayersAreEstimated(t *testing.T) {
 	s, want := newSample(10_000), 0.0

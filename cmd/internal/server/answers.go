@@ -24,10 +24,15 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 	if err != nil {
 		return nil, err
 	}
+	use := imageregistry.UseOf(images)
+	s.Verification.Inventory.Pods = func(image *imagev1.Image) int {
+		pods, _ := use.Pods(image.Name, image)
+		return pods
+	}
 	answerer := &answers.Answerer{
 		Images: images["images"].(answers.Objects), Tags: images["imagetags"].(answers.Objects),
 		Policies:   judge{s.Verification.policiesInForce, s.Options.Clock},
-		Use:        imageregistry.UseOf(images),
+		Use:        use,
 		Containers: containersOf{followed},
 		Naming:     s.Usage,
 		Authorizer: s.authorizer,

@@ -21,6 +21,7 @@ func (s *Server) followDrift() error {
 		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.Outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
 	s.Usage.OnTags(s.drift.Recheck)
+	s.Verification.Inventory.Outdated = s.drift.Pods
 	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil
 }

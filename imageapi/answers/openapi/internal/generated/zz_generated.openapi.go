@@ -1260,6 +1260,25 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref common.ReferenceC
 							},
 						},
 					},
+					"names": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Names are some of them as cluster/namespace/name, in their order: all, if there are not more than 20.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"outdated": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Outdated is how many pods of followed clusters name the tag and run something else than it leads to now.",
