@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,12 +22,13 @@ func TestAttention(t *testing.T) {
 		"GET " + imagesPath: m{"metadata": m{"continue": "more", "remainingItemCount": 4899}, "items": l{m{"metadata": metadata}, m{"metadata": metadata}}},
 		"GET " + summaryPath: m{
 			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
+			"used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneUnknown": l{"the cluster prod is away"},
 			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
 		},
 		"GET " + spoolPath: m{"jobs": l{m{"key": "r.io/a:1", "error": "timeout", "enqueued": at}, m{"key": "r.io/b:1", "error": "timeout", "enqueued": at}, m{"key": "s.io/b:1", "enqueued": at}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": m{"name": "soon"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "EndsSoon"}}}},
 			m{"metadata": m{"name": "fine"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "Usable"}}}}}},
-		"GET " + policiesPath: m{}, "GET " + podsPath: m{}, "GET " + clustersPath: m{},
+		"GET " + policiesPath: m{}, "GET " + podsPath: m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": metadata}}}, "GET " + clustersPath: m{},
 	})
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
@@ -39,10 +41,155 @@ func TestAttention(t *testing.T) {
 			t.Errorf("the first page lacks %q", want)
 		}
 	}
-	for title, many := range map[string]string{"Registries that are away": "1", "Certificates and keys that end soon": "1"} {
+	for title, many := range map[string]string{
+		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2+",
+		"Runs something else than its tag leads to": "5",
+	} {
 		_, rest, _ := strings.Cut(body, "<strong>"+title)
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
 			t.Errorf("%s: %.3s, want %s", title, count, many)
+		}
+	}
+}
+
+// What is not known is not shown as none: what registries still have, or a list whose beginning has none of what is looked for.
+func TestAttentionSaysWhatIsUnknown(t *testing.T) {
+	answers := map[string]any{
+		"GET " + imagesPath: m{}, "GET " + spoolPath: m{}, "GET " + clusterPoliciesPath: m{}, "GET " + policiesPath: m{}, "GET " + clustersPath: m{},
+		"GET " + podsPath: m{"metadata": m{"continue": "more"}}, "GET " + summaryPath: m{},
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	body := b.do("GET", Root, nil).Body.String()
+	for _, want := range []string{"Runs something else than its tag leads to: unknown", "was not read to its end", "Runs and is gone from its registry: unknown", "Registries have not been asked yet"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the first page lacks %q", want)
+		}
+	}
+	if strings.Contains(body, "Nothing needs you") {
+		t.Error("nothing needs somebody, although something is unknown")
+	}
+	answers["GET "+summaryPath] = m{"outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "r.io is away") || strings.Contains(body, "tag leads to: unknown") {
+		t.Errorf("with a registry that is away the first page is\n%s", body)
+	}
+	answers["GET "+summaryPath] = m{"outdated": 0, "gone": 0}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
+		t.Errorf("with nothing wrong the first page is\n%s", body)
+	}
+}
+
+// A search finds what is no reference, too: the layers, signers and pods of a text, and the repositories with it in their names. It goes
+// to the only list that has it.
+func TestSearch(t *testing.T) {
+	answers := map[string]any{
+		"POST " + reviewsPath: m{"status": m{"references": l{m{"state": "Absent", "question": m{"reference": "ann"}}}}},
+		"GET " + imagesPath:   m{}, "GET " + podsPath: m{}, "GET " + tagsPath: m{}, "POST " + reviewPath: m{"status": m{}},
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	search := func(text string) (to, page string) {
+		t.Helper()
+		w := b.do("GET", Root+"images?q="+url.QueryEscape(text), nil)
+		return w.Header().Get("Location"), w.Body.String()
+	}
+	asked := func(path, selector string) {
+		t.Helper()
+		for _, r := range b.api.asked {
+			if r.URL.Path == path && r.URL.Query().Get("fieldSelector") == selector {
+				return
+			}
+		}
+		t.Errorf("nobody asked for %s at %s", selector, path)
+	}
+	if to, page := search("ann"); to != "" || !strings.Contains(page, "is not a tag or a digest that is known") {
+		t.Errorf("what is nowhere leads to %q and %s", to, page)
+	}
+	asked(podsPath, "pod=ann")
+	one := m{"items": l{m{"metadata": m{"creationTimestamp": at}}}}
+	answers["GET "+imagesPath] = one
+	if to, _ := search("ann@example.com"); to != Root+"images?signer=ann%40example.com" {
+		t.Errorf("a signer leads to %q", to)
+	}
+	asked(imagesPath, "signatures.signer=ann@example.com")
+	if to, _ := search(digestA[len("sha256:"):]); to != Root+"images?layer="+url.QueryEscape(digestA) {
+		t.Errorf("a layer leads to %q", to)
+	}
+	asked(imagesPath, "layer="+digestA)
+	answers["GET "+imagesPath], answers["GET "+podsPath] = m{}, one
+	if to, _ := search("web-0"); to != Root+"running?pod=web-0" {
+		t.Errorf("a pod leads to %q", to)
+	}
+	tag := m{"spec": m{"name": "1", "from": m{"kind": "DockerImage", "name": "r.io/team/web-0:1"}}}
+	answers["GET "+tagsPath] = m{"items": l{tag}}
+	if to, page := search("web-0"); to != "" || !strings.Contains(page, "Pods of this name</a>: 1<") || !strings.Contains(page, "Repositories with this in their name</a>: 1<") {
+		t.Errorf("a pod and a repository lead to %q and\n%s", to, page)
+	}
+	answers["GET "+podsPath] = http.StatusForbidden
+	if to, page := search("web-0"); to != "" || !strings.Contains(page, "unknown. You may not look for these") || !strings.Contains(page, "tidewaiter:cluster-viewer") {
+		t.Errorf("who may not see pods is led to %q and\n%s", to, page)
+	}
+}
+
+// Of more images than a page has, the first in an order are those that the last sweep found.
+func TestImagesAreSorted(t *testing.T) {
+	row := func(name, size, pods, known string) m {
+		return m{"cells": l{name, name, size, pods}, "object": m{"metadata": m{"creationTimestamp": known}}}
+	}
+	table := m{
+		"columnDefinitions": l{m{"name": "Name"}, m{"name": "Repository"}, m{"name": "Size"}, m{"name": "Pods"}},
+		"rows":              l{row("b", "<none>", "2+", "2026-11-01T07:00:00Z"), row("c", "9.9kB", "Unknown", "2026-11-01T06:00:00Z"), row("a", "1.2MB", "10", "2026-11-01T05:00:00Z")},
+	}
+	answers := map[string]any{"GET " + imagesPath: table, "GET " + summaryPath: m{"imagesAsOf": at, "first": m{"size": l{digestA, digestB}}}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	order := func(query string) (names, body string) {
+		t.Helper()
+		body = b.do("GET", Root+"images?"+query, nil).Body.String()
+		for _, found := range regexp.MustCompile(`<code title="([abc])">`).FindAllStringSubmatch(body, -1) {
+			names += found[1]
+		}
+		return names, body
+	}
+	for query, want := range map[string]string{"": "bca", "sort=date": "bca", "sort=name": "abc", "sort=size": "acb", "sort=pods": "abc"} {
+		if got, _ := order(query); got != want {
+			t.Errorf("%q has the order %s, want %s", query, got, want)
+		}
+	}
+	table["metadata"] = m{"continue": "more"}
+	if got, body := order(""); got != "bca" || !strings.Contains(body, "In the order of their digests") {
+		t.Errorf("more than a page has the order %s", got)
+	}
+	got, body := order("sort=size")
+	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest="+digestA+"|"+digestB || !strings.Contains(body, "The first 3 of all, as of the last count") {
+		t.Errorf("by size they have the order %s; asked for %s", got, last)
+	}
+	if got, body := order("sort=pods"); got != "bca" || !strings.Contains(body, "The order is not known") {
+		t.Errorf("by what was not counted they have the order %s", got)
+	}
+	answers["GET "+summaryPath] = http.StatusForbidden
+	if _, body := order("sort=size"); !strings.Contains(body, "tidewaiter:summary-viewer") {
+		t.Error("who may not see the summary is not told so")
+	}
+	if _, body := order("sort=size&verdict=True"); !strings.Contains(body, "More match than a page has") {
+		t.Error("a choice without an order is offered")
+	}
+}
+
+// Each layer of an image says in how many images it is.
+func TestLayersAreCounted(t *testing.T) {
+	answers := hostileAnswers()
+	answers["GET "+imagesPath+"/"+digestA] = m{"dockerImageLayers": l{m{"name": digestB, "size": 5}}}
+	one := m{"metadata": m{"creationTimestamp": at}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	for want, list := range map[string]any{
+		"in this image alone": m{"items": l{one}}, "in 2 images": m{"items": l{one, one}}, "in more than 2 images": m{"metadata": m{"continue": "x"}, "items": l{one, one}}, ">images with this layer": http.StatusForbidden,
+	} {
+		answers["GET "+imagesPath] = list
+		body := b.do("GET", Root+"image?ref=r.io/a:1", nil).Body.String()
+		if link := Root + "images?layer=" + url.QueryEscape(digestB); !strings.Contains(body, want+"</a>") || !strings.Contains(body, `href="`+link) {
+			t.Errorf("there is no %q in\n%s", want, body)
 		}
 	}
 }
@@ -117,7 +264,7 @@ func TestSignInWithAProvider(t *testing.T) {
 	})
 	b := newBrowser(t, map[string]any{"GET " + imagesPath: m{}})
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw})
-	flow, err := openid.New([]openid.Provider{{Issuer: issuer.URL, ClientID: "console", CA: string(ca)}}, openid.SecretOf(nil), b.clock)
+	flow, err := openid.New([]openid.Provider{{Issuer: issuer.URL, ClientID: "console", CA: string(ca)}}, nil, b.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

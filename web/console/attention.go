@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -20,23 +21,17 @@ const summaryPath = "/tidewaiter/summary"
 
 // concern is something that may need somebody.
 type concern struct {
+	counted
 	Title, About, Link string
-	Count              int
-	More               bool // there are more than Count
-	Oldest             time.Time
-	Counted            time.Time // when Count was found out, if not now
 	Grave              bool
 	Refused            *notice
-	selector           string // of the images that are counted
 }
 
 // share is how many images have a verdict.
 type share struct {
+	counted
 	Verified string
-	Count    int
-	More     bool
-	Counted  time.Time // when Count was found out, if not now
-	Width    int       // of a bar, in percent of the widest
+	Width    int // of a bar, in percent of the widest
 }
 
 // attentionView is what the first page shows.
@@ -100,45 +95,120 @@ func (v *storedView) SharedPercent() int64 {
 	return 100 - int64(float64(v.DistinctLayerBytes)/float64(v.LayerBytes)*100)
 }
 
-// counts is how many images have a verdict, as far as a page counted, or as the last sweep did if that is more.
-func (v *storedView) counts(verified string, n int, more bool) (int, bool, time.Time) {
-	if v == nil || !more || v.Verified[verified] <= int64(n) {
-		return n, more, time.Time{}
-	}
-	return int(v.Verified[verified]), false, v.ImagesAsOf
-}
-
 // counted is a count of a list, as far as it was read.
 type counted struct {
-	n      int
-	more   bool
-	oldest time.Time
+	Count   int
+	More    bool // there are more than Count
+	Oldest  time.Time
+	Counted time.Time // when it was counted, if not now
 }
 
+// shortPages is how many pages of a list without a match are read before its count is unknown. Of some lists the API finds out what
+// matches when it reads them, and may answer with an empty page although more follow.
+const shortPages = 5
+
 // count reads the beginning of a list.
-func (v *visit) count(path, selector string) (c counted, err error) {
-	query := url.Values{"limit": {fmt.Sprint(countUpTo)}}
+func (v *visit) count(path, selector string) (counted, error) {
+	return v.countTo(countUpTo, path, selector)
+}
+
+func (v *visit) countTo(limit int, path, selector string) (c counted, err error) {
+	query := url.Values{"limit": {fmt.Sprint(limit)}}
 	if selector != "" {
 		query.Set("fieldSelector", selector)
 	}
-	var l list[struct {
-		Metadata objectMeta `json:"metadata"`
-	}]
-	err = v.call.do(v.ctx(), http.MethodGet, path, query, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", nil, &l)
-	if c.n, c.more = len(l.Items), l.Metadata.Continue != ""; c.more {
-		return c, err // the oldest may be among the others
-	}
-	for _, item := range l.Items {
-		if at := item.Metadata.Created; c.oldest.IsZero() || at.Before(c.oldest) {
-			c.oldest = at
+	for range shortPages {
+		var l list[struct {
+			Metadata objectMeta `json:"metadata"`
+		}]
+		err = v.call.do(v.ctx(), http.MethodGet, path, query, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", nil, &l)
+		if c.Count, c.More = len(l.Items), l.Metadata.Continue != ""; err != nil || c.Count > 0 || !c.More {
+			for i := range l.Items {
+				if at := l.Items[i].Metadata.Created; !c.More && (c.Oldest.IsZero() || at.Before(c.Oldest)) { // else it may be among the others
+					c.Oldest = at
+				}
+			}
+			return c, err
 		}
+		query.Set("continue", l.Metadata.Continue)
+	}
+	return c, unknown("The beginning of the list has none, and it was not read to its end.")
+}
+
+// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted them.
+func (v *visit) ofVerdict(verified string, s *summary) (counted, error) {
+	swept := counted{Count: int(s.Verified[verified]), Counted: s.ImagesAsOf}
+	if swept.Count > 10*countUpTo {
+		return swept, nil
+	}
+	c, err := v.count(imagesPath, "signatures.verified="+verified)
+	if c.More && swept.Count > c.Count {
+		return swept, err
 	}
 	return c, err
 }
 
+// usedOfVerdict counts the images with a verdict that pods use. The API reads all that pods use; if these are many, they are as the
+// last sweep counted them.
+func (v *visit) usedOfVerdict(verified string, s *summary) (counted, error) {
+	used := int64(0)
+	for _, n := range s.Used {
+		used += n
+	}
+	if used > countUpTo {
+		return counted{Count: int(s.Used[verified]), Counted: s.ImagesAsOf}, nil
+	}
+	return v.count(imagesPath, "signatures.verified="+verified+",used=true")
+}
+
+// outdated counts the pods that run something else than their tag leads to.
+func (v *visit) outdated(s *summary) (counted, error) {
+	if s.Outdated == nil {
+		return v.count(podsPath, "outdated=true")
+	}
+	all := counted{Count: int(*s.Outdated)}
+	if all.Count > 0 && all.Count < countUpTo {
+		if c, err := v.count(podsPath, "outdated=true"); err != nil || !c.More {
+			return c, err
+		}
+	}
+	return all, nil
+}
+
+// unknown is why something is not known, in a sentence.
+type unknown string
+
+func (u unknown) Error() string { return string(u) }
+
+// gone counts the images that run and that their registries no longer have.
+func gone(s *summary) (counted, error) {
+	why := joined(s.GoneUnknown, "; ")
+	switch {
+	case s.Gone == nil:
+		return counted{}, unknown(cmp.Or(why, "Registries have not been asked yet whether they still have what runs."))
+	case *s.Gone == 0 && why != "":
+		return counted{}, unknown(why)
+	}
+	return counted{Count: int(*s.Gone), More: why != ""}, nil
+}
+
+// verdictWords are the verdicts, as the API has them.
+var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Unknown"}
+
 // attention shows what needs somebody.
 func (v *visit) attention() error {
-	data := &attentionView{Total: -1}
+	data, stored := &attentionView{Total: -1}, &summary{}
+	storedErr := v.call.get(v.ctx(), summaryPath, nil, stored)
+	if isCode(storedErr, http.StatusUnauthorized) {
+		return storedErr
+	}
+	if data.NoStored = noticeOf("see how much is stored", storedErr); storedErr == nil {
+		data.Stored = storedOf(stored)
+	}
+	ofVerdict := map[string]func() (counted, error){} // of which two places show the count
+	for _, verified := range verdictWords {
+		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored) })
+	}
 	policies := sync.OnceValues(v.policyViews)
 	spooled := func(state string) func() ([]job, error) {
 		return func() ([]job, error) {
@@ -147,41 +217,45 @@ func (v *visit) attention() error {
 			return s.Jobs, err
 		}
 	}
-	images := func(selector string) func(*concern) error {
-		return func(c *concern) error {
-			got, err := v.count(imagesPath, selector)
-			c.Count, c.More, c.Oldest, c.selector = got.n, got.more, got.oldest, selector
-			return err
-		}
+	used := func(verified string) func() (counted, error) {
+		return func() (counted, error) { return v.usedOfVerdict(verified, stored) }
 	}
 	all := []struct {
 		*concern
-		ask func(*concern) error
+		ask func() (counted, error)
 	}{
-		{&concern{Title: "Runs and is not verified", About: "pods use images whose signatures no policy trusts", Link: link("images", "verdict", "False", "used", "true"), Grave: true}, images("signatures.verified=False,used=true")},
-		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of these images, and there is none", Link: link("images", "verdict", "Unsigned", "used", "true"), Grave: true}, images("signatures.verified=Unsigned,used=true")},
-		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, v.countOutdated},
-		{&concern{Title: "Not verified", About: "images with signatures of which none is trusted", Link: link("images", "verdict", "False"), Grave: true}, images("signatures.verified=False")},
-		{&concern{Title: "Not signed", About: "images of which a policy demands a signature", Link: link("images", "verdict", "Unsigned")}, images("signatures.verified=Unsigned")},
-		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, images("signatures.verified=Unknown")},
+		{&concern{Title: "Runs and is not verified", About: "pods use images whose signatures no policy trusts", Link: link("images", "verdict", "False", "used", "true"), Grave: true}, used("False")},
+		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of these images, and there is none", Link: link("images", "verdict", "Unsigned", "used", "true"), Grave: true}, used("Unsigned")},
+		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored) }},
+		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) {
+			if storedErr != nil {
+				return counted{}, storedErr
+			}
+			return gone(stored)
+		}},
+		{&concern{Title: "Not verified", About: "images with signatures of which none is trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
+		{&concern{Title: "Not signed", About: "images of which a policy demands a signature", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
+		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
 		{&concern{Title: "Registries that are away", About: "pushes wait for them, and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
 		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, v.countAway},
 		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).Idle)},
 		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).EndsSoon)},
 	}
-	verdicts := []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Unknown"}
-	shares, sharesErr := make([]share, len(verdicts)), error(nil)
+	shares, sharesErr := make([]share, len(verdictWords)), error(nil)
 	errs := make([]error, len(all))
 	var group errgroup.Group
 	group.SetLimit(4)
 	for i := range all {
-		group.Go(func() error { errs[i] = all[i].ask(all[i].concern); return nil })
-	}
-	for i, verified := range verdicts {
 		group.Go(func() error {
-			c, err := v.count(imagesPath, "signatures.verified="+verified)
-			shares[i] = share{Verified: verified, Count: c.n, More: c.more}
+			all[i].counted, errs[i] = all[i].ask()
+			return nil
+		})
+	}
+	for i, verified := range verdictWords {
+		group.Go(func() (err error) {
+			shares[i].Verified = verified
+			shares[i].counted, err = ofVerdict[verified]()
 			return err
 		})
 	}
@@ -196,18 +270,7 @@ func (v *visit) attention() error {
 		}
 		return err
 	})
-	var stored summary
-	var storedErr error
-	group.Go(func() error { storedErr = v.call.get(v.ctx(), summaryPath, nil, &stored); return nil })
 	sharesErr = group.Wait()
-	if data.NoStored = noticeOf("see how much is stored", storedErr); storedErr == nil {
-		data.Stored = storedOf(&stored)
-	}
-	for _, one := range all {
-		if verified, ok := strings.CutPrefix(one.selector, "signatures.verified="); ok {
-			one.Count, one.More, one.Counted = data.Stored.counts(verified, one.Count, one.More)
-		}
-	}
 	for i, one := range all {
 		switch err := errs[i]; {
 		case isCode(err, http.StatusUnauthorized):
@@ -228,7 +291,6 @@ func (v *visit) attention() error {
 	if data.Why = noticeOf("list images", sharesErr); data.Why == nil {
 		widest := 1
 		for i := range shares {
-			shares[i].Count, shares[i].More, shares[i].Counted = data.Stored.counts(shares[i].Verified, shares[i].Count, shares[i].More)
 			widest = max(widest, shares[i].Count)
 		}
 		for i := range shares {
@@ -241,66 +303,61 @@ func (v *visit) attention() error {
 	}})
 }
 
-func (v *visit) countOutdated(c *concern) error {
-	got, err := v.count(podsPath, "outdated=true")
-	c.Count, c.More, c.Oldest = got.n, got.more, got.oldest
-	return err
+// add counts one more, which is since a time.
+func (c *counted) add(since time.Time) {
+	if c.Count++; c.Oldest.IsZero() || since.Before(c.Oldest) {
+		c.Oldest = since
+	}
 }
 
 // countDead counts pushes that were given up.
-func countDead(jobs func() ([]job, error)) func(*concern) error {
-	return func(c *concern) error {
+func countDead(jobs func() ([]job, error)) func() (counted, error) {
+	return func() (c counted, err error) {
 		all, err := jobs()
 		for _, j := range all {
-			if c.Count++; c.Oldest.IsZero() || j.Enqueued.Before(c.Oldest) {
-				c.Oldest = j.Enqueued
-			}
+			c.add(j.Enqueued)
 		}
-		return err
+		return c, err
 	}
 }
 
 // countRegistriesAway counts the registries of which pushes wait that failed before.
-func countRegistriesAway(jobs func() ([]job, error)) func(*concern) error {
-	return func(c *concern) error {
+func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
+	return func() (c counted, err error) {
 		all, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
 			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" {
 				hosts[host] = true
-				if c.Oldest.IsZero() || j.Enqueued.Before(c.Oldest) {
-					c.Oldest = j.Enqueued
-				}
+				c.add(j.Enqueued)
 			}
 		}
 		c.Count = len(hosts)
-		return err
+		return c, err
 	}
 }
 
-func (v *visit) countAway(c *concern) error {
+func (v *visit) countAway() (c counted, err error) {
 	var l list[cluster]
-	err := v.call.get(v.ctx(), clustersPath, nil, &l)
+	err = v.call.get(v.ctx(), clustersPath, nil, &l)
 	for _, one := range l.Items {
 		if away := find(one.Status.Conditions, "Reachable"); away.Status != "True" {
-			if c.Count++; c.Oldest.IsZero() || away.Since.Before(c.Oldest) {
-				c.Oldest = away.Since
-			}
+			c.add(away.Since)
 		}
 	}
-	return err
+	return c, err
 }
 
 // countPolicies counts the policies of which something holds.
-func countPolicies(policies func() ([]*policyView, error), holds func(*policyView) bool) func(*concern) error {
-	return func(c *concern) error {
+func countPolicies(policies func() ([]*policyView, error), holds func(*policyView) bool) func() (counted, error) {
+	return func() (c counted, err error) {
 		all, err := policies()
 		for _, p := range all {
 			if holds(p) {
 				c.Count++
 			}
 		}
-		return err
+		return c, err
 	}
 }
 

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -25,6 +26,8 @@ type Options struct {
 	Clock clock.PassiveClock
 	// Providers signs people in with providers of OpenID Connect; nil for none.
 	Providers *openid.Flow
+	// Secret is what servers share whose sessions are the same; empty for one of this server's own.
+	Secret []byte
 }
 
 // New makes a console whose pages are made of answers of api, the handler chain of the API server.
@@ -32,8 +35,11 @@ func New(api http.Handler, o Options) *Console {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if len(o.Secret) == 0 {
+		o.Secret = []byte(rand.Text() + rand.Text())
+	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Clock), providers: o.Providers, files: files, pages: newPages(files.path)}
+	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, files: files, pages: newPages(files.path)}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)
 	mux.HandleFunc("GET "+Root+"sign-in", c.signInPage)

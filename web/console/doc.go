@@ -11,13 +11,13 @@
 //
 // # Signing in
 //
-// A person signs in with a token, which the server keeps (sessions.go); the browser has a cookie without meaning of its own.
-// The chain checks the token on each call, so whoever revokes it ends the session. A request that brings a credential itself,
-// a client certificate or an Authorization header as `tidewaiter console` sends it, needs no session.
+// A person signs in with a token. The browser has it in cookies that only servers with the same secret can read (sessions.go),
+// so each replica knows the session. The chain checks the token on each call, so whoever revokes it ends the session. A request
+// that brings a credential itself, a client certificate or an Authorization header as `tidewaiter console` sends it, needs none.
 //
 // # Bounds
 //
-// A session lasts for two hours without a request and for twelve altogether; there are at most 16 for a person and 4,096 in
-// all. An answer of the API is at most 16 MiB. A page reads at most [pageRows] rows of each list. A page that is open holds
-// one watch, which counts among the person's.
+// A session lasts for two hours without a page and for twelve altogether. A server remembers the last 4,096 sessions that were
+// ended early. An answer of the API is at most 16 MiB. A page reads at most [pageRows] rows of each list. A page that is open
+// holds one watch, which counts among the person's.
 package console

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
@@ -35,7 +37,8 @@ type imageView struct {
 type layerView struct {
 	Digest, By text
 	Size       int64
-	Share      int // of the largest, in percent
+	Share      int      // of the largest, in percent
+	In         *counted // the images with this layer, this one among them; nil if they were not counted
 }
 
 // checkView is a signature or attestation, and each check of it.
@@ -130,7 +133,32 @@ func (v *visit) readImage(data *imageView) error {
 		return err
 	}
 	data.fill()
-	return nil
+	return v.countLayers(data.Layers)
+}
+
+// Bounds of the count of the images that have a layer.
+const (
+	countedLayers = 32
+	layerUpTo     = 10
+)
+
+// countLayers counts in how many images each layer is, but for those of an image with very many.
+func (v *visit) countLayers(layers []layerView) error {
+	var group errgroup.Group
+	group.SetLimit(4)
+	for i := range layers[:min(len(layers), countedLayers)] {
+		group.Go(func() error {
+			c, err := v.countTo(layerUpTo, imagesPath, "layer="+string(layers[i].Digest))
+			if err == nil {
+				layers[i].In = &c
+			}
+			if isCode(err, http.StatusUnauthorized) {
+				return err
+			}
+			return nil // the layer is shown without its count
+		})
+	}
+	return group.Wait()
 }
 
 // fill makes what is shown of what was read.

@@ -2,9 +2,11 @@ package console
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,20 +40,24 @@ type imageFilter struct {
 
 // imageList is what the page of images shows.
 type imageList struct {
-	Query    string
-	Found    *referenceAnswer // what the query means, if it is no image
-	Filters  []imageFilter
-	Filtered bool
-	More     bool // a filter that is folded away is in use
-	Rows     []imageRow
-	Total    int64 // -1 if it is not known
-	Sort     string
-	Sorted   bool // all that match are on the page, in the order asked for
-	Next     string
-	First    string // the address of the first page, on a later one
-	Refused  *notice
-	MayAsk   bool   // the person may have what is not known imported
-	Done     string // what has just been asked for
+	Query string
+	Found *referenceAnswer // what the query means, if it is no image
+	// Elsewhere is where the query was found that is no reference.
+	Elsewhere []*finding
+	Filters   []imageFilter
+	Filtered  bool
+	More      bool // a filter that is folded away is in use
+	Rows      []imageRow
+	Total     int64 // -1 if it is not known
+	Sort      string
+	Sorted    bool      // all that match are on the page, in the order asked for
+	FirstOf   time.Time // when the images on the page were the first of all in the order; zero if they are not chosen so
+	NoOrder   *notice   // why they are not
+	Next      string
+	First     string // the address of the first page, on a later one
+	Refused   *notice
+	MayAsk    bool   // the person may have what is not known imported
+	Done      string // what has just been asked for
 }
 
 // filters are the filters of the page with their values in a query.
@@ -64,6 +70,10 @@ func filters(query url.Values) (all []imageFilter, selector string) {
 		{Name: "repository", More: true, Field: "references", Label: "Repository"},
 		{Name: "signer", More: true, Field: "signatures.signer", Label: "Signer"},
 		{Name: "cluster", More: true, Field: "used-by", Label: "Cluster"},
+		{Name: "layer", More: true, Field: "layer", Label: "Layer"},
+	}
+	if query.Has("gone") { // as the first page leads here
+		all = append(all, imageFilter{Name: "gone", More: true, Field: "gone", Label: "Registry", Choices: [][2]string{{"true", "No longer has it"}}})
 	}
 	var terms []string
 	for i := range all {
@@ -105,7 +115,11 @@ func (v *visit) images() error {
 		p.Commands = []string{"tidewaiter describe " + quoted(data.Query)}
 		return v.show(p)
 	}
-	if err := v.readImages(data, selector, query); err != nil {
+	err := v.readImages(data, selector, query)
+	if err == nil && !data.Sorted && data.Sort != "" && selector == "" && data.First == "" {
+		err = v.readFirst(data, query)
+	}
+	if err != nil {
 		if isCode(err, http.StatusUnauthorized) {
 			return err
 		}
@@ -156,19 +170,70 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	return nil
 }
 
+// readFirst reads the images that come first of all in the order that was asked for, which a sweep has found out.
+func (v *visit) readFirst(data *imageList, query url.Values) error {
+	var s summary
+	if err := v.call.get(v.ctx(), summaryPath, nil, &s); err != nil {
+		data.NoOrder = noticeOf("see which images come first", err)
+		return nil
+	}
+	digests := map[string][]text{"name": s.First.Name, "date": s.First.Date, "size": s.First.Size, "pods": s.First.Pods}[data.Sort]
+	if len(digests) < 2 {
+		data.NoOrder = &notice{Title: "The order is not known", Message: "The images have not been counted yet, or none has what they are sorted by."}
+		return nil
+	}
+	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {"digest=" + joined(digests[:min(len(digests), pageRows)], "|")}})
+	if err != nil {
+		return err
+	}
+	data.FirstOf, data.Rows = s.ImagesAsOf, nil
+	for i := range t.Rows {
+		data.Rows = append(data.Rows, rowOf(t, &t.Rows[i]))
+	}
+	sortImages(data.Rows, data.Sort)
+	query.Del("sort")
+	query.Del("continue")
+	data.Next = Root + "images?" + query.Encode()
+	return nil
+}
+
 // sortImages sorts rows: the newest first, if nothing else was asked for.
 func sortImages(rows []imageRow, by string) {
 	slices.SortStableFunc(rows, func(a, b imageRow) int {
 		switch by {
 		case "name":
 			return cmp.Or(cmp.Compare(a.Repository, b.Repository), slices.Compare(a.Tags, b.Tags))
-		case "verdict":
-			return cmp.Compare(a.Verdict, b.Verdict)
-		case "digest":
-			return cmp.Compare(a.Digest, b.Digest)
+		case "size":
+			return cmp.Compare(inBytes(b.Size), inBytes(a.Size))
+		case "pods":
+			return cmp.Compare(leading(b.Pods), leading(a.Pods))
 		}
 		return b.Known.Compare(a.Known)
 	})
+}
+
+// leading is the number that a cell begins with; -1 if it begins with none.
+func leading(cell text) float64 {
+	digits := string(cell)
+	if end := strings.IndexFunc(digits, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }); end >= 0 {
+		digits = digits[:end]
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// inBytes is about how much a size in a table is; less than nothing if it is not known.
+func inBytes(cell text) float64 {
+	n := leading(cell)
+	for i, unit := range []string{"kB", "MB", "GB", "TB"} {
+		if strings.HasSuffix(string(cell), unit) {
+			return n * math.Pow(1000, float64(i+1))
+		}
+	}
+	return n
 }
 
 // rowOf reads a row of the API's table.
@@ -188,39 +253,4 @@ func rowOf(t *table, row *tableRow) imageRow {
 		}
 	}
 	return r
-}
-
-// find asks what a search means, and goes to the image if it means one.
-func (v *visit) find(data *imageList) (found bool, err error) {
-	answers, err := v.review(false, data.Query)
-	if err != nil {
-		if isCode(err, http.StatusForbidden) {
-			data.Refused = noticeOf("ask about references", err)
-			return false, nil
-		}
-		return false, err
-	}
-	a := &answers.References[0]
-	if a.State == "Found" || a.State == "Gone" || a.State == "NotImported" || a.State == "Unseen" {
-		http.Redirect(v.w, v.r, link("image", "ref", data.Query), http.StatusSeeOther)
-		return true, nil
-	}
-	data.Found = a
-	return false, nil
-}
-
-// review asks about references.
-func (v *visit) review(former bool, references ...string) (*reviewStatus, error) {
-	asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{FormerTags: former}}
-	for _, r := range references {
-		asked.Spec.References = append(asked.Spec.References, question{Reference: text(r)})
-	}
-	got := &review{}
-	if err := v.call.post(v.ctx(), reviewsPath, nil, asked, got); err != nil {
-		return nil, err
-	}
-	if len(got.Status.References) != len(references) {
-		return nil, &apiError{Code: http.StatusBadGateway, Message: "the API did not answer all that was asked", Path: reviewsPath}
-	}
-	return &got.Status, nil
 }

@@ -157,6 +157,7 @@ type running struct {
 	Pods           int            `json:"pods"`
 	Complete       bool           `json:"complete"`
 	Clusters       []runningIn    `json:"clusters"`
+	Names          []text         `json:"names"`
 	Outdated       int            `json:"outdated"`
 	OutdatedImages []runningImage `json:"outdatedImages"`
 }
@@ -371,11 +372,24 @@ type summary struct {
 	LayerBytes         int64            `json:"layerBytes"`
 	DistinctLayerBytes int64            `json:"distinctLayerBytes"`
 	Estimated          bool             `json:"estimated"`
+	Used               map[string]int64 `json:"used"`
+	Outdated           *int64           `json:"outdated"`
+	Gone               *int64           `json:"gone"`
+	GoneUnknown        []text           `json:"goneUnknown"`
+	First              firstImages      `json:"first"`
 	PushesAsOf         time.Time        `json:"pushesAsOf"`
 	Pushes             []struct {
 		Date text  `json:"date"`
 		Tags int64 `json:"tags"`
 	} `json:"pushes"`
+}
+
+// firstImages are the images that come first in an order.
+type firstImages struct {
+	Name []text `json:"name"`
+	Date []text `json:"date"`
+	Size []text `json:"size"`
+	Pods []text `json:"pods"`
 }
 
 type user struct {

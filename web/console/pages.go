@@ -48,7 +48,7 @@ type pages struct{ byName map[string]*template.Template }
 func newPages(file func(name string) string) *pages {
 	functions := template.FuncMap{
 		"file": file, "short": short, "size": size, "spaced": spaced, "quantity": quantity, "icon": iconOf, "verdict": verdictOf,
-		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "list": listed,
+		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "list": listed, "podName": podNameOf,
 	}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
 	p := &pages{map[string]*template.Template{}}
@@ -118,6 +118,18 @@ func nameOf(of any) name {
 		return name{"", []string{whole}}
 	}
 	return name{host, strings.SplitAfter(path, "/")}
+}
+
+// podName is where a pod is.
+type podName struct{ Cluster, Namespace, Name string }
+
+// podNameOf reads a pod's name in an answer: cluster/namespace/name.
+func podNameOf(whole text) podName {
+	parts := strings.SplitN(string(whole), "/", 3)
+	if len(parts) < 3 {
+		return podName{Name: string(whole)}
+	}
+	return podName{parts[0], parts[1], parts[2]}
 }
 
 // listed puts a space behind each comma of a cell.

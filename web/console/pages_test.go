@@ -3,11 +3,13 @@ package console
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/csv"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +38,7 @@ func hostileAnswers() map[string]any {
 			"platforms": l{m{"platform": hostile, "digest": hostile}}, "indexes": l{hostile}, "formerTags": l{m{"reference": hostile, "since": at, "until": at, "now": hostile}}, "artifactType": hostile,
 		},
 		"checked": m{"registry": "Present", "by": hostile, "failing": hostile, "failingSince": at, "lastChecked": at}, "verdict": verdict, "verdicts": l{verdict},
-		"running":  m{"pods": 3, "outdated": 1, "clusters": l{m{"cluster": hostile, "namespace": hostile, "pods": 3}}, "outdatedImages": l{m{"digest": hostile, "pods": 1}}},
+		"running":  m{"pods": 3, "outdated": 1, "names": l{hostile + "/" + hostile + "/" + hostile, hostile}, "clusters": l{m{"cluster": hostile, "namespace": hostile, "pods": 3}}, "outdatedImages": l{m{"digest": hostile, "pods": 1}}},
 		"neededBy": l{hostile}, "previous": l{m{"digest": hostile, "since": at, "by": hostile}}, "unknowns": l{m{"part": hostile, "reason": hostile}},
 	}
 	metadata := m{"name": hostile, "namespace": hostile, "creationTimestamp": at, "annotations": m{"tidewaiter.dev/by": `["<script>alert(3)</script>"]`, "tidewaiter.dev/policy-file": hostile}}
@@ -47,7 +49,7 @@ func hostileAnswers() map[string]any {
 	}
 	return map[string]any{
 		"GET " + imagesPath:   m{"columnDefinitions": columns, "rows": l{m{"cells": cells, "object": m{"metadata": metadata}}}, "items": l{m{"metadata": metadata}}},
-		"POST " + reviewsPath: m{"status": m{"asOf": at, "references": l{answer}}},
+		"POST " + reviewsPath: echoed(func(n int) any { return m{"status": m{"asOf": at, "references": slices.Repeat(l{answer}, n)}} }),
 		"GET " + imagesPath + "/" + digestA: m{
 			"metadata": metadata, "dockerImageManifestMediaType": hostile, "dockerImageConfig": `{"history":[{"created_by":"<script>alert(4)</script>"}]}`,
 			"dockerImageMetadata": m{"Architecture": hostile, "Size": 7, "Config": m{"User": hostile, "Env": l{hostile}, "Cmd": l{hostile}, "Entrypoint": l{hostile}, "WorkingDir": hostile, "Labels": m{hostile: hostile}, "ExposedPorts": m{hostile: m{}}, "Volumes": m{hostile: m{}}}},
@@ -70,6 +72,61 @@ func hostileAnswers() map[string]any {
 	}
 }
 
+// fullAnswers are those of a server with much to show: lists of the length that a page reads, with digests that differ.
+func fullAnswers() map[string]any {
+	digest := func(i int) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Append(nil, i))) }
+	many := func(n int, one func(i int) any) (all l) {
+		for i := range n {
+			all = append(all, one(i))
+		}
+		return all
+	}
+	columns := l{}
+	for _, name := range []string{"Name", "Repository", "Verdict", "Size", "Platform", "Signer", "Pods", "Outdated", "Created", "Tags"} {
+		columns = append(columns, m{"name": name})
+	}
+	names := many(20, func(i int) any { return fmt.Sprintf("prod/team-%d/app-%.8x", i, sha256.Sum256(fmt.Append(nil, i))) })
+	meaning := m{"reference": "r.io/team/app:v1", "repository": "r.io/team/app", "tag": "v1", "digest": digestA, "repositories": l{"r.io/team/app"}, "tags": l{"r.io/team/app:v1"}}
+	verdict := m{"reference": "r.io/team/app:v1", "verified": "True", "policies": l{"team"}, "signers": l{"release@example.com"}, "reason": "Verified"}
+	answer := m{"state": "Found", "question": m{"reference": "r.io/team/app:v1"}, "meaning": meaning, "verdict": verdict, "running": m{"pods": 300, "names": names}}
+	answers := map[string]any{
+		"GET " + policiesPath: m{}, "GET " + verificationPath: m{"sweep": 4, "running": true, "total": 8, "examined": 2}, "POST " + reviewPath: m{"status": m{"allowed": true}},
+		"GET " + clustersPath:  m{"items": many(20, func(i int) any { return m{"metadata": m{"name": fmt.Sprint("cluster-", i)}, "status": m{"pods": i}} })},
+		"GET " + summaryPath:   m{"imagesAsOf": at, "layerBytes": 100, "distinctLayerBytes": 60, "pushesAsOf": at, "pushes": many(7, func(i int) any { return m{"date": "2026-11-01", "tags": i} })},
+		"GET " + receiversPath: m{"receivers": many(20, func(i int) any { return m{"name": fmt.Sprint("receiver-", i), "type": "zot", "lastHeard": at} })},
+	}
+	answers["GET "+imagesPath] = m{"metadata": m{"continue": "more"}, "columnDefinitions": columns, "rows": many(pageRows, func(i int) any {
+		return m{"cells": l{digest(i), fmt.Sprintf("registry-%d.example.com/team-%d/application-%d", i%3, i%17, i), "True (2 of 3)", "77.4MB", "linux/amd64,linux/arm64", "release@example.com", "3", "1", at, "v1,v2,latest"}, "object": m{"metadata": m{"creationTimestamp": at}}}
+	}), "items": many(pageRows, func(int) any { return m{"metadata": m{"creationTimestamp": at}} })}
+	answers["GET "+imagesPath+"/"+digestA] = m{
+		"dockerImageLayers": many(127, func(i int) any { return m{"name": digest(i), "size": 1 << 20 * i} }), "dockerImageConfig": `{"history":[]}`,
+		"dockerImageMetadata": m{"Size": 7, "Config": m{"Env": many(50, func(i int) any { return fmt.Sprint("VARIABLE_", i, "=", digest(i)) }), "Labels": m{"a": digest(1), "b": digest(2)}}},
+		"signatures": many(8, func(i int) any {
+			return m{"type": "CosignSignature", "conditions": l{m{"type": "Trusted", "status": "True", "reason": "Verified", "message": digest(i)}}}
+		}),
+	}
+	answers["POST "+reviewsPath] = echoed(func(n int) any {
+		return m{"status": m{"asOf": at, "references": slices.Repeat(l{answer}, n)}}
+	})
+	answers["GET "+tagsPath] = m{"metadata": m{"continue": "more"}, "items": many(repositoryTags, func(i int) any {
+		return m{"metadata": m{"name": fmt.Sprint(i)}, "spec": m{"name": fmt.Sprint("v", i), "from": m{"kind": "DockerImage", "name": fmt.Sprintf("r.io/team-%d/app:v%d", i%100, i)}},
+			"status": m{"items": l{m{"created": at, "image": digest(i)}, m{"created": at, "image": digest(i + 1)}}}}
+	})}
+	answers["GET "+podsPath] = m{"metadata": m{"continue": "more"}, "items": many(pageRows, func(i int) any {
+		return m{"spec": m{"cluster": "prod", "namespace": fmt.Sprint("team-", i), "name": fmt.Sprintf("app-%.8x-%.5x", sha256.Sum256(fmt.Append(nil, i)), i), "since": at, "containers": l{m{"name": "main", "image": fmt.Sprintf("r.io/team-%d/app:v1", i), "digest": digest(i), "verified": "True", "outdated": digest(i + 1)}}}}
+	})}
+	answers["GET "+eventsPath] = m{"metadata": m{"resourceVersion": "7"}, "items": many(500, func(i int) any {
+		return m{"involvedObject": m{"kind": "Image", "name": digest(i)}, "reason": "Imported", "message": fmt.Sprintf("r.io/team/app:v%d leads to %s", i, digest(i)), "lastTimestamp": at}
+	})}
+	answers["GET "+spoolPath] = m{"jobs": many(pageRows, func(i int) any {
+		return m{"id": i, "key": fmt.Sprintf("r.io/team-%d/app:v1", i), "state": "dead", "error": "the registry answers 503: " + digest(i), "enqueued": at}
+	})}
+	answers["GET "+clusterPoliciesPath] = m{"items": many(100, func(i int) any {
+		return m{"metadata": m{"name": fmt.Sprint("policy-", i)}, "spec": m{"scopes": l{fmt.Sprintf("r.io/team-%d", i)}}, "status": m{"conditions": l{m{"type": "Applied", "status": "True"}, m{"type": "CoversImages", "status": "True", "message": "7 images"}}}}
+	})}
+	return answers
+}
+
 // Whatever strangers wrote is text on every page.
 func TestHostileTextIsText(t *testing.T) {
 	b := newBrowser(t, hostileAnswers())
@@ -82,7 +139,7 @@ func TestHostileTextIsText(t *testing.T) {
 			continue
 		}
 		body := w.Body.String()
-		if path != "" && !strings.Contains(body, "&lt;script&gt;alert(1)") {
+		if path != "" && !strings.Contains(body, "&lt;script&gt;alert(1)") || strings.HasPrefix(path, "image?") && !strings.Contains(body, "Working folder</dt><dd><code>&lt;script") {
 			t.Errorf("%q does not show the text:\n%s", path, body)
 		}
 		wantNoMarkup(t, body)
@@ -129,6 +186,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 			answers[path] = m{"metadata": m{"resourceVersion": "1"}}
 		}
 	}
+	answers["GET "+summaryPath] = m{"gone": 0, "outdated": 0}
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string]string{

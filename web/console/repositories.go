@@ -71,18 +71,29 @@ func (v *visit) repositories() error {
 		return err
 	}
 	data.Refused = noticeOf("list tags", err)
-	data.Read = len(tags.Items)
+	data.Read, data.Rows = len(tags.Items), rowsOf(tags, data.Query)
+	if tags.Metadata.Continue != "" {
+		query.Set("continue", tags.Metadata.Continue)
+		data.Next = Root + "repositories?" + query.Encode()
+	}
+	return v.show(&page{Name: "repositories", Title: "Repositories", Nav: "repositories", Data: data, Commands: []string{"kubectl get imagetags -A -o wide"}})
+}
+
+// rowsOf are the repositories of tags that have a part in their name.
+func rowsOf(tags *list[imageTag], part string) (rows []repositoryRow) {
+	places := map[text]int{}
 	for i := range tags.Items {
 		t := &tags.Items[i]
 		repository, tag, ok := t.follows()
-		if !ok || !strings.Contains(string(repository), data.Query) {
+		if !ok || !strings.Contains(string(repository), part) {
 			continue
 		}
-		at := slices.IndexFunc(data.Rows, func(r repositoryRow) bool { return r.Name == repository })
-		if at < 0 {
-			at, data.Rows = len(data.Rows), append(data.Rows, repositoryRow{Name: repository})
+		at, known := places[repository]
+		if !known {
+			at, rows = len(rows), append(rows, repositoryRow{Name: repository})
+			places[repository] = at
 		}
-		row := &data.Rows[at]
+		row := &rows[at]
 		row.Tags = append(row.Tags, tag)
 		if len(t.Status.Items) > 0 && t.Status.Items[0].Created.After(row.Moved) {
 			row.Moved = t.Status.Items[0].Created
@@ -91,11 +102,7 @@ func (v *visit) repositories() error {
 			row.Failing++
 		}
 	}
-	if tags.Metadata.Continue != "" {
-		query.Set("continue", tags.Metadata.Continue)
-		data.Next = Root + "repositories?" + query.Encode()
-	}
-	return v.show(&page{Name: "repositories", Title: "Repositories", Nav: "repositories", Data: data, Commands: []string{"kubectl get imagetags -A -o wide"}})
+	return rows
 }
 
 // move is a step in the history of a tag.

@@ -28,13 +28,13 @@ type runningRow struct {
 
 // runningView is what the page of what runs shows.
 type runningView struct {
-	Filters                            map[string]string
-	Filtered                           bool
-	Clusters                           []clusterView
-	Rows                               []runningRow
-	Next, Export                       string
-	Refused, RefusedClusters           *notice
-	Query, Cluster, Namespace, Outdate string
+	Filters                          map[string]string
+	Filtered                         bool
+	Clusters                         []clusterView
+	Rows                             []runningRow
+	Next, Export                     string
+	Refused, RefusedClusters         *notice
+	Pod, Cluster, Namespace, Outdate string
 }
 
 // clusterView is a cluster and how old what is known of it is.
@@ -50,7 +50,7 @@ type clusterView struct {
 func podSelector(query url.Values) (values map[string]string, selector string) {
 	values = map[string]string{}
 	var terms []string
-	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"image", "image"}, {"outdated", "outdated"}} {
+	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"pod", "pod"}, {"image", "image"}, {"outdated", "outdated"}} {
 		if value := strings.TrimSpace(printable.Line(query.Get(f[0]), 1024)); value != "" {
 			values[f[0]] = value
 			terms = append(terms, f[1]+"="+escapeTerm(value))
@@ -63,8 +63,8 @@ func podSelector(query url.Values) (values map[string]string, selector string) {
 func (v *visit) running() error {
 	query := v.r.URL.Query()
 	values, selector := podSelector(query)
-	data := &runningView{Filters: values, Filtered: selector != "" || query.Get("q") != "", Query: printable.Line(query.Get("q"), 256)}
-	data.Cluster, data.Namespace, data.Outdate = values["cluster"], values["namespace"], values["outdated"]
+	data := &runningView{Filters: values, Filtered: selector != ""}
+	data.Pod, data.Cluster, data.Namespace, data.Outdate = values["pod"], values["cluster"], values["namespace"], values["outdated"]
 	var clusters list[cluster]
 	if err := v.call.get(v.ctx(), clustersPath, nil, &clusters); isCode(err, http.StatusUnauthorized) {
 		return err
@@ -93,9 +93,7 @@ func (v *visit) running() error {
 	}
 	data.Refused = noticeOf("list the pods of clusters", err)
 	for i := range pods.Items {
-		if p := &pods.Items[i]; strings.Contains(string(p.Spec.Name), data.Query) {
-			data.Rows = append(data.Rows, containersOf(p)...)
-		}
+		data.Rows = append(data.Rows, containersOf(&pods.Items[i])...)
 	}
 	if pods.Metadata.Continue != "" {
 		query.Set("continue", pods.Metadata.Continue)

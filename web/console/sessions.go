@@ -2,122 +2,150 @@ package console
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
+	"fmt"
 	"maps"
 	"net/http"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/web/console/internal/sealed"
 )
 
 // Bounds of sessions.
 const (
 	idleTime    = 2 * time.Hour
 	longestTime = 12 * time.Hour
-	maxSessions = 4096
-	perUser     = 16
+	// renewAfter is how old the time of the last page in a cookie may be.
+	renewAfter = 5 * time.Minute
+	// maxEnded is how many sessions are remembered that ended early.
+	maxEnded = 4096
+	// maxPiece bounds the value of a cookie, in bytes: browsers take 4,096 with its name. maxPieces is
+	// how many cookies a session with the longest token takes.
+	maxPiece  = 3800
+	maxPieces = 5
 )
 
-// cookieName is the cookie's. Browsers take one of such a name from this host alone, over TLS, for all paths (RFC 6265bis).
+// cookieName is that of the first cookie; others have a number behind it. Browsers take one of such a
+// name from this host alone, over TLS, for all paths (RFC 6265bis).
 const cookieName = "__Host-tidewaiter-console"
 
-// session is a person who has signed in with a token.
+// session is a person who has signed in with a token. The browser has it in its cookies, sealed.
 type session struct {
-	token       string
-	user        text // empty where the API does not tell
-	begun, used time.Time
+	ID    string    `json:"id"`
+	Token string    `json:"token"`
+	User  text      `json:"user,omitempty"` // empty where the API does not tell
+	Begun time.Time `json:"begun"`
+	Used  time.Time `json:"used"`
 }
 
-// sessions are the people who have signed in. The cookie is a random text, of which only a hash is kept.
+// sessions seal and open sessions. A server remembers only those that people have ended on it.
 type sessions struct {
 	clock clock.PassiveClock
+	box   *sealed.Box
 	mu    sync.Mutex
-	byKey map[[sha256.Size]byte]*session
+	ended map[string]time.Time // by ID, until when the session would go on
 }
 
-func newSessions(c clock.PassiveClock) *sessions {
-	return &sessions{clock: c, byKey: map[[sha256.Size]byte]*session{}}
+// newSessions makes sessions that every server with the same secret knows.
+func newSessions(secret []byte, c clock.PassiveClock) *sessions {
+	return &sessions{clock: c, box: sealed.New(secret, "session"), ended: map[string]time.Time{}}
 }
 
-// begin makes a session and returns its cookie. Where the person or all have too many, the one that has been idle for longest
-// ends: the person's, or that of whoever has most.
-func (s *sessions) begin(user text, token string) *http.Cookie {
-	id, now := rand.Text()+rand.Text(), s.clock.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[text]int{}
-	for key, one := range s.byKey {
-		if one.isOver(now) {
-			delete(s.byKey, key)
-			continue
+// begin makes a session and gives it to the browser.
+func (s *sessions) begin(w http.ResponseWriter, r *http.Request, user text, token string) error {
+	now := s.clock.Now()
+	return s.give(w, r, &session{ID: rand.Text(), Token: token, User: user, Begun: now, Used: now})
+}
+
+// renew has a session that is used go on.
+func (s *sessions) renew(w http.ResponseWriter, r *http.Request, one *session) error {
+	if now := s.clock.Now(); now.Sub(one.Used) >= renewAfter {
+		one.Used = now
+		return s.give(w, r, one)
+	}
+	return nil
+}
+
+// give sets the cookies of a session.
+func (s *sessions) give(w http.ResponseWriter, r *http.Request, one *session) error {
+	text, err := s.box.Seal(one)
+	if err != nil {
+		return err
+	}
+	for i := range maxPieces {
+		piece := text[:min(len(text), maxPiece)]
+		text = text[len(piece):]
+		setPiece(w, r, i, piece)
+	}
+	return nil
+}
+
+// setPiece sets one of the cookies. One that is not needed is taken away.
+func setPiece(w http.ResponseWriter, r *http.Request, i int, value string) {
+	cookie := &http.Cookie{Name: pieceName(i), Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if value == "" {
+		if _, err := r.Cookie(cookie.Name); err != nil {
+			return
 		}
-		counts[one.owner()]++
+		cookie.MaxAge = -1
 	}
-	if owner := (&session{user: user, token: token}).owner(); counts[owner] >= perUser {
-		s.endIdlest(owner)
-	} else if len(s.byKey) >= maxSessions {
-		s.endIdlest(slices.MaxFunc(slices.Collect(maps.Keys(counts)), func(a, b text) int { return counts[a] - counts[b] }))
-	}
-	s.byKey[sha256.Sum256([]byte(id))] = &session{token: token, user: user, begun: now, used: now}
-	return &http.Cookie{Name: cookieName, Value: id, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	http.SetCookie(w, cookie)
 }
 
-// endIdlest ends the session of an owner that has been idle for longest. The caller holds mu.
-func (s *sessions) endIdlest(owner text) {
-	var idlest [sha256.Size]byte
-	var found *session
-	for key, one := range s.byKey {
-		if one.owner() == owner && (found == nil || one.used.Before(found.used)) {
-			idlest, found = key, one
-		}
+// forget takes the session out of the browser.
+func forget(w http.ResponseWriter, r *http.Request) {
+	for i := range maxPieces {
+		setPiece(w, r, i, "")
 	}
-	delete(s.byKey, idlest)
 }
 
-// owner is whose sessions are counted together: the person's, or those of the token if the person has no name.
-func (s *session) owner() text {
-	if s.user == "" {
-		return text(s.token)
+func pieceName(i int) string {
+	if i == 0 {
+		return cookieName
 	}
-	return s.user
-}
-
-// isOver reports whether the session has ended by itself.
-func (s *session) isOver(now time.Time) bool {
-	return now.Sub(s.used) >= idleTime || now.Sub(s.begun) >= longestTime
+	return fmt.Sprint(cookieName, "-", i)
 }
 
 // of returns the session of a request; nil if there is none.
 func (s *sessions) of(r *http.Request) *session {
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
+	var all strings.Builder
+	for i := range maxPieces {
+		piece, err := r.Cookie(pieceName(i))
+		if err != nil {
+			break
+		}
+		all.WriteString(piece.Value)
+	}
+	one, now := &session{}, s.clock.Now()
+	if all.Len() == 0 || s.box.Open(all.String(), one) != nil || now.Sub(one.Used) >= idleTime || now.Sub(one.Begun) >= longestTime {
 		return nil
 	}
-	key, now := sha256.Sum256([]byte(cookie.Value)), s.clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	one := s.byKey[key]
-	if one == nil {
+	if _, ended := s.ended[one.ID]; ended {
 		return nil
 	}
-	if one.isOver(now) {
-		delete(s.byKey, key)
-		return nil
-	}
-	one.used = now
 	return one
 }
 
-// end ends the sessions that over chooses.
-func (s *sessions) end(over func(*session) bool) {
+// end ends a session on this server before its time, also for who has a copy of its cookies. Of too
+// many the one is forgotten that ends soonest by itself.
+func (s *sessions) end(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.byKey, func(_ [sha256.Size]byte, one *session) bool { return over(one) })
-}
-
-// forget is the cookie that takes a session's out of the browser.
-func forget() *http.Cookie {
-	return &http.Cookie{Name: cookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	now := s.clock.Now()
+	maps.DeleteFunc(s.ended, func(_ string, until time.Time) bool { return !now.Before(until) })
+	if len(s.ended) >= maxEnded {
+		soonest := ""
+		for id, until := range s.ended {
+			if soonest == "" || until.Before(s.ended[soonest]) {
+				soonest = id
+			}
+		}
+		delete(s.ended, soonest)
+	}
+	s.ended[one.ID] = one.Begun.Add(longestTime)
 }

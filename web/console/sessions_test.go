@@ -1,62 +1,136 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// of is a request with a cookie.
-func requestWith(cookie *http.Cookie) *http.Request {
+// jar is what a browser has of a console's cookies.
+type jar []*http.Cookie
+
+// take takes the cookies of an answer, as a browser does.
+func (j *jar) take(set []*http.Cookie) {
+	for _, c := range set {
+		*j = slices.DeleteFunc(slices.Clone(*j), func(old *http.Cookie) bool { return old.Name == c.Name })
+		if c.MaxAge >= 0 {
+			*j = append(*j, c)
+		}
+	}
+}
+
+// request is one with the cookies.
+func (j jar) request() *http.Request {
 	r := httptest.NewRequest(http.MethodGet, Root, nil)
-	r.AddCookie(cookie)
+	for _, c := range j {
+		r.AddCookie(c)
+	}
 	return r
+}
+
+// signIn begins a session, and returns the cookies.
+func (j jar) signIn(t *testing.T, s *sessions, token string) jar {
+	t.Helper()
+	w := httptest.NewRecorder()
+	if err := s.begin(w, j.request(), "ann", token); err != nil {
+		t.Fatal(err)
+	}
+	j.take(w.Result().Cookies())
+	return j
 }
 
 func TestSessionsEnd(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
-	s := newSessions(clock)
+	s := newSessions([]byte("secret"), clock)
 	begun := clock.Now()
-	idle, busy := requestWith(s.begin("ann", "a")), requestWith(s.begin("ann", "b"))
+	idle, busy := jar{}.signIn(t, s, "a"), jar{}.signIn(t, s, "b")
 	for at := begun; at.Before(begun.Add(longestTime)); at = at.Add(idleTime - time.Minute) {
 		clock.SetTime(at)
-		if s.of(busy) == nil {
+		one := s.of(busy.request())
+		if one == nil {
 			t.Fatalf("a session that is used has ended after %s", at.Sub(begun))
 		}
+		w := httptest.NewRecorder()
+		if err := s.renew(w, busy.request(), one); err != nil {
+			t.Fatal(err)
+		}
+		if renewed := len(w.Result().Cookies()) > 0; renewed != at.After(begun) {
+			t.Errorf("after %s the cookie was given again: %t", at.Sub(begun), renewed)
+		}
+		busy.take(w.Result().Cookies())
 	}
-	if s.of(idle) != nil {
+	if s.of(idle.request()) != nil {
 		t.Error("a session goes on that nobody used")
 	}
 	clock.SetTime(begun.Add(longestTime))
-	if s.of(busy) != nil {
+	if s.of(busy.request()) != nil {
 		t.Errorf("a session is longer than %s", longestTime)
-	}
-	if n := len(s.byKey); n != 0 {
-		t.Errorf("%d sessions that have ended are kept", n)
 	}
 }
 
-// One person's sessions take no place from another's.
-func TestSessionsAreBounded(t *testing.T) {
+// Servers with one secret know each other's sessions; others do not.
+func TestSessionsOfReplicas(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
-	s := newSessions(clock)
-	ann := requestWith(s.begin("ann", "a"))
-	for range 3 * perUser {
+	one, two, stranger := newSessions([]byte("secret"), clock), newSessions([]byte("secret"), clock), newSessions([]byte("other"), clock)
+	for _, token := range []string{"short", strings.Repeat("x", maxToken)} {
+		j := jar{}.signIn(t, one, token)
+		for _, c := range j {
+			if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || len(c.Name+c.Value) > 4096 || strings.Contains(c.Value, token) {
+				t.Errorf("the cookie is %s", c)
+			}
+		}
+		if got := two.of(j.request()); got == nil || got.Token != token || got.User != "ann" {
+			t.Errorf("a replica sees %+v in %d cookies", got, len(j))
+		}
+		if stranger.of(j.request()) != nil {
+			t.Error("a server with another secret takes the session")
+		}
+		for i := range j {
+			changed := slices.Clone(j)
+			changed[i] = &http.Cookie{Name: j[i].Name, Value: swapped(j[i].Value)}
+			if one.of(changed.request()) != nil || len(j) > 1 && one.of(slices.Delete(slices.Clone(j), i, i+1).request()) != nil {
+				t.Errorf("cookie %d of %d may be changed or missing", i, len(j))
+			}
+		}
+		// A shorter session leaves nothing of a longer one.
+		if j = j.signIn(t, one, "next"); two.of(j.request()) == nil || len(j) != 1 {
+			t.Errorf("after signing in again there are %d cookies", len(j))
+		}
+	}
+	if one.of(jar{}.request()) != nil {
+		t.Error("who has no cookie is signed in")
+	}
+}
+
+// swapped is a text with another first letter.
+func swapped(text string) string {
+	if text[0] == 'A' {
+		return "B" + text[1:]
+	}
+	return "A" + text[1:]
+}
+
+// What is remembered of sessions that were ended is bounded, and one that is remembered stays ended.
+func TestEndedSessionsAreBounded(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
+	s := newSessions([]byte("secret"), clock)
+	var last jar
+	for range maxEnded + 3 {
 		clock.SetTime(clock.Now().Add(time.Second))
-		s.begin("ben", "b")
+		last = jar{}.signIn(t, s, "a")
+		s.end(s.of(last.request()))
 	}
-	if s.of(ann) == nil || len(s.byKey) != perUser+1 {
-		t.Errorf("%d sessions, ann's among them: %t", len(s.byKey), s.of(ann) != nil)
+	if s.of(last.request()) != nil || len(s.ended) != maxEnded {
+		t.Errorf("%d are remembered", len(s.ended))
 	}
-	for i := range maxSessions {
-		clock.SetTime(clock.Now().Add(time.Millisecond))
-		s.begin(text(fmt.Sprint("user ", i)), "c")
-	}
-	if s.of(ann) == nil || len(s.byKey) != maxSessions {
-		t.Errorf("%d sessions of at most %d, ann's among them: %t", len(s.byKey), maxSessions, s.of(ann) != nil)
+	clock.SetTime(clock.Now().Add(longestTime))
+	s.end(&session{ID: "x", Begun: clock.Now()})
+	if len(s.ended) != 1 {
+		t.Errorf("%d are remembered that have ended by themselves", len(s.ended))
 	}
 }

@@ -69,9 +69,13 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, fo
 		return false
 	}
 	if old := c.sessions.of(r); old != nil {
-		c.sessions.end(func(one *session) bool { return one == old })
+		c.sessions.end(old)
 	}
-	http.SetCookie(w, c.sessions.begin(name, token))
+	if err := c.sessions.begin(w, r, name, token); err != nil {
+		form.Why = "The server could not keep the token: " + err.Error()
+		c.showSignIn(w, r, http.StatusInternalServerError, form)
+		return false
+	}
 	return true
 }
 
@@ -121,9 +125,9 @@ func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 // signOut ends the session.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	if old := c.sessions.of(r); old != nil {
-		c.sessions.end(func(one *session) bool { return one == old })
+		c.sessions.end(old)
 	}
-	http.SetCookie(w, forget())
+	forget(w, r)
 	http.Redirect(w, r, Root+"sign-in", http.StatusSeeOther)
 }
 

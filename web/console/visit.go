@@ -46,7 +46,7 @@ func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error
 	v := &visit{Console: c, w: w, r: r, call: &caller{api: c.api, from: r}}
 	switch one := c.sessions.of(r); {
 	case r.Header.Get("Authorization") == "" && one != nil:
-		v.session, v.user, v.call.token = one, one.user, one.token
+		v.session, v.user, v.call.token = one, one.User, one.Token
 		return v, nil
 	case r.Header.Get("Authorization") == "" && (r.TLS == nil || len(r.TLS.PeerCertificates) == 0):
 		return v, errNobody
@@ -68,8 +68,8 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 		c.askToSignIn(w, r, "")
 	case isCode(err, http.StatusUnauthorized):
 		if v.session != nil {
-			c.sessions.end(func(one *session) bool { return one.token == v.session.token })
-			http.SetCookie(w, forget())
+			c.sessions.end(v.session)
+			forget(w, r)
 		}
 		c.askToSignIn(w, r, "ended")
 	default:
@@ -118,6 +118,11 @@ func (v *visit) show(p *page) error {
 }
 
 func (v *visit) showWith(code int, p *page) {
+	if v.session != nil {
+		if err := v.sessions.renew(v.w, v.r, v.session); err != nil {
+			slog.Error("A session of the console cannot be renewed", "err", err)
+		}
+	}
 	p.User, p.HasSession, p.Address, p.Now = v.user, v.session != nil, v.r.URL.RequestURI(), v.clock.Now()
 	if p.AsOf.IsZero() {
 		p.AsOf = p.Now

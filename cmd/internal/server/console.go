@@ -16,19 +16,22 @@ func (s *Server) newConsole() (func(api http.Handler) http.Handler, error) {
 	if s.listener == nil || !s.Options.Console {
 		return nil, nil
 	}
-	options := console.Options{Clock: s.Options.Clock}
+	// Replicas share the key of the certificate authority, so what is sealed with it holds on each.
+	key, err := os.ReadFile(s.Credentials.CAKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("the console: %w", err)
+	}
+	options := console.Options{Clock: s.Options.Clock, Secret: key}
 	if s.cluster == nil { // else the cluster knows the callers
-		var err error
-		if options.Providers, err = s.signInFlow(); err != nil {
+		if options.Providers, err = s.signInFlow(key); err != nil {
 			return nil, fmt.Errorf("the console: %w", err)
 		}
 	}
 	return func(api http.Handler) http.Handler { return console.New(api, options) }, nil
 }
 
-// signInFlow signs people in with the issuers whose tokens the server accepts; nil if there are none. Its secret is made of the key of
-// the certificate authority, which replicas share.
-func (s *Server) signInFlow() (*openid.Flow, error) {
+// signInFlow signs people in with the issuers whose tokens the server accepts; nil if there are none.
+func (s *Server) signInFlow(secret []byte) (*openid.Flow, error) {
 	config, err := s.authentication().ToAuthenticationConfig()
 	if err != nil || config.AuthenticationConfig == nil {
 		return nil, err
@@ -42,9 +45,5 @@ func (s *Server) signInFlow() (*openid.Flow, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	key, err := os.ReadFile(s.Credentials.CAKeyFile)
-	if err != nil {
-		return nil, err
-	}
-	return openid.New(all, openid.SecretOf(key), clock.RealClock{})
+	return openid.New(all, secret, clock.RealClock{})
 }

@@ -7,10 +7,7 @@ package openid
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
@@ -27,10 +24,12 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/web/console/internal/sealed"
 )
 
 const (
@@ -42,10 +41,12 @@ const (
 	reading = 10 * time.Second
 	// keeping is how long what a provider says of itself is kept.
 	keeping = time.Hour
+	// resting is how long a provider is not asked again that could not be asked what it is.
+	resting = 5 * time.Second
 	// maxAnswer bounds an answer of a provider, in bytes.
 	maxAnswer = 1 << 20
-	// maxCookie bounds the cookie, in bytes, as browsers do.
-	maxCookie = 4 << 10
+	// maxNext bounds the page to go on with, in bytes, so that browsers take the cookie.
+	maxNext = 2 << 10
 )
 
 // Provider is an issuer of ID tokens that the API server accepts.
@@ -63,20 +64,13 @@ type Provider struct {
 // Flow signs people in. It is safe for concurrent use.
 type Flow struct {
 	providers []*provider
-	box       cipher.AEAD
+	box       *sealed.Box
 	clock     clock.PassiveClock
 }
 
-// New makes a Flow. Servers with the same secret, of 32 bytes, can end each other's flows.
+// New makes a Flow. Servers with the same secret can end each other's flows.
 func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, error) {
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return nil, err
-	}
-	f := &Flow{clock: c}
-	if f.box, err = cipher.NewGCMWithRandomNonce(block); err != nil {
-		return nil, err
-	}
+	f := &Flow{clock: c, box: sealed.New(secret, "sign-in")}
 	for _, p := range providers {
 		at, err := url.Parse(p.Issuer)
 		if err != nil {
@@ -90,7 +84,7 @@ func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, erro
 			}
 			transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 		}
-		f.providers = append(f.providers, &provider{Provider: p, name: at.Host, client: &http.Client{
+		f.providers = append(f.providers, &provider{Provider: p, name: at.Host, clock: c, client: &http.Client{
 			Transport: bounded{utilnet.SetTransportDefaults(transport)}, Timeout: reading,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a code goes to its provider and no further
 		}})
@@ -122,23 +116,23 @@ func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to 
 	if place < 0 || place >= len(f.providers) {
 		return "", nil, errors.New("there is no such provider")
 	}
-	config, err := f.providers[place].config(ctx, f.clock.Now(), callback)
+	config, err := f.providers[place].config(ctx, callback)
 	if err != nil {
 		return "", nil, err
 	}
 	s := state{Provider: place, State: rand.Text(), Verifier: oauth2.GenerateVerifier(), Nonce: rand.Text(), Next: next, Until: f.clock.Now().Add(patience)}
-	sealed := f.seal(s)
-	if len(sealed) > maxCookie-len(CookieName)-256 { // the page to go on with is too long
+	if len(next) > maxNext {
 		s.Next = ""
-		sealed = f.seal(s)
 	}
 	cookie = Forget()
-	// Lax, as the provider sends the browser back.
-	cookie.Value, cookie.MaxAge = sealed, int(patience/time.Second)
+	if cookie.Value, err = f.box.Seal(s); err != nil {
+		return "", nil, err
+	}
+	cookie.MaxAge = int(patience / time.Second)
 	return config.AuthCodeURL(s.State, oauth2.S256ChallengeOption(s.Verifier), oauth2.SetAuthURLParam("nonce", s.Nonce)), cookie, nil
 }
 
-// Forget is the cookie that takes that of a flow out of the browser.
+// Forget is the cookie that takes that of a flow out of the browser. It is lax, as the provider sends the browser back.
 func Forget() *http.Cookie {
 	return &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 }
@@ -149,8 +143,8 @@ func (f *Flow) End(r *http.Request, callback string) (token, next string, err er
 	if err != nil {
 		return "", "", errors.New("this browser has not begun to sign in, or took more than ten minutes")
 	}
-	s, err := f.open(cookie.Value)
-	if err != nil || s.Provider < 0 || s.Provider >= len(f.providers) {
+	var s state
+	if err := f.box.Open(cookie.Value, &s); err != nil || s.Provider < 0 || s.Provider >= len(f.providers) {
 		return "", "", errors.New("the cookie of this sign-in was not made by this server")
 	}
 	p, query := f.providers[s.Provider], r.URL.Query()
@@ -164,7 +158,7 @@ func (f *Flow) End(r *http.Request, callback string) (token, next string, err er
 	case query.Get("error") != "":
 		return "", "", fmt.Errorf("%s refuses: %s", p.name, printable.Line(strings.TrimSpace(query.Get("error")+" "+query.Get("error_description")), 300))
 	}
-	config, err := p.config(r.Context(), f.clock.Now(), callback)
+	config, err := p.config(r.Context(), callback)
 	if err != nil {
 		return "", "", err
 	}
@@ -198,37 +192,17 @@ func nonceOf(token string) string {
 	return claims.Nonce
 }
 
-// seal writes a state so that nobody else can read or change it.
-func (f *Flow) seal(s state) string {
-	plain, _ := json.Marshal(s) // a struct of texts
-	return base64.RawURLEncoding.EncodeToString(f.box.Seal(nil, nil, plain, []byte(CookieName)))
-}
-
-// open reads what seal wrote.
-func (f *Flow) open(sealed string) (s state, err error) {
-	if len(sealed) > maxCookie {
-		return s, errors.New("too long")
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return s, err
-	}
-	plain, err := f.box.Open(nil, nil, raw, []byte(CookieName))
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(plain, &s)
-}
-
 // provider is one, with what it says of itself.
 type provider struct {
 	Provider
 	name   string
 	client *http.Client
 
+	clock clock.PassiveClock
+
+	reads singleflight.Group // of its description
 	mu    sync.Mutex
-	until time.Time
-	found discovery
+	last  *descriptionRead
 }
 
 // discovery is the part of a provider's description that is needed (OpenID Connect Discovery 1.0).
@@ -243,23 +217,69 @@ type discovery struct {
 var wanted = []string{"openid", "profile", "email", "groups"}
 
 // config is how the provider is asked.
-func (p *provider) config(ctx context.Context, now time.Time, callback string) (*oauth2.Config, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !now.Before(p.until) {
-		found, err := p.discover(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("the provider %s cannot be asked: %s", p.name, printable.Line(err.Error(), 300))
-		}
-		p.found, p.until = found, now.Add(keeping)
+func (p *provider) config(ctx context.Context, callback string) (*oauth2.Config, error) {
+	found, err := p.description(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the provider %s cannot be asked: %s", p.name, printable.Line(err.Error(), 300))
 	}
 	scopes := slices.DeleteFunc(slices.Clone(wanted), func(scope string) bool {
-		return scope != "openid" && !slices.Contains(p.found.Scopes, scope)
+		return scope != "openid" && !slices.Contains(found.Scopes, scope)
 	})
 	return &oauth2.Config{
 		ClientID: p.ClientID, RedirectURL: callback, Scopes: scopes,
-		Endpoint: oauth2.Endpoint{AuthURL: p.found.Authorization, TokenURL: p.found.Token, AuthStyle: oauth2.AuthStyleInParams},
+		Endpoint: oauth2.Endpoint{AuthURL: found.Authorization, TokenURL: found.Token, AuthStyle: oauth2.AuthStyleInParams},
 	}, nil
+}
+
+// description is what the provider says of itself, as it was read lately. One read is for all who wait; who no longer waits does not
+// end it.
+func (p *provider) description(ctx context.Context) (discovery, error) {
+	if read := p.lastRead(); read != nil {
+		return read.found, read.err
+	}
+	read := p.reads.DoChan("", func() (any, error) {
+		if read := p.lastRead(); read != nil { // another one has just ended
+			return read.found, read.err
+		}
+		found, err := p.discover(context.Background()) // the client has a limit of its own
+		p.keep(found, err)
+		return found, err
+	})
+	select {
+	case got := <-read:
+		return got.Val.(discovery), got.Err
+	case <-ctx.Done():
+		return discovery{}, ctx.Err()
+	}
+}
+
+// descriptionRead is how a read of a provider's description ended.
+type descriptionRead struct {
+	found discovery
+	err   error
+	until time.Time // when it is too old
+}
+
+// lastRead is how the last read ended; nil if it is too old.
+func (p *provider) lastRead() *descriptionRead {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil || !p.clock.Now().Before(p.last.until) {
+		return nil
+	}
+	return p.last
+}
+
+// keep remembers how a read ended. A failure is remembered for a moment: a provider that hangs is not waited for by one person after
+// the other.
+func (p *provider) keep(found discovery, err error) {
+	read := &descriptionRead{found, err, p.clock.Now().Add(keeping)}
+	if err != nil {
+		read.until = p.clock.Now().Add(resting)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = read
 }
 
 // discover reads what the provider says of itself.
@@ -313,10 +333,4 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
 	}
 	return resp, err
-}
-
-// SecretOf makes the secret of a Flow of a key that the servers share.
-func SecretOf(key []byte) []byte {
-	sum := sha256.Sum256(append([]byte("tidewaiter console sign-in\x00"), key...))
-	return sum[:]
 }

@@ -1,6 +1,7 @@
 package openid
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -62,7 +63,7 @@ func newIssuer(t *testing.T) *issuer {
 func flowOf(t *testing.T, i *issuer, secret byte, clock *testclock.FakePassiveClock) *Flow {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
-	f, err := New([]Provider{{Issuer: i.URL, ClientID: "console", CA: string(ca)}}, SecretOf([]byte{secret}), clock)
+	f, err := New([]Provider{{Issuer: i.URL, ClientID: "console", CA: string(ca)}}, []byte{secret}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestCodeFlow(t *testing.T) {
 	if i.discoveries != 3 {
 		t.Error("what the provider said of itself is kept for ever")
 	}
-	if cookie, _ := begin(t, i, f, "/console/images?q="+strings.Repeat("x", maxCookie)); len(cookie.String()) > maxCookie {
+	if cookie, _ := begin(t, i, f, "/console/images?q="+strings.Repeat("x", 4096)); len(cookie.String()) > 4096 {
 		t.Errorf("the cookie has %d bytes", len(cookie.String()))
 	}
 }
@@ -137,7 +138,7 @@ func TestAttackCodeFlow(t *testing.T) {
 		"a cookie that was made": {func(_ *testing.T, _ *issuer, c *http.Cookie, _ url.Values) { c.Value = "AAAA" }, "not made by this server"},
 		"a cookie of other keys": {func(t *testing.T, i *issuer, c *http.Cookie, _ url.Values) { c.Value = strangers(t, i, clock) }, "not made by this server"},
 		"a cookie that is huge": {func(_ *testing.T, _ *issuer, c *http.Cookie, _ url.Values) {
-			c.Value = strings.Repeat("A", 2*maxCookie)
+			c.Value = strings.Repeat("A", 1<<16)
 		}, "not made by this server"},
 		"a changed cookie": {func(_ *testing.T, _ *issuer, c *http.Cookie, _ url.Values) {
 			c.Value = c.Value[:len(c.Value)-4] + "AAAA"
@@ -197,6 +198,57 @@ func strangers(t *testing.T, i *issuer, clock *testclock.FakePassiveClock) strin
 	return cookie.Value
 }
 
+// A provider that hangs is asked once for all who wait, goes on being asked when the first of them has gone, and is left alone for a
+// moment after it has failed.
+func TestProviderThatHangs(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
+	asked, answer := make(chan struct{}, 8), make(chan bool)
+	i := newIssuer(t)
+	i.describe = func(d map[string]any) {
+		asked <- struct{}{}
+		if !<-answer {
+			d["issuer"] = "another"
+		}
+	}
+	f := flowOf(t, i, 1, clock)
+	first, leave := context.WithCancel(t.Context())
+	ended := make(chan error)
+	begin := func(ctx context.Context) {
+		_, _, err := f.Begin(ctx, 0, callback, "")
+		ended <- err
+	}
+	go begin(first)
+	<-asked
+	leave()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
+		t.Errorf("who has gone is told %v", err)
+	}
+	for range 3 {
+		go begin(t.Context())
+	}
+	answer <- false // of the only read
+	for range 3 {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "is of the issuer") {
+			t.Errorf("who waits is told %v", err)
+		}
+	}
+	clock.SetTime(clock.Now().Add(resting - time.Second))
+	go begin(t.Context())
+	if err := <-ended; err == nil {
+		t.Error("a failure is not remembered")
+	}
+	clock.SetTime(clock.Now().Add(time.Second))
+	go begin(t.Context())
+	<-asked
+	answer <- true
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if i.discoveries != 2 {
+		t.Errorf("the provider was asked %d times", i.discoveries)
+	}
+}
+
 // Whatever a provider describes, only its own issuer and https addresses are taken from it.
 func FuzzDiscovery(f *testing.F) {
 	for _, seed := range []string{
@@ -234,11 +286,11 @@ func FuzzNonce(f *testing.F) {
 }
 
 func TestNames(t *testing.T) {
-	f, err := New([]Provider{{Issuer: "https://a.example/realm"}, {Issuer: "https://b.example"}}, SecretOf(nil), testclock.NewFakePassiveClock(time.Time{}))
+	f, err := New([]Provider{{Issuer: "https://a.example/realm"}, {Issuer: "https://b.example"}}, nil, testclock.NewFakePassiveClock(time.Time{}))
 	if err != nil || !slices.Equal(f.Names(), []string{"a.example", "b.example"}) {
 		t.Errorf("%v, %v", f.Names(), err)
 	}
-	if _, err := New([]Provider{{Issuer: "https://a.example", CA: "x"}}, SecretOf(nil), nil); err == nil {
+	if _, err := New([]Provider{{Issuer: "https://a.example", CA: "x"}}, nil, nil); err == nil {
 		t.Error("what is not a certificate is taken for one")
 	}
 }
