@@ -32,6 +32,8 @@ const (
 	Lists = "lists"
 	// Layer has the digests of an image's layers.
 	Layer = "layer"
+	// Package has the packages of an image, by name or by package URL, as the SBOMs list them that are attached to it.
+	Package = "package"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot read, or YAML
 	// cannot hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"

@@ -1,0 +1,212 @@
+package packages_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+)
+
+var debian = packages.Package{Name: "openssl", Version: "3.0.11-1", PURL: "pkg:deb/debian/openssl@3.0.11-1?arch=amd64&distro=debian-12", License: "Apache-2.0"}
+
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	babel := packages.Package{Name: "@babel/core", Version: "7.1.0", PURL: "pkg:npm/%40babel/core@7.1.0"}
+	log4j := packages.Package{Name: "log4j-core", Version: "2.14.1", PURL: "pkg:maven/org.apache.logging.log4j/log4j-core@2.14.1"}
+	net := packages.Package{Name: "golang.org/x/net", Version: "v0.1.0", PURL: "pkg:golang/golang.org/x/net@v0.1.0"}
+	bare := packages.Package{Name: "libstdc++6"}
+	for _, tc := range []struct {
+		query string
+		in    packages.Package
+		want  bool
+	}{
+		{"openssl", debian, true},
+		{"OpenSSL", debian, false},
+		{"openssl-libs", debian, false},
+		{"debian/openssl", debian, false},
+		{"pkg:deb/debian/openssl", debian, true},
+		{"pkg:deb/debian/openssl@3.0.11-1", debian, true},
+		{"pkg:deb/debian/openssl@3.0.11-2", debian, false},
+		{"pkg:deb/debian/openssl?arch=amd64", debian, true},
+		{"pkg:deb/debian/openssl?arch=arm64", debian, false},
+		{"pkg:deb/ubuntu/openssl", debian, false},
+		{"pkg:apk/debian/openssl", debian, false},
+		{"@babel/core", babel, true},
+		{"core", babel, false},
+		{"pkg:npm/%40babel/core", babel, true},
+		{"log4j-core", log4j, true},
+		{"org.apache.logging.log4j:log4j-core", log4j, true},
+		{"golang.org/x/net", net, true},
+		{"net", net, false},
+		{"libstdc++6", bare, true},
+		{"pkg:deb/debian/libstdc%2B%2B6", bare, false},
+	} {
+		q, err := packages.ParseQuery(tc.query)
+		if err != nil {
+			t.Fatal(tc.query, err)
+		}
+		if got := q.Matches(&tc.in); got != tc.want {
+			t.Errorf("%s in %v: %v", tc.query, tc.in, got)
+		}
+		names, err := packages.Names(&packages.ImagePackages{Sources: []packages.Source{{Packages: []packages.Package{tc.in}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.want && !slices.Contains(names, q.Key()) { // the index would not find it
+			t.Errorf("%s: the key %q is not among %q", tc.query, q.Key(), names)
+		}
+	}
+	for _, text := range []string{"", "pkg:", "pkg:deb", "pkg:deb/debian/", strings.Repeat("a", 600)} {
+		if _, err := packages.ParseQuery(text); err == nil {
+			t.Errorf("%.20q is taken for a package", text)
+		}
+	}
+}
+
+func TestEpochs(t *testing.T) {
+	t.Parallel()
+	p := packages.Package{Name: "bash", Version: "5.1.8-9.el9", PURL: "pkg:rpm/redhat/bash@5.1.8-9.el9?epoch=1"}
+	if typ, version := p.Comparable(); typ != "rpm" || version != "1:5.1.8-9.el9" {
+		t.Error(typ, version)
+	}
+}
+
+func TestPacked(t *testing.T) {
+	t.Parallel()
+	all := []packages.Package{debian, {Name: "bash"}}
+	packed, err := packages.Pack(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := packages.Unpack(packed); err != nil || !slices.Equal(again, all) {
+		t.Error(again, err)
+	}
+	if _, err := packages.Pack([]packages.Package{{Name: "a\tb"}}); err == nil {
+		t.Error("a tab is packed")
+	}
+	if packed, err := packages.Pack(nil); packed != nil || err != nil {
+		t.Error(packed, err)
+	}
+}
+
+// A list that unpacks to gigabytes is refused, and so is one of a million packages.
+func TestAttackPackedBomb(t *testing.T) {
+	t.Parallel()
+	for name, line := range map[string]string{
+		"a long line":        strings.Repeat("a", 17<<20),
+		"a million packages": strings.Repeat("a\t\t\t\n", 1_000_000),
+	} {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		if _, err := w.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := packages.Unpack(b.Bytes()); err == nil || all != nil {
+			t.Errorf("%s: %d packages", name, len(all))
+		}
+	}
+}
+
+// What unpacks is packed to the same packages, and what does not gives none.
+func FuzzUnpack(f *testing.F) {
+	for _, all := range [][]packages.Package{{debian}, {{Name: "a"}, {Name: "b", Version: "1"}}} {
+		packed, err := packages.Pack(all)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(packed)
+	}
+	f.Add([]byte("no gzip"))
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		all, err := packages.Unpack(packed)
+		if err != nil {
+			if all != nil {
+				t.Error("packages beside an error")
+			}
+			return
+		}
+		again, err := packages.Pack(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := packages.Unpack(again); err != nil || !slices.Equal(back, all) {
+			t.Error(back, all, err)
+		}
+	})
+}
+
+// A query that matches a package has a key by which the index knows the package.
+func FuzzQuery(f *testing.F) {
+	f.Add("openssl", "openssl", "pkg:deb/debian/openssl@1?arch=a")
+	f.Add("pkg:npm/%40babel/core", "@babel/core", "pkg:npm/%40babel/core@7")
+	f.Add("org:a", "a", "pkg:maven/org/a@1")
+	f.Fuzz(func(t *testing.T, query, name, purl string) {
+		q, err := packages.ParseQuery(query)
+		if err != nil {
+			return
+		}
+		p := packages.Package{Name: name, PURL: purl}.Bounded()
+		if p != p.Bounded() {
+			t.Errorf("%q is not bounded", p)
+		}
+		names, err := packages.Names(&packages.ImagePackages{Sources: []packages.Source{{Packages: []packages.Package{p}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Matches(&p) && !slices.Contains(names, q.Key()) {
+			t.Errorf("%q matches %q, and its key %q is not among %q", query, p, q.Key(), names)
+		}
+		if q.Key() == name && query == name && name != "" && p.Name == name && !q.Matches(&p) {
+			t.Errorf("%q does not match %q", query, p)
+		}
+	})
+}
+
+func TestVouched(t *testing.T) {
+	t.Parallel()
+	const digest, index = "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	signed := func(trusted, forImage corev1.ConditionStatus) *imagev1.Image {
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}, Signatures: []imagev1.ImageSignature{{
+			ObjectMeta: metav1.ObjectMeta{Name: digest + "@s"},
+			IssuedTo:   &imagev1.SignatureSubject{SignatureGenericEntity: imagev1.SignatureGenericEntity{CommonName: "ann@example.com"}},
+			Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: trusted, Reason: "Why"}, {Type: "ForImage", Status: forImage, Reason: "Other"}},
+		}}}
+	}
+	judged := func(verdict string) *imagev1.Image {
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: index, Annotations: map[string]string{
+			"tidewaiter.dev/verdicts": fmt.Sprintf(`{"example.com/app":{"verified":%q,"signers":["bob"]}}`, verdict),
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		source packages.Source
+		image  *imagev1.Image
+		index  *imagev1.Image
+		want   packages.Voucher
+	}{
+		"trusted":        {packages.Source{Signed: true, Signature: "s"}, signed("True", "True"), nil, packages.Voucher{Verified: "True", By: "ann@example.com"}},
+		"not trusted":    {packages.Source{Signed: true, Signature: "s"}, signed("False", "True"), nil, packages.Voucher{Verified: "False", By: "ann@example.com", Reason: "Why"}},
+		"other image":    {packages.Source{Signed: true, Signature: "s"}, signed("True", "False"), nil, packages.Voucher{Verified: "False", By: "ann@example.com", Reason: "Other"}},
+		"not judged":     {packages.Source{Signed: true, Signature: "s"}, signed("Unknown", "Unknown"), nil, packages.Voucher{Verified: "Unknown", By: "ann@example.com", Reason: "Why"}},
+		"not kept":       {packages.Source{Signed: true, Signature: "t"}, signed("True", "True"), nil, packages.Voucher{Verified: "Unknown", Reason: "its signature is not kept, so nobody judged it"}},
+		"too large":      {packages.Source{Signed: true}, signed("True", "True"), nil, packages.Voucher{Verified: "Unknown", Reason: "it is signed, and too large or one of too many to be judged"}},
+		"unsigned":       {packages.Source{}, signed("True", "True"), nil, packages.Voucher{Verified: "Unsigned", Reason: "nobody signed it"}},
+		"index":          {packages.Source{Repository: "example.com/app", Index: index}, signed("True", "True"), judged("True"), packages.Voucher{Verified: "True", By: "bob"}},
+		"index is false": {packages.Source{Repository: "example.com/app", Index: index}, signed("True", "True"), judged("False"), packages.Voucher{Verified: "False", By: "bob", Reason: "the index " + index + ", which lists it, is False"}},
+		"index is away":  {packages.Source{Repository: "example.com/app", Index: index}, signed("True", "True"), nil, packages.Voucher{Verified: "Unknown", Reason: "the index " + index + ", which lists it, cannot be read"}},
+	} {
+		if got := tc.source.Vouched(tc.image, func(string) (*imagev1.Image, error) { return tc.index, nil }); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}

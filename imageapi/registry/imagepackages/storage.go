@@ -1,0 +1,319 @@
+// Package imagepackages stores which packages images have. The lists are small objects of their own and not part of Images, which
+// are read a hundred times as often; see docs/design/storage.md.
+package imagepackages
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+)
+
+// REST is the storage of ImagePackages. What is stored, listed and watched has packages packed; an object that is read by its
+// name has them as they are.
+type REST struct{ *genericregistry.Store }
+
+var resource = packages.GroupVersion.WithResource(packages.Resource).GroupResource()
+
+// NewREST returns the storage of ImagePackages. scheme is a scheme that packages.Install was called with.
+func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error) {
+	s := &listStrategy{strategy.NewClusterWide(scheme)}
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &packages.ImagePackages{} },
+		NewListFunc:               func() runtime.Object { return &packages.ImagePackagesList{} },
+		PredicateFunc:             predicate,
+		DefaultQualifiedResource:  resource,
+		SingularQualifiedResource: packages.GroupVersion.WithResource("imagepackages").GroupResource(),
+		CreateStrategy:            s,
+		UpdateStrategy:            s,
+		DeleteStrategy:            s,
+		TableConvertor:            listTable,
+	}
+	indexers := cache.Indexers{storage.FieldIndex(packages.Field): func(obj any) ([]string, error) {
+		list, ok := obj.(*packages.ImagePackages)
+		if !ok {
+			return nil, fmt.Errorf("%T is not an ImagePackages", obj)
+		}
+		names, err := packages.Names(list)
+		for i := range names {
+			names[i] = packages.IndexValue(names[i])
+		}
+		slices.Sort(names)
+		return slices.Compact(names), err
+	}}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: attributes, Indexers: &indexers}); err != nil {
+		return nil, fmt.Errorf("imagepackages: %w", err)
+	}
+	return &REST{store}, nil
+}
+
+// Get is part of rest.Getter: packages are as they are.
+func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.Store.Get(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	list := obj.(*packages.ImagePackages).DeepCopy()
+	for i := range list.Sources {
+		source := &list.Sources[i]
+		if source.Packages, err = source.All(); err != nil {
+			return nil, apierrors.NewInternalError(fmt.Errorf("the packages of %s: %w", name, err))
+		}
+		source.Packed = nil
+	}
+	return list, nil
+}
+
+// With returns images that have a package, sorted by name: those whose names are not before from, at most most of them, at a
+// revision or, if that is 0, now. value is what [packages.ParseQuery] reads. The answer is of the revision at. more is the name from
+// which there may be more; "" for none.
+func (r *REST) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
+	const prefix = "/" // of keys in continue tokens
+	options := &internalversion.ListOptions{Limit: int64(most)}
+	switch {
+	case from != "":
+		position := revision
+		if position == 0 {
+			position = -1
+		}
+		if options.Continue, err = storage.EncodeContinue(prefix+from, prefix, position); err != nil {
+			return nil, 0, "", err
+		}
+	case revision != 0:
+		options.ResourceVersion, options.ResourceVersionMatch = fmt.Sprint(revision), metav1.ResourceVersionMatchExact
+	}
+	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.OneTermEqualSelector(packages.Field, value)), options)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	list := obj.(*packages.ImagePackagesList)
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	version, err := storage.APIObjectVersioner{}.ParseResourceVersion(list.ResourceVersion)
+	if list.Continue != "" && len(names) > 0 {
+		more = names[len(names)-1] + "\x00"
+	}
+	return names, int64(version), more, err
+}
+
+// Count is how many images have a list.
+func (r *REST) Count(ctx context.Context) (int64, error) {
+	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.Everything()), &internalversion.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	list := obj.(*packages.ImagePackagesList)
+	n := int64(len(list.Items))
+	if list.RemainingItemCount != nil {
+		n += *list.RemainingItemCount
+	}
+	return n, nil
+}
+
+// Forget deletes the list of an image that was deleted, if there is one.
+func (r *REST) Forget(ctx context.Context, image string) error {
+	_, _, err := r.Store.Delete(ctx, image, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// listStrategy packs and validates.
+type listStrategy struct{ strategy.ClusterWide }
+
+// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Lists have no dependents.
+func (listStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.Unsupported
+}
+
+// PrepareForCreate is part of rest.RESTCreateStrategy.
+func (listStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	pack(obj.(*packages.ImagePackages))
+}
+
+// PrepareForUpdate is part of rest.RESTUpdateStrategy.
+func (listStrategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
+	pack(obj.(*packages.ImagePackages))
+}
+
+// pack packs the packages of a list. What cannot be packed stays, and is found by validation.
+func pack(list *packages.ImagePackages) {
+	for i := range list.Sources {
+		source := &list.Sources[i]
+		if source.Packages == nil || len(source.Packages) > packages.MaxPackages {
+			continue
+		}
+		for j := range source.Packages {
+			source.Packages[j] = source.Packages[j].Bounded()
+		}
+		if packed, err := packages.Pack(source.Packages); err == nil {
+			source.Packages, source.Packed = nil, packed
+		}
+	}
+}
+
+// Validate is part of rest.RESTCreateStrategy.
+func (listStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	list := obj.(*packages.ImagePackages)
+	return append(validation.ValidateObjectMeta(&list.ObjectMeta, false, validateName, field.NewPath("metadata")), validate(list)...)
+}
+
+// ValidateUpdate is part of rest.RESTUpdateStrategy.
+func (listStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	list := obj.(*packages.ImagePackages)
+	return append(validation.ValidateObjectMetaUpdate(&list.ObjectMeta, &old.(*packages.ImagePackages).ObjectMeta, field.NewPath("metadata")), validate(list)...)
+}
+
+func validateName(name string, _ bool) []string {
+	if !reference.IsDigest(name) {
+		return []string{"must be the digest of an image, such as sha256: and 64 hex digits"}
+	}
+	return nil
+}
+
+// maxText bounds the other texts of a source, in bytes.
+const maxText = 512
+
+func validate(list *packages.ImagePackages) (errs field.ErrorList) {
+	path := field.NewPath("sources")
+	if n := len(list.Sources); n > packages.MaxSources {
+		return field.ErrorList{field.TooMany(path, n, packages.MaxSources)}
+	}
+	size := 0
+	for i := range list.Sources {
+		source, path := &list.Sources[i], path.Index(i)
+		for name, text := range map[string]string{"manifest": source.Manifest, "blob": source.Blob, "index": source.Index} {
+			if text != "" && !reference.IsDigest(text) || text == "" && name != "index" {
+				errs = append(errs, field.Invalid(path.Child(name), text, "must be a digest"))
+			}
+		}
+		if _, err := reference.ParseRepository(source.Repository); err != nil {
+			errs = append(errs, field.Invalid(path.Child("repository"), source.Repository, err.Error()))
+		}
+		for name, text := range map[string]string{"type": source.Type, "format": source.Format, "signature": source.Signature, "problem": source.Problem, "author": source.Author} {
+			if len(text) > maxText || printable.Line(text, 0) != text {
+				errs = append(errs, field.Invalid(path.Child(name), field.OmitValueType{}, fmt.Sprintf("must be one printable line of at most %d bytes", maxText)))
+			}
+		}
+		if n := len(source.Packages); n > 0 { // they could not be packed
+			errs = append(errs, field.Invalid(path.Child("packages"), field.OmitValueType{}, fmt.Sprintf("%d packages cannot be packed: at most %d are kept, of printable text", n, packages.MaxPackages)))
+		}
+		if n := len(source.Statements); n > packages.MaxStatements {
+			errs = append(errs, field.TooMany(path.Child("statements"), n, packages.MaxStatements))
+		}
+		for _, s := range source.Statements[:min(len(source.Statements), packages.MaxStatements)] {
+			if s != s.Bounded() {
+				errs = append(errs, field.Invalid(path.Child("statements"), field.OmitValueType{}, fmt.Sprintf("must be printable lines of at most %d bytes", packages.MaxName)))
+				break
+			}
+		}
+		if size += len(source.Packed); size > packages.MaxPacked {
+			return append(errs, field.TooLong(path.Child("packed"), "", packages.MaxPacked))
+		}
+		all, err := packages.Unpack(source.Packed)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Child("packed"), field.OmitValueType{}, err.Error()))
+		}
+		if slices.ContainsFunc(all, func(p packages.Package) bool { return p != p.Bounded() || p.Name == "" }) {
+			errs = append(errs, field.Invalid(path.Child("packages"), field.OmitValueType{}, "must have names, and printable lines"))
+		}
+		if int(source.Count) != len(all) {
+			source.Count = int32(len(all))
+		}
+	}
+	return errs
+}
+
+// selector is a field selector by packages. It holds the selector as it was asked, and matches by a term for each package.
+type selector struct {
+	fields.Selector
+	terms fields.Selector
+}
+
+// Matches is part of fields.Selector.
+func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }
+
+// DeepCopySelector is part of fields.Selector.
+func (s selector) DeepCopySelector() fields.Selector {
+	return selector{s.Selector.DeepCopySelector(), s.terms.DeepCopySelector()}
+}
+
+// RequiresExactMatch is part of fields.Selector. The index of packages has what stands for their names.
+func (s selector) RequiresExactMatch(name string) (value string, found bool) {
+	value, found = s.Selector.RequiresExactMatch(name)
+	if !found || name != packages.Field {
+		return value, found
+	}
+	q, err := packages.ParseQuery(value)
+	if err != nil {
+		return "", false
+	}
+	return packages.IndexValue(q.Key()), true
+}
+
+// term is the field by which a list is matched that has a package.
+func term(value string) string { return packages.Field + "=" + value }
+
+// predicate selects lists. It names the index of packages.
+func predicate(label labels.Selector, asked fields.Selector) storage.SelectionPredicate {
+	terms, err := asked.Transform(func(name, value string) (string, string, error) {
+		if name == packages.Field {
+			return term(value), "true", nil
+		}
+		return name, value, nil
+	})
+	if err != nil {
+		terms = fields.Nothing() // the function above returns none
+	}
+	queries := map[string]*packages.Query{}
+	for _, r := range asked.Requirements() {
+		if r.Field != packages.Field {
+			continue
+		}
+		if q, err := packages.ParseQuery(r.Value); err == nil {
+			queries[r.Value] = q
+		}
+	}
+	return storage.SelectionPredicate{Label: label, Field: selector{asked, terms}, IndexFields: []string{packages.Field}, GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		label, set, err := attributes(obj)
+		for value, q := range queries {
+			if err != nil {
+				return nil, nil, err
+			}
+			var found []packages.Found
+			if found, err = q.In(obj.(*packages.ImagePackages)); len(found) > 0 {
+				set[term(value)] = "true"
+			}
+		}
+		return label, set, err
+	}}
+}
+
+// attributes are the fields that all objects have.
+func attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	list, ok := obj.(*packages.ImagePackages)
+	if !ok {
+		return nil, nil, fmt.Errorf("%T is not an ImagePackages", obj)
+	}
+	return list.Labels, generic.AddObjectMetaFieldsSet(fields.Set{}, &list.ObjectMeta, false), nil
+}
