@@ -44,7 +44,7 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 	setFound(image, repository, r)
 	for key, value := range annotations {
 		switch key {
-		case annotation.Attestations, annotation.Warnings, annotation.Manifests, annotation.Unread, annotation.Unusable, annotation.Cut:
+		case annotation.Attestations, annotation.Documents, annotation.Warnings, annotation.Manifests, annotation.Unread, annotation.Unusable, annotation.Cut:
 			continue
 		}
 		if _, own := image.Annotations[key]; !own {

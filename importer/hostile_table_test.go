@@ -77,6 +77,9 @@ var hostiles = []hostile{
 	{behaviour: "has a layer of 2 MiB gzip that unpacks to 2 GiB", push: gzipBomb, layers: true, want: pull.OverBudget},
 	{behaviour: "has a zstd layer with a window of 2 GiB", push: zstdWindow, layers: true, want: pull.InvalidImage},
 	{behaviour: "lists 10,000 referrers", match: "/referrers/", fault: manyReferrers},
+	{behaviour: "attaches an SBOM of a million packages", push: attaching(1, `{"bomFormat":"CycloneDX","components":[`+strings.Repeat(`{"name":"a"},`, 1_000_000)+`{"name":"b"}]}`)},
+	{behaviour: "nests an SBOM's components 5,000 deep", push: attaching(1, `{"bomFormat":"CycloneDX","components":[`+strings.Repeat(`{"components":[`, 5000)+strings.Repeat(`]}`, 5000)+`]}`)},
+	{behaviour: "attaches 60 SBOMs of 10,000 packages", push: attaching(60, `{"bomFormat":"CycloneDX","components":[`+strings.Repeat(`{"name":"a"},`, 9999)+`{"name":"b"}]}`)},
 	{behaviour: "pages referrers without end", match: "/referrers/", fault: endlessPages},
 }
 
@@ -201,6 +204,17 @@ func endlessPages(http.Handler) http.Handler {
 	})
 }
 
+// attaching pushes an image with n SBOMs that differ in their last byte.
+func attaching(n int, content string) func(testing.TB, *registrytest.Registry) {
+	return func(t testing.TB, r *registrytest.Registry) {
+		image := newImage(t, sample.Spec{})
+		r.Push("app:v1", image)
+		for i := range n {
+			attach(t, r, image, "application/vnd.cyclonedx+json", content+strings.Repeat(" ", i))
+		}
+	}
+}
+
 // TestHostileRegistries has each behaviour end as docs/design/security.md says. With -hostile-table it
 // writes the table there, and holds each import to the limits of production:
 //
@@ -237,6 +251,7 @@ func TestHostileRegistries(t *testing.T) {
 				o.Layers = importer.LayersVerify
 			}
 			im := newImporter(t, o)
+			im.KeepPackages(&packageStore{})
 			peak := watchMemory()
 			start := time.Now()
 			_, err = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})

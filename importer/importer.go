@@ -31,6 +31,9 @@ type Importer struct {
 	progress      func(Event)
 
 	layerRoom *semaphore.Weighted // of Limits.LayerBytes
+
+	packages  PackageStore        // nil keeps none
+	documents *semaphore.Weighted // bytes of documents
 }
 
 // New checks the options. It does not touch the network.
@@ -57,6 +60,7 @@ func New(o Options) (*Importer, error) {
 
 		progress:  o.Progress,
 		layerRoom: semaphore.NewWeighted(o.Limits.LayerBytes),
+		documents: semaphore.NewWeighted(documentRoom),
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}

@@ -309,7 +309,13 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 	if err != nil && !Unsearched(err) {
 		return out, err // an index that is stored has all its children: see Images
 	}
-	return out, distinct([]error{err, r.store(ctx, n, r.newImage(n, m), "", out)})
+	err = distinct([]error{err, r.store(ctx, n, r.newImage(n, m), "", out)})
+	if found == nil && r.packages != nil && r.finder != nil {
+		if listed := r.keepListed(ctx, n, m.Manifest, out); listed != nil {
+			err = errors.Join(err, &searchError{pull.Describe(n.reference, listed)})
+		}
+	}
+	return out, err
 }
 
 // wrongSizes warns of entries of an index whose size is not that of what they name; "" if there are none. containerd does
@@ -484,6 +490,7 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	var searchErr error
 	told := r.searches.begin()
 	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.Clock.Now()
+	var documents []annotation.Document
 	if searching {
 		digest := n.session.Repository.Digest(n.digest)
 		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.Transport, r.searchedSince(ctx), r.isListed(ctx, n))
@@ -493,6 +500,7 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 			searchErr = &searchError{pull.Describe(n.reference, err)}
 		}
 		record(fresh, n.reference.Bare(), signatures, annotations, searchErr)
+		documents = documentsOf(annotations)
 	}
 	if err := manifest.Fit(fresh); err != nil {
 		return errors.Join(pull.Describe(n.reference, err), searchErr)
@@ -503,6 +511,11 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	}
 	if prefetcher, ok := r.images.(*Prefetcher); ok && n.stored == nil && action != Created {
 		prefetcher.isKnown(r.ref)
+	}
+	if r.packages != nil && (len(documents) > 0 || read && hadDocuments(n.stored, n.reference.Bare().String())) {
+		if err := r.keepPackages(ctx, n, documents, "", read, out); err != nil {
+			searchErr, read = errors.Join(searchErr, &searchError{pull.Describe(n.reference, err)}), false
+		}
 	}
 	if read {
 		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image, told)

@@ -40,6 +40,9 @@ const (
 	Attestations = "tidewaiter.dev/attestations"
 	// Warnings says what the search left out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
+	// Documents are the SBOMs and VEX documents among what is attached: JSON, an array of [Document]. An importer reads them, and does
+	// not keep this.
+	Documents = "tidewaiter.dev/documents"
 	// Manifests are the manifests that hold signatures: JSON, an array of digests.
 	Manifests = "tidewaiter.dev/signature-manifests"
 	// Unread says why some places of signatures could not be read.
@@ -50,6 +53,20 @@ const (
 	// Cut is "true" if there is so much that not all of it was looked at.
 	Cut = "tidewaiter.dev/signatures-cut"
 )
+
+// Document is an SBOM or a VEX document that a search found.
+type Document struct {
+	// Type is the predicate type of the statement that has the document, or its media type.
+	Type string `json:"type"`
+	// Manifest is the digest of the manifest that holds the document, Blob that of the document, and Size its bytes, if known.
+	Manifest string `json:"manifest"`
+	Blob     string `json:"blob"`
+	Size     int64  `json:"size,omitempty"`
+	// Signed is true if it is in an envelope with a signature. Signature is the second half of that signature's name, if the
+	// document is one of those that are judged.
+	Signed    bool   `json:"signed,omitempty"`
+	Signature string `json:"signature,omitempty"`
+}
 
 // Clients is the key of signatures that a client has written and that are in a repository as well: they stay when they
 // leave the repository.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -32,6 +33,7 @@ var (
 func init() {
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
 	utilruntime.Must(imagev1.Install(scheme))
+	utilruntime.Must(packages.Install(scheme))
 }
 
 // Client reads and writes Images: Get, List, Watch, Create, Update, Patch, Delete, DeleteCollection.
@@ -40,6 +42,7 @@ type Client struct {
 	signatures *gentype.Client[*imagev1.ImageSignature]
 	streams    func(namespace string) *gentype.ClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList]
 	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
+	packages   *gentype.Client[*packages.ImagePackages]
 	rest       rest.Interface
 }
 
@@ -53,6 +56,12 @@ func New(config *rest.Config) (*Client, error) {
 		c.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
 	r, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("image client: %w", err)
+	}
+	c = rest.CopyConfig(c)
+	c.GroupVersion, c.NegotiatedSerializer = &packages.GroupVersion, codecs.WithoutConversion()
+	own, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("image client: %w", err)
 	}
@@ -77,6 +86,10 @@ func New(config *rest.Config) (*Client, error) {
 			"imagetags", r, parameterCodec, tags.Namespace,
 			func() *imagev1.ImageTag { return &imagev1.ImageTag{} },
 			func() *imagev1.ImageTagList { return &imagev1.ImageTagList{} },
+		),
+		packages: gentype.NewClient[*packages.ImagePackages](
+			packages.Resource, own, parameterCodec, "",
+			func() *packages.ImagePackages { return &packages.ImagePackages{} },
 		),
 		rest: r,
 	}, nil
@@ -125,6 +138,21 @@ func (c *Client) DeleteTag(ctx context.Context, name string, opts metav1.DeleteO
 // WatchTags watches ImageTags of package tags' namespace.
 func (c *Client) WatchTags(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	return c.tags.Watch(ctx, opts)
+}
+
+// GetPackages reads which packages the image of a digest has. OpenShift has no such resource.
+func (c *Client) GetPackages(ctx context.Context, digest string, opts metav1.GetOptions) (*packages.ImagePackages, error) {
+	return c.packages.Get(ctx, digest, opts)
+}
+
+// CreatePackages writes which packages an image has.
+func (c *Client) CreatePackages(ctx context.Context, list *packages.ImagePackages, opts metav1.CreateOptions) (*packages.ImagePackages, error) {
+	return c.packages.Create(ctx, list, opts)
+}
+
+// UpdatePackages writes again which packages an image has.
+func (c *Client) UpdatePackages(ctx context.Context, list *packages.ImagePackages, opts metav1.UpdateOptions) (*packages.ImagePackages, error) {
+	return c.packages.Update(ctx, list, opts)
 }
 
 // ListStreams lists the ImageStreams of all namespaces.

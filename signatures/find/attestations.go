@@ -5,18 +5,26 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// attest lists an attestation. If the attestation may be one that can be judged, layer holds it.
-func (s *search) attest(a Attestation, layer *descriptor) {
+// attest lists an attestation that is in blob. If it is signed, it may be one that can be judged.
+func (s *search) attest(a Attestation, blob descriptor, signed bool) {
 	switch {
 	case len(s.attestations) < MaxAttestations:
 		a.Type, a.MediaType = clip(a.Type), clip(a.MediaType)
-		if layer != nil {
-			s.unreadLayers = append(s.unreadLayers, attestationLayer{len(s.attestations), *layer})
+		l := attestationLayer{listed: len(s.attestations), document: -1, descriptor: blob}
+		if packages.IsDocument(a.Type) || packages.IsDocument(a.MediaType) {
+			l.document = len(s.documents)
+			s.documents = append(s.documents, annotation.Document{Type: a.Type, Manifest: a.Digest, Blob: blob.Digest, Size: blob.Size, Signed: signed})
+		}
+		if signed {
+			s.unreadLayers = append(s.unreadLayers, l)
 		}
 		s.attestations = append(s.attestations, a)
 	case len(s.attestations) == MaxAttestations && !s.unlisted:
@@ -54,6 +62,9 @@ func (s *search) readAttestations(ctx context.Context) error {
 			}
 		}
 		s.add(signatures.TypeAttestation, body)
+		if l.document >= 0 {
+			_, s.documents[l.document].Signature, _ = strings.Cut(signatures.Name(s.digest, body), "@")
+		}
 	}
 	return nil
 }

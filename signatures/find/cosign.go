@@ -92,14 +92,10 @@ func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 func (s *search) attestationLayers(m *manifest) {
 	for _, l := range m.Layers {
 		if l.MediaType == mediaTypeEnvelope || l.MediaType == mediaTypeInToto {
-			var layer *descriptor // a statement that nobody has signed cannot be judged
-			if l.MediaType == mediaTypeEnvelope {
-				layer = &l
-			}
 			s.attest(Attestation{
 				Type:   firstOf(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
 				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
-			}, layer)
+			}, l, l.MediaType == mediaTypeEnvelope) // a statement that nobody has signed cannot be judged
 		}
 	}
 }

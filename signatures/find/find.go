@@ -19,7 +19,7 @@ import (
 //
 // signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
 // in which they were found, each once, and are all that are within the bounds: whoever judges them chooses which to keep.
-// annotations are what else is known of the repository: annotation.Attestations, Warnings, Manifests, Unread, Unusable and Cut, those for
+// annotations are what else is known of the repository: annotation.Attestations, Documents, Warnings, Manifests, Unread, Unusable and Cut, those for
 // which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
 // not be asked. The findings until then are returned with it.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {

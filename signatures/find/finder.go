@@ -163,6 +163,13 @@ func (s *search) annotations() (map[string]string, error) {
 		}
 		values[signatures.AnnotationAttestations] = string(b)
 	}
+	if len(s.documents) > 0 {
+		b, err := json.Marshal(s.documents)
+		if err != nil {
+			return nil, err
+		}
+		values[annotation.Documents] = string(b)
+	}
 	if s.unread != "" {
 		values[annotation.Unread] = s.unread
 	}

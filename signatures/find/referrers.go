@@ -179,7 +179,7 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	case first.MediaType == mediaTypeEnvelope || first.MediaType == mediaTypeInToto:
 		s.attestationLayers(m)
 	default:
-		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size}, nil)
+		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size}, first, false)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) erro
 		}
 		return nil
 	}
-	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size}, &layer)
+	s.attest(Attestation{Type: predicate, Digest: m.digest, MediaType: layer.MediaType, Size: layer.Size}, layer, true)
 	return nil
 }
 

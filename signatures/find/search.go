@@ -5,6 +5,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	imagemanifest "github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
@@ -56,6 +57,7 @@ type search struct {
 
 	found        []imagev1.ImageSignature
 	attestations []Attestation
+	documents    []annotation.Document
 	unlisted     bool // MaxAttestations was met
 	unreadLayers []attestationLayer
 	warnings     []string
@@ -81,6 +83,7 @@ func (s *search) firstTime() int {
 
 // attestationLayer is a listed attestation that may be read once everything else was found.
 type attestationLayer struct {
-	listed int // index in search.attestations
+	listed   int // index in search.attestations
+	document int // index in search.documents, or -1
 	descriptor
 }

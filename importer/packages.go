@@ -1,0 +1,283 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/importer/sbom"
+)
+
+// PackageStore keeps which packages images have. Errors are those of the Kubernetes API.
+type PackageStore interface {
+	GetPackages(ctx context.Context, digest string, options metav1.GetOptions) (*packages.ImagePackages, error)
+	CreatePackages(ctx context.Context, list *packages.ImagePackages, options metav1.CreateOptions) (*packages.ImagePackages, error)
+	UpdatePackages(ctx context.Context, list *packages.ImagePackages, options metav1.UpdateOptions) (*packages.ImagePackages, error)
+}
+
+const (
+	// documentRoom bounds the bytes of documents that are read at a time, by all jobs together. A document takes some four times
+	// its size while it is read.
+	documentRoom = 24 << 20
+	// maxUnknownSize is what a document takes of it whose size nobody says.
+	maxUnknownSize = sbom.MaxDocument
+	// maxAttestationManifests bounds BuildKit's attestation manifests of one index that are read.
+	maxAttestationManifests = 64
+	// maxReadAgain is the size up to which a document that could not be read is read again by the next search.
+	maxReadAgain = 1 << 20
+	// maxProblem bounds the text about a document that cannot be read, in bytes.
+	maxProblem = 256
+)
+
+// KeepPackages has imports read the SBOMs and VEX documents that are attached to images, and write to store which packages they
+// list. It is for before the first import.
+func (im *Importer) KeepPackages(store PackageStore) { im.packages = store }
+
+// documentsOf reads what a search says of documents.
+func documentsOf(annotations map[string]string) (all []annotation.Document) {
+	_ = json.Unmarshal([]byte(annotations[annotation.Documents]), &all) // the finder's own
+	return all
+}
+
+// hadDocuments reports whether an earlier search of a repository saw documents.
+func hadDocuments(image *imagev1.Image, repository string) bool {
+	if image == nil {
+		return false
+	}
+	var listed []struct {
+		Type, MediaType string
+	}
+	_ = json.Unmarshal(annotation.Found(image.Annotations)[repository].Attestations, &listed) // nothing, if anybody else wrote it
+	return slices.ContainsFunc(listed, func(a struct{ Type, MediaType string }) bool {
+		return packages.IsDocument(a.Type) || packages.IsDocument(a.MediaType)
+	})
+}
+
+// keepPackages reads the documents that were found beside an image in a node's repository, and writes which packages they list.
+// index is that which lists them, "" for those that a search found. whole says that there are no others: those of earlier
+// searches are dropped. A document is read once. An error means that the registry or the API did not answer.
+func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Document, index string, whole bool, out *outcome) error {
+	slices.SortFunc(found, func(a, b annotation.Document) int {
+		return cmp.Or(cmp.Compare(a.Manifest, b.Manifest), cmp.Compare(a.Blob, b.Blob))
+	})
+	unlock, err := r.Client.Lock(ctx, "packages "+n.digest)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	read := map[string]packages.Source{}
+	err = retry.RetryOnConflict(conflictBackoff, func() error {
+		stored, err := r.packages.GetPackages(ctx, n.digest, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			stored, err = nil, nil
+		}
+		if err != nil {
+			return err
+		}
+		list := &packages.ImagePackages{ObjectMeta: metav1.ObjectMeta{Name: n.digest}}
+		if stored != nil {
+			list = stored.DeepCopy()
+		}
+		if err := r.merge(ctx, n, list, found, index, whole, read, out); err != nil {
+			return err
+		}
+		switch {
+		case stored == nil && len(list.Sources) == 0:
+			return nil
+		case stored == nil:
+			_, err = r.packages.CreatePackages(ctx, list, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return apierrors.NewConflict(packages.GroupVersion.WithResource(packages.Resource).GroupResource(), n.digest, err)
+			}
+			return err
+		case apiequality.Semantic.DeepEqual(stored.Sources, list.Sources):
+			return nil
+		}
+		_, err = r.packages.UpdatePackages(ctx, list, metav1.UpdateOptions{})
+		return err
+	})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		out.warnings = append(out.warnings, fmt.Sprintf("%s: its packages are not kept: %s", n.reference, pull.Clean(err.Error())))
+		return nil
+	}
+	return err
+}
+
+// merge replaces the sources of a repository, or of an index there, by those that were found.
+func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, found []annotation.Document, index string, whole bool, read map[string]packages.Source, out *outcome) error {
+	repository := n.reference.Bare().String()
+	isOurs := func(s packages.Source) bool { return s.Repository == repository && s.Index == index }
+	known := map[string]packages.Source{} // by what they are
+	for _, s := range list.Sources {
+		if isOurs(s) {
+			known[s.Manifest+s.Blob] = s
+		}
+	}
+	for _, d := range found {
+		if key := d.Manifest + d.Blob; known[key].Format == "" && d.Size <= maxReadAgain {
+			delete(known, key)
+		}
+	}
+	list.Sources = slices.DeleteFunc(list.Sources, func(s packages.Source) bool {
+		_, isKnown := known[s.Manifest+s.Blob]
+		return isOurs(s) && (whole || !isKnown)
+	})
+	packed := 0
+	for _, s := range list.Sources {
+		packed += len(packedOf(&s))
+	}
+	for i, d := range found {
+		source, ok := known[d.Manifest+d.Blob]
+		if ok && !whole {
+			continue // it is in the list
+		}
+		if len(list.Sources) == packages.MaxSources {
+			out.warnings = append(out.warnings, fmt.Sprintf("%s: %d SBOMs are not read: at most %d of an image are", n.reference, len(found)-i, packages.MaxSources))
+			last := &list.Sources[len(list.Sources)-1]
+			last.Problem = fmt.Sprintf("%d more documents are not read: at most %d of an image are", len(found)-i, packages.MaxSources)
+			break
+		}
+		if !ok {
+			if source, ok = read[d.Blob]; !ok {
+				var err error
+				if source, err = r.readDocument(ctx, n, d); err != nil {
+					return err
+				}
+				read[d.Blob] = source
+			}
+			if size := len(source.Packed); packed+size > packages.MaxPacked {
+				source.Packed, source.Count = nil, 0
+				source.Problem = fmt.Sprintf("the documents of the image have more packages than are kept: %d bytes packed", packages.MaxPacked)
+			}
+			packed += len(source.Packed)
+		}
+		source.Repository, source.Manifest, source.Blob, source.Index = repository, d.Manifest, d.Blob, index
+		source.Type, source.Signed, source.Signature = pull.Clean(d.Type), d.Signed, d.Signature
+		list.Sources = append(list.Sources, source)
+	}
+	slices.SortFunc(list.Sources, func(a, b packages.Source) int {
+		return cmp.Or(cmp.Compare(a.Repository, b.Repository), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Manifest, b.Manifest), cmp.Compare(a.Blob, b.Blob))
+	})
+	return nil
+}
+
+// packedOf packs the packages of a source that was read from the API.
+func packedOf(s *packages.Source) []byte {
+	if s.Packed != nil {
+		return s.Packed
+	}
+	packed, _ := packages.Pack(s.Packages) // the server packs them again, and says what is wrong with them
+	return packed
+}
+
+// readDocument reads one document. What is wrong with it is in the source's problem. An error is the registry's.
+func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (source packages.Source, err error) {
+	problem := func(err error) (packages.Source, error) {
+		return packages.Source{Problem: printable.Line(pull.Clean(err.Error()), maxProblem)}, nil
+	}
+	size := cmp.Or(d.Size, maxUnknownSize)
+	switch {
+	case d.Size < 0 || d.Size > sbom.MaxDocument:
+		return problem(fmt.Errorf("it has %d bytes, at most %d are read", d.Size, sbom.MaxDocument))
+	case !reference.IsDigest(d.Blob):
+		return problem(errors.New("its digest is malformed"))
+	}
+	if err := r.documents.Acquire(ctx, size); err != nil {
+		return source, err
+	}
+	defer r.documents.Release(size)
+	ctx = pull.WithBudget(ctx, size, r.Limits.Request, pull.JobOf(ctx))
+	content, _, err := n.session.Registry.Read(ctx, n.session.Registry.Path("blobs/"+d.Blob), "", size)
+	if err != nil {
+		if isOfOne(n, err) {
+			return problem(err)
+		}
+		return source, err
+	}
+	if err := manifest.VerifyDigest(content, d.Blob); err != nil {
+		return problem(err)
+	}
+	document, err := sbom.Read(content, n.digest)
+	if err != nil {
+		return problem(err)
+	}
+	source = packages.Source{Format: document.Format, Count: int32(len(document.Packages)), Statements: document.Statements, Author: document.Author, Problem: document.Incomplete}
+	source.Packed, err = packages.Pack(document.Packages)
+	return source, err
+}
+
+// isOfOne reports whether an error is about one document, so that another attempt would have the same.
+func isOfOne(n node, err error) bool {
+	var large *oci.TooLargeError
+	switch reason := pull.Describe(n.reference, err).Reason; {
+	case errors.As(err, &large), reason == pull.NotFound, reason == pull.TooLarge, reason == pull.Denied, reason == pull.OverBudget, reason == pull.DigestMismatch, reason == pull.InvalidImage:
+		return true
+	}
+	return false
+}
+
+// attestationOf is the annotation by which BuildKit's index says which image an attestation manifest is about
+// (https://github.com/moby/buildkit/blob/master/docs/attestations/attestation-storage.md).
+const attestationOf = "vnd.docker.reference.digest"
+
+// keepListed reads the SBOMs that an index lists beside its images, as BuildKit does it. An index does not change, so it is done
+// once, when the index is new.
+func (r *run) keepListed(ctx context.Context, n node, index *manifest.Manifest, out *outcome) error {
+	imported := map[string]bool{}
+	out.walk(func(o *outcome) {
+		for i := range o.images {
+			imported[o.images[i].Image.Name] = true
+		}
+	})
+	found, manifests := map[string][]annotation.Document{}, 0
+	for _, child := range index.Children {
+		of := child.Annotations[attestationOf]
+		if !child.IsAttestation() || !imported[of] || !reference.IsDigest(child.Digest) {
+			continue
+		}
+		if manifests++; manifests > maxAttestationManifests {
+			out.warnings = append(out.warnings, fmt.Sprintf("%s: only the first %d attestations that it lists are read", n.reference, maxAttestationManifests))
+			break
+		}
+		if err := pull.JobOf(ctx).Manifest(); err != nil {
+			return err
+		}
+		m, err := fetchManifest(ctx, n.session, child.Digest, child.Digest)
+		if err != nil && (asUnread(err) != nil || isOfOne(n, err)) {
+			out.warnings = append(out.warnings, fmt.Sprintf("%s: the attestations %s cannot be read: %s", n.reference, child.Digest, pull.Clean(err.Error())))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, l := range m.Layers {
+			if typ := l.Annotations["in-toto.io/predicate-type"]; packages.IsDocument(typ) {
+				found[of] = append(found[of], annotation.Document{Type: typ, Manifest: child.Digest, Blob: l.Digest, Size: l.Size})
+			}
+		}
+	}
+	for _, of := range slices.Sorted(maps.Keys(found)) {
+		image := node{reference: n.reference.Bare().WithDigest(of), digest: of, session: n.session}
+		if err := r.keepPackages(ctx, image, found[of], n.digest, true, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}

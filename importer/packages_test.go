@@ -1,0 +1,316 @@
+package importer_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/importer/sbom"
+)
+
+// packageStore is an importer.PackageStore in memory.
+type packageStore struct {
+	mu     sync.Mutex
+	lists  map[string]*packages.ImagePackages
+	writes int
+	fail   error
+}
+
+var packagesResource = schema.GroupResource{Group: packages.GroupVersion.Group, Resource: packages.Resource}
+
+func (s *packageStore) GetPackages(_ context.Context, digest string, _ metav1.GetOptions) (*packages.ImagePackages, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	if list := s.lists[digest]; list != nil {
+		return list.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(packagesResource, digest)
+}
+
+func (s *packageStore) CreatePackages(_ context.Context, list *packages.ImagePackages, _ metav1.CreateOptions) (*packages.ImagePackages, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lists[list.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(packagesResource, list.Name)
+	}
+	if s.lists == nil {
+		s.lists = map[string]*packages.ImagePackages{}
+	}
+	s.writes++
+	s.lists[list.Name] = list.DeepCopy()
+	return list, nil
+}
+
+func (s *packageStore) UpdatePackages(_ context.Context, list *packages.ImagePackages, _ metav1.UpdateOptions) (*packages.ImagePackages, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	s.lists[list.Name] = list.DeepCopy()
+	return list, nil
+}
+
+// names are the names of the packages of an image, and problems what is wrong with its documents.
+func (s *packageStore) names(t testing.TB, digest string) (names, problems []string) {
+	t.Helper()
+	list, err := s.GetPackages(t.Context(), digest, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil
+	}
+	if names, err = packages.Names(list); err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range list.Sources {
+		if source.Problem != "" {
+			problems = append(problems, source.Problem)
+		}
+	}
+	return names, problems
+}
+
+func spdxOf(names ...string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, fmt.Sprintf(`{"name":%q,"SPDXID":"SPDXRef-%[1]s"}`, name))
+	}
+	return `{"spdxVersion":"SPDX-2.3","packages":[` + strings.Join(all, ",") + `]}`
+}
+
+func statementOf(digest, predicate string) string {
+	return fmt.Sprintf(`{"_type":"https://in-toto.io/Statement/v0.1","predicateType":"https://spdx.dev/Document","subject":[{"digest":{"sha256":%q}}],"predicate":%s}`, strings.TrimPrefix(digest, "sha256:"), predicate)
+}
+
+// attach pushes a document as a referrer of an image, and returns its manifest's digest.
+func attach(t testing.TB, registry *registrytest.Registry, to v1.Image, typ, content string) string {
+	t.Helper()
+	artifact, err := sample.Artifact(typ, []byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registry.Push("app:referrer", mutate.Subject(artifact, descriptorOf(t, to)).(v1.Image))
+}
+
+func descriptorOf(t testing.TB, image v1.Image) v1.Descriptor {
+	t.Helper()
+	digest, err := image.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := image.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: digest, Size: size}
+}
+
+// attest pushes a document as `cosign attest` does it at the tag of an image's attestations.
+func attest(t testing.TB, registry *registrytest.Registry, digest, predicate string) {
+	t.Helper()
+	envelope := `{"payloadType":"application/vnd.in-toto+json","payload":"` + base64.StdEncoding.EncodeToString([]byte(statementOf(digest, predicate))) + `","signatures":[{"sig":"AA=="}]}`
+	attestation, err := mutate.Append(empty.Image, mutate.Addendum{
+		Layer: static.NewLayer([]byte(envelope), "application/vnd.dsse.envelope.v1+json"), Annotations: map[string]string{"predicateType": "https://spdx.dev/Document"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Push("app:"+strings.Replace(digest, ":", "-", 1)+".att", attestation)
+}
+
+func importerOfPackages(t testing.TB, store *packageStore) *importer.Importer {
+	im := newImporter(t, importer.Options{Signatures: newFinder(t)})
+	im.KeepPackages(store)
+	return im
+}
+
+func TestPackagesOfReferrersAndAttestations(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("app:v1", image)
+	attach(t, registry, image, "application/spdx+json", spdxOf("bash"))
+	attest(t, registry, digest, spdxOf("openssl"))
+	im := importerOfPackages(t, store)
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	names, problems := store.names(t, digest)
+	if !slices.Equal(names, []string{"bash", "openssl"}) || problems != nil {
+		t.Fatal(names, problems)
+	}
+	signed := 0
+	for _, source := range store.lists[digest].Sources {
+		if source.Signed {
+			signed++
+			if source.Signature == "" || !slices.Contains(signatureNames(t, images, digest), digest+"@"+source.Signature) {
+				t.Errorf("the image does not hold the signature %q", source.Signature)
+			}
+		}
+	}
+	if signed != 1 {
+		t.Errorf("%d documents are signed", signed)
+	}
+
+	// A document is read once.
+	registry.Reset()
+	im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	if n := registry.Count("GET /v2/app/blobs/"); store.writes != 1 || n > 1 { // the attestation is read to be judged
+		t.Errorf("%d writes; %v", store.writes, registry.Requests())
+	}
+
+	// One that is attached later comes beside the others.
+	attach(t, registry, image, "application/vnd.cyclonedx+json", `{"bomFormat":"CycloneDX","components":[{"name":"curl"}]}`)
+	im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	if names, problems := store.names(t, digest); !slices.Equal(names, []string{"bash", "curl", "openssl"}) || problems != nil {
+		t.Error(names, problems)
+	}
+}
+
+func signatureNames(t testing.TB, images *registrytest.Images, digest string) (all []string) {
+	t.Helper()
+	image, err := images.Get(t.Context(), digest, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range image.Signatures {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// A document that has left the registry is dropped, but not if the registry could not be read.
+func TestPackagesOfDocumentsThatLeave(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("app:v1", image)
+	attached := attach(t, registry, image, "application/spdx+json", spdxOf("bash"))
+	im := importerOfPackages(t, store)
+	again := func() {
+		im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
+		_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
+	}
+	again()
+	registry.Inject("/referrers/", 0, registrytest.Status(http.StatusInternalServerError, ""))
+	again()
+	if names, _ := store.names(t, digest); !slices.Equal(names, []string{"bash"}) {
+		t.Error(names)
+	}
+	registry.Heal()
+	registry.Inject("/referrers/", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", string(types.OCIImageIndex))
+			fmt.Fprint(w, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
+		})
+	})
+	again()
+	if names, _ := store.names(t, digest); names != nil {
+		t.Errorf("%v, though %s has left", names, attached)
+	}
+}
+
+// BuildKit lists the SBOM of a platform beside it in the index.
+func TestPackagesOfBuildKit(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	of := descriptorOf(t, image)
+	attestation, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), mutate.Addendum{
+		Layer: static.NewLayer([]byte(statementOf(of.Digest.String(), spdxOf("busybox"))), "application/vnd.in-toto+json"), Annotations: map[string]string{"in-toto.io/predicate-type": "https://spdx.dev/Document"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := registry.PushIndex("app:v1", sample.Index(sample.OCI,
+		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
+		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
+			Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+			Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": of.Digest.String()},
+		}}))
+	im := importerOfPackages(t, store)
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	names, problems := store.names(t, of.Digest.String())
+	if !slices.Equal(names, []string{"busybox"}) || problems != nil {
+		t.Fatal(names, problems)
+	}
+	if source := store.lists[of.Digest.String()].Sources[0]; source.Index != index || source.Signed {
+		t.Errorf("%+v", source)
+	}
+	// A search of the platform's referrers leaves it as it is.
+	im.ForgetSignatures(parse(t, registry.Host+"/app@"+of.Digest.String()))
+	mustImport(t, im, registry.Host+"/app@"+of.Digest.String(), images)
+	if names, _ := store.names(t, of.Digest.String()); !slices.Equal(names, []string{"busybox"}) {
+		t.Error(names)
+	}
+}
+
+// What cannot be read is in the list with its reason, and does not keep an image from being imported.
+func TestPackagesThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ typ, content, problem string }{
+		"tag-value":     {"text/spdx", "SPDXVersion: SPDX-2.3", "only the JSON forms"},
+		"another image": {"application/spdx+json", statementOf("sha256:"+hex64, spdxOf("bash")), "about another image"},
+		"too large":     {"application/spdx+json", strings.Repeat(" ", sbom.MaxDocument+1), "at most"},
+		"damaged":       {"application/spdx+json", spdxOf("bash") + "}", "cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry, store := registrytest.New(t), &packageStore{}
+			image := newImage(t, sample.Spec{})
+			digest := registry.Push("app:v1", image)
+			attach(t, registry, image, tc.typ, tc.content)
+			mustImport(t, importerOfPackages(t, store), registry.Host+"/app:v1", &registrytest.Images{})
+			if names, problems := store.names(t, digest); names != nil || len(problems) != 1 || !strings.Contains(problems[0], tc.problem) {
+				t.Errorf("%v, %q; want %q", names, problems, tc.problem)
+			}
+		})
+	}
+}
+
+// Documents beyond the bounds of an image are counted, and not kept.
+func TestAttackManyDocuments(t *testing.T) {
+	t.Parallel()
+	registry, store := registrytest.New(t), &packageStore{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("app:v1", image)
+	for i := range packages.MaxSources + 4 {
+		attach(t, registry, image, "application/spdx+json", spdxOf(fmt.Sprintf("package-%d", i)))
+	}
+	mustImport(t, importerOfPackages(t, store), registry.Host+"/app:v1", &registrytest.Images{})
+	names, problems := store.names(t, digest)
+	if len(names) != packages.MaxSources || len(problems) != 1 || !strings.Contains(problems[0], "4 more documents") {
+		t.Error(names, problems)
+	}
+}
+
+// A server without the resource, or a role without the right, keeps no packages, and the import says so.
+func TestPackagesAreForbidden(t *testing.T) {
+	t.Parallel()
+	registry, store := registrytest.New(t), &packageStore{fail: apierrors.NewForbidden(packagesResource, "", fmt.Errorf("no right"))}
+	image := newImage(t, sample.Spec{})
+	registry.Push("app:v1", image)
+	attach(t, registry, image, "application/spdx+json", spdxOf("bash"))
+	result := mustImport(t, importerOfPackages(t, store), registry.Host+"/app:v1", &registrytest.Images{})
+	if len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], "packages are not kept") {
+		t.Error(result.Warnings)
+	}
+}
