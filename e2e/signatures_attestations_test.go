@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +103,80 @@ func attestations(t *testing.T, c *cosign) {
 				}
 			})
 		}
+	}
+}
+
+// SBOMs and VEX documents that the real cosign attests are found by package: in both of its formats, SPDX and CycloneDX, with who
+// vouches for them. Images without one are counted as unknown.
+func TestCosignSBOMs(t *testing.T) {
+	t.Parallel()
+	c := newCosign(t)
+	c.key("ours", "p256")
+	c.key("theirs", "p256")
+	r := registry.Start(t, registry.Distribution)
+	s := harness.StartServer(t, "--policy", writePolicy(t, c.policyOf("ours", r.Host, "ours", "DigestOnly")))
+	const (
+		spdx    = `{"spdxVersion":"SPDX-2.3","dataLicense":"CC0-1.0","SPDXID":"SPDXRef-DOCUMENT","name":"app","documentNamespace":"https://example.com/app","packages":[{"SPDXID":"SPDXRef-1","name":"openssl","versionInfo":"%[1]s","downloadLocation":"NOASSERTION","externalRefs":[{"referenceCategory":"PACKAGE-MANAGER","referenceType":"purl","referenceLocator":"pkg:deb/debian/openssl@%[1]s"}]}]}`
+		cyclone = `{"bomFormat":"CycloneDX","specVersion":"1.6","version":1,"components":[{"type":"library","name":"openssl","version":"%[1]s","purl":"pkg:deb/debian/openssl@%[1]s"}]}`
+		vex     = `{"@context":"https://openvex.dev/ns/v0.2.0","@id":"https://example.com/vex","author":"Ann","timestamp":"2026-01-01T00:00:00Z","version":1,"statements":[{"vulnerability":{"name":"CVE-2014-0160"},"status":"not_affected","justification":"component_not_present"}]}`
+	)
+	run := func(args ...string) harness.Result {
+		return harness.Run(t, harness.Command{Path: harness.Binary(t), Args: append(args, "--kubeconfig", s.Kubeconfig)})
+	}
+	all := images.Numbered(t, 5)
+	var old, recent []string
+	for i, tc := range []struct{ format, typ, document, key, version string }{
+		{"legacy", "spdxjson", spdx, "ours", "3.0.1-1"},
+		{"legacy", "cyclonedx", cyclone, "theirs", "3.0.11-1"},
+		{"bundle", "spdxjson", spdx, "theirs", "3.0.11-1"},
+		{"bundle", "cyclonedx", cyclone, "ours", "3.0.1-1"},
+	} {
+		digest := images.Digest(t, all[i]).String()
+		ref := r.Push(t, fmt.Sprintf("%s/%s:v1", tc.format, tc.typ), all[i])
+		at := strings.TrimSuffix(ref, ":v1") + "@" + digest
+		c.attest(tc.format, tc.key, at, tc.typ, fmt.Sprintf(tc.document, tc.version))
+		c.attest(tc.format, tc.key, at, "openvex", vex)
+		s.Import(t, ref)
+		if tc.version == "3.0.1-1" {
+			old = append(old, digest)
+		} else {
+			recent = append(recent, digest)
+		}
+		vouched := map[string]string{"ours": "vouched for by", "theirs": "False"}[tc.key]
+		page := strings.Join(strings.Fields(run("describe", digest).Stdout), " ")
+		for _, want := range []string{"Packages: 1 package in 1 SBOM", vouched, "CVE-2014-0160 not_affected, says Ann"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s %s: the page lacks %q: %s", tc.format, tc.typ, want, page)
+			}
+		}
+	}
+	s.Import(t, r.Push(t, "plain:v1", all[4]))
+
+	selected := func(selector string) []string {
+		names := strings.Fields(s.Kubectl(t, "get", "images", "-o", "name", "--field-selector", selector))
+		for i := range names {
+			_, names[i], _ = strings.Cut(names[i], "/")
+		}
+		slices.Sort(names)
+		return names
+	}
+	want := slices.Sorted(slices.Values(slices.Concat(old, recent)))
+	for _, selector := range []string{"package=openssl", "package=pkg:deb/debian/openssl"} {
+		if got := selected(selector); !slices.Equal(got, want) {
+			t.Errorf("%s selects %v, want %v", selector, got, want)
+		}
+	}
+	slices.Sort(recent)
+	if got := selected("package=pkg:deb/debian/openssl@3.0.11-1"); !slices.Equal(got, recent) {
+		t.Errorf("by version %v are selected, want %v", got, recent)
+	}
+	review := run("impact", "--package", "openssl@<3.0.7", "-o", "wide")
+	for _, digest := range old {
+		if !strings.Contains(review.Stdout, digest) {
+			t.Errorf("the review lacks %s: %s", digest, review.Stdout)
+		}
+	}
+	if strings.Contains(review.Stdout, recent[0]) || !strings.Contains(review.Stderr, "of 1 of 5 images") {
+		t.Errorf("the review says %s%s", review.Stdout, review.Stderr)
 	}
 }

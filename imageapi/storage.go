@@ -35,6 +35,8 @@ type Options struct {
 	IndexVerdictChanged func(index *imagev1.Image)
 	AnswerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	Usage               imageregistry.Usage
+	// Packages knows which packages images have; it may be nil.
+	Packages imageregistry.Packages
 	// Checked completes ImageTags that are read with what was confirmed without a change; see imagestreamtag.NewImageTagsREST.
 	Checked func(ctx context.Context, all []*imagev1.ImageTag)
 	// Outdated and OutdatedImage count the pods that name a tag and run something else than it leads to: those that name one tag,
@@ -77,7 +79,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
-		VerdictChanged: opts.VerdictChanged, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage,
+		VerdictChanged: opts.VerdictChanged, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage, Packages: opts.Packages,
 	})
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -23,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -68,6 +70,9 @@ type imageReport struct {
 	NeededBy []string `json:"neededBy,omitempty"`
 	// Unknowns are what is not known, or not as of now, and why.
 	Unknowns []answers.UnknownPart `json:"unknowns,omitempty"`
+
+	// Packages is what is known of the image's packages; nil if that could not be asked.
+	Packages *packagesReport `json:"packages,omitempty"`
 
 	// Tags are the histories of the tags that lead to the image now, at most 20.
 	Tags []*historyReport `json:"tags"`
@@ -178,6 +183,7 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 	if r.ArtifactType = image.Annotations[annotation.ArtifactType]; r.ArtifactType == "" {
 		r.judged(&f.Answer)
 		r.signed(image)
+		l.packaged(ctx, image, r)
 	}
 	r.Pods = answers.PodsCell(&f.Answer)
 	r.Tags, err = l.leading(ctx, image.Name)
@@ -268,6 +274,7 @@ func (r *imageReport) print(out io.Writer) error {
 	}
 	line("Verified", verdict)
 	line("Attested", r.Attested)
+	r.Packages.print(line)
 	line("Pods", r.Pods)
 	if r.Running != nil && r.Running.Outdated > 0 {
 		line("Outdated", fmt.Sprintf("%d pods name the tag and run something else than it leads to now", r.Running.Outdated))
@@ -553,4 +560,93 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 	cmd.Flags().BoolVar(&check, "check", false, "ask the registry first; the registry flags apply to this")
 	(&registryOptions{}).addFlags(cmd) // import has them
 	return cmd
+}
+
+// packagesReport is what is known of an image's packages.
+type packagesReport struct {
+	// Count is how many packages the SBOMs have together; without any SBOM that could be read, it is unknown.
+	Count     int32            `json:"count"`
+	Documents []documentReport `json:"documents"`
+}
+
+// documentReport is a document that is attached to an image.
+type documentReport struct {
+	Format     string               `json:"format,omitempty"`
+	Type       string               `json:"type,omitempty"`
+	Repository string               `json:"repository"`
+	Digest     string               `json:"digest"`
+	Count      int32                `json:"count"`
+	Problem    string               `json:"problem,omitempty"`
+	Vouched    string               `json:"vouched"`
+	VouchedBy  string               `json:"vouchedBy,omitempty"`
+	Reason     string               `json:"reason,omitempty"`
+	Author     string               `json:"author,omitempty"`
+	Statements []packages.Statement `json:"statements,omitempty"`
+}
+
+// packaged fills in the packages of an image.
+func (l *looker) packaged(ctx context.Context, image *imagev1.Image, r *imageReport) {
+	list, err := l.client.GetPackages(ctx, image.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		list = &packages.ImagePackages{}
+	case err != nil:
+		r.Unknowns = append(r.Unknowns, answers.UnknownPart{Part: "packages", Reason: err.Error()})
+		return
+	}
+	r.Packages = &packagesReport{Count: list.Count(), Documents: []documentReport{}}
+	for i := range list.Sources {
+		s := &list.Sources[i]
+		v := s.Vouched(image, func(digest string) (*imagev1.Image, error) {
+			return l.client.Get(ctx, digest, metav1.GetOptions{})
+		})
+		r.Packages.Documents = append(r.Packages.Documents, documentReport{
+			s.Format, s.Type, s.Repository, s.Blob, s.Count, s.Problem, v.Verified, v.By, v.Reason, s.Author, s.Statements,
+		})
+	}
+}
+
+// print prints the lines of a page about packages; nothing if they could not be asked for.
+func (p *packagesReport) print(line func(name, value string)) {
+	if p == nil {
+		return
+	}
+	var sboms, statements []string
+	read := 0
+	for _, d := range p.Documents {
+		vouched := d.Vouched
+		switch {
+		case d.Vouched == verdicts.VerifiedTrue:
+			vouched = "vouched for by " + cmp.Or(d.VouchedBy, "somebody who is trusted")
+		case d.Reason != "":
+			vouched += ": " + d.Reason
+		}
+		switch {
+		case d.Format == packages.FormatOpenVEX:
+			for _, s := range d.Statements {
+				statements = append(statements, fmt.Sprintf("%s %s, says %s (%s)", s.Vulnerability, s.Status, cmp.Or(d.Author, "nobody"), vouched))
+			}
+			if d.Problem != "" {
+				statements = append(statements, d.Problem)
+			}
+			continue
+		case d.Format != "":
+			read++
+		}
+		text := fmt.Sprintf("%s %s (%s)", cmp.Or(d.Format, d.Type), d.Digest, vouched)
+		if d.Problem != "" {
+			text += ", not all known: " + d.Problem
+		}
+		sboms = append(sboms, text)
+	}
+	switch {
+	case read > 0:
+		line("Packages", counted(p.Count, "package")+" in "+counted(int32(read), "SBOM"))
+	case len(sboms) > 0:
+		line("Packages", "unknown: no SBOM could be read")
+	default:
+		line("Packages", "unknown: no SBOM was found")
+	}
+	line("SBOMs", strings.Join(sboms, "; "))
+	line("VEX", strings.Join(statements, "; "))
 }

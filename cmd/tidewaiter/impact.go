@@ -69,10 +69,11 @@ most pods first.
   # What expires within 30 days?
   tidewaiter impact --at 720h
 
-  # Who runs what is in this registry, in this image, with this layer?
+  # Who runs what is in this registry, in this image, with this layer, with this package?
   tidewaiter impact --registry old.example.com
   tidewaiter impact --delete registry.example.com/team/app:v1
-  tidewaiter impact --layer sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
+  tidewaiter impact --layer sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  tidewaiter impact --package 'openssl@>=3.0,<3.0.7'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -83,8 +84,9 @@ most pods first.
 	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
 	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
+	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")
 	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
-	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "at"}
+	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "package", "at"}
 	cmd.MarkFlagsMutuallyExclusive(acts...)
 	o.addCommonFlags(cmd)
 	return cmd
@@ -190,12 +192,14 @@ func (o *impactOptions) act() (what string, err error) {
 		return "deleting " + s.Delete, nil
 	case s.Layer != "":
 		return "what has the layer " + s.Layer, nil
+	case s.Package != "":
+		return "what has the package " + s.Package, nil
 	case o.at != "":
 		at, err := o.time(o.at)
 		s.At = &metav1.Time{Time: at}
 		return "waiting until " + at.UTC().Format(time.RFC3339), err
 	}
-	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --at 720h")
+	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --package NAME, --at 720h")
 }
 
 // keyFiles are the ends of the names of files with keys.

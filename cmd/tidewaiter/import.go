@@ -229,6 +229,9 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		if to.Config != nil && !o.noSignatures {
 			demanded.Ask(ctx, to.Config)
 		}
+		if to.packages != nil {
+			im.KeepPackages(to.packages)
+		}
 		images := to.images
 		if to.Config != nil {
 			patience := &bulk.APIRetry{Clock: clock.RealClock{}, Say: progress.Note}

@@ -41,6 +41,7 @@ var ways = []struct {
 	}, []string{
 		"signatures",
 		"imageapi/registry/image/fields.go", "imageapi/registry/image/indexverdict.go",
+		"imageapi/packages/vouch.go",                                 // that of the index which lists an SBOM, in the SBOM's repository
 		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go", // of an image that was just judged by --policy, without a server
 	}},
 	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "cmd/internal/server.Summarize"}, []string{

@@ -159,7 +159,7 @@ func TestBootstrapRoles(t *testing.T) {
 	t.Run("first", first)
 	t.Run("second", func(t *testing.T) {
 		roles := kubernetes.NewForConfigOrDie(serveOn(t, dir, listen(t))).RbacV1().ClusterRoles()
-		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "/tidewaiter/imports", "clusterimagepolicies", "events", "imagepolicies", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
+		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "/tidewaiter/imports", "clusterimagepolicies", "events", "imagepackages", "imagepolicies", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
 			r, err := roles.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)

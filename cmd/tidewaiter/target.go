@@ -33,6 +33,8 @@ type target interface {
 type destination struct {
 	// images is called for every reference.
 	images func() importer.Images
+	// packages keeps which packages Images have; nil where nobody does.
+	packages importer.PackageStore
 	// Config reaches the API that keeps the Images; nil for a dry run.
 	Config *restclient.Config
 }
@@ -87,13 +89,13 @@ func (t apiTarget) use(ctx context.Context, do func(context.Context, destination
 	if err != nil {
 		return err
 	}
-	images := importer.Images(client)
+	images, packages := importer.Images(client), importer.PackageStore(client)
 	if keeps, err := keepsTags(t.Config); err != nil {
 		return err
 	} else if !keeps {
-		images = struct{ importer.Images }{client} // hides its other methods
+		images, packages = struct{ importer.Images }{client}, nil // hides its other methods
 	}
-	return do(ctx, destination{images: func() importer.Images { return images }, Config: t.Config})
+	return do(ctx, destination{images: func() importer.Images { return images }, packages: packages, Config: t.Config})
 }
 
 // keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there,

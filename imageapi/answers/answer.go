@@ -75,6 +75,7 @@ type Naming interface {
 // Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are required.
 type Answerer struct {
 	Images, Tags Objects
+	Packages     Packages // nil if nobody knows which packages images have
 	Policies     Policies
 	Use          Use
 	Containers   Containers

@@ -107,9 +107,12 @@ func (a *Answerer) Foresee(ctx context.Context, spec *ImpactReviewSpec) (*Impact
 	}
 	f.before = a.as(f.now, nil)
 	f.after = a.as(f.then, f.vouching)
-	if spec.Delete != "" {
+	switch {
+	case spec.Delete != "":
 		err = f.deleting(ctx)
-	} else {
+	case spec.Package != "":
+		err = f.withPackage(ctx)
+	default:
 		err = f.all(ctx)
 	}
 	if err != nil {

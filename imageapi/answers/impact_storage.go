@@ -99,7 +99,7 @@ func (r *impactREST) begin(ctx context.Context) (done func(), err error) {
 func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 	path := field.NewPath("spec")
 	acts := 0
-	for name, text := range map[string]string{"removePolicy": spec.RemovePolicy, "revokeSigner": spec.RevokeSigner, "loseRegistry": spec.LoseRegistry, "delete": spec.Delete, "layer": spec.Layer} {
+	for name, text := range map[string]string{"removePolicy": spec.RemovePolicy, "revokeSigner": spec.RevokeSigner, "loseRegistry": spec.LoseRegistry, "delete": spec.Delete, "layer": spec.Layer, "package": spec.Package} {
 		most := maxText
 		if name == "revokeSigner" {
 			most = maxSigner
@@ -121,13 +121,18 @@ func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 		acts++
 	}
 	if acts != 1 {
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer or at"))
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer, package or at"))
 	}
 	if spec.MaxRows < 0 || spec.MaxRows > maxRows {
 		errs = append(errs, field.Invalid(path.Child("maxRows"), spec.MaxRows, fmt.Sprintf("is from 1 to %d, or left out for %d", maxRows, defaultRows)))
 	}
 	if spec.Layer != "" && !reference.IsDigest(spec.Layer) {
 		errs = append(errs, field.Invalid(path.Child("layer"), spec.Layer, "is not a digest, such as sha256: and 64 hex digits"))
+	}
+	if spec.Package != "" {
+		if _, _, err := parsePackage(spec.Package); err != nil {
+			errs = append(errs, field.Invalid(path.Child("package"), spec.Package, err.Error()))
+		}
 	}
 	if spec.LoseRegistry != "" {
 		host, err := reference.ParseHost(spec.LoseRegistry)

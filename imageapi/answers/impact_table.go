@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // impactTable is a review of an act as kubectl and tidewaiter impact show it, with a row for each reference.
@@ -16,12 +18,12 @@ var impactTable = table.Of[*ImpactReview]{
 		{Name: "Pods", Type: "string", Description: "Number of pods that run the image under this reference; a plus means that there may be more, Unknown that there may be some."},
 		{Name: "Before", Type: "string", Description: "The verdict for this reference now."},
 		{Name: "After", Type: "string", Description: "The verdict after the act, and denied if a cluster that asks on admission would then refuse a pod; Gone, Absent or NotImported if the reference means nothing any more."},
-		{Name: "Effect", Type: "string", Description: "What the act does: Judged, Unpullable, Deleted, Incomplete, Contains."},
+		{Name: "Effect", Type: "string", Description: "What the act does: Judged, Unpullable, Deleted, Incomplete, Contains, MayContain."},
 		{Name: "Where", Type: "string", Description: "The clusters and namespaces of the pods, else a workload that needs the image."},
 		{Name: "Reference", Type: "string", Description: "The reference; in brackets the namespace, if the verdict is for its pods alone."},
 		{Name: "Image", Type: "string", Priority: 1, Description: "The digest of the image."},
 		{Name: "Needed By", Type: "string", Priority: 1, Description: "Workloads that need the image."},
-		{Name: "Why", Type: "string", Priority: 1, Description: "What the verdict after the act says."},
+		{Name: "Why", Type: "string", Priority: 1, Description: "What the verdict after the act says; of a package that was asked for, its versions, and who vouches for the SBOM."},
 	},
 	Rows: func(r *ImpactReview) (rows [][]any) {
 		for i := range r.Status.Rows {
@@ -70,5 +72,30 @@ func impactCells(row *ImpactRow) []any {
 	if v := row.After.Verdict; v != nil && v.Message != "" {
 		why = v.Message
 	}
+	if len(row.Packages) > 0 {
+		why = packagesCell(row)
+	}
 	return []any{row.Running.cell(), row.Before.word(), after, string(row.Effect), where, reference, row.Image, needed, why}
+}
+
+// packagesCell is the packages of a row, with who vouches for them, and what VEX documents say.
+func packagesCell(row *ImpactRow) string {
+	var all []string
+	by := func(vouched, who string) string {
+		switch {
+		case vouched == verdicts.VerifiedTrue && who != "":
+			return "vouched for by " + who
+		case vouched == verdicts.VerifiedTrue:
+			return "vouched for"
+		}
+		return vouched
+	}
+	for _, p := range row.Packages {
+		version := cmp.Or(p.Version, "of unknown version")
+		all = append(all, fmt.Sprintf("%s %s (%s)", p.Name, version, by(p.Vouched, p.VouchedBy)))
+	}
+	for _, s := range row.Statements {
+		all = append(all, fmt.Sprintf("VEX: %s %s, says %s (%s)", s.Vulnerability, s.Status, cmp.Or(s.Author, "nobody"), by(s.Vouched, s.VouchedBy)))
+	}
+	return strings.Join(all, "; ")
 }

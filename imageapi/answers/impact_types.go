@@ -21,6 +21,8 @@ const (
 	maxPodsNamed      = 200_000 // pods that are told apart
 	maxListing        = 64      // indexes that list an image
 	maxOwnerLabels    = 16
+	maxPackages       = 5   // packages, and statements, of an image
+	maxWithPackage    = 100 // names of images with a package at a time
 )
 
 // ImpactReview asks what an act would change before it is done, and is answered in its status. Nothing is changed, no registry
@@ -62,6 +64,9 @@ type ImpactReviewSpec struct {
 	Delete string `json:"delete,omitempty"`
 	// Layer is the digest of a layer: which images have it?
 	Layer string `json:"layer,omitempty"`
+	// Package is a package by name or package URL, and after an @ a range of its versions, such as openssl@>=3.0,<3.0.7: which images
+	// have it, by the SBOMs that are attached to them?
+	Package string `json:"package,omitempty"`
 	// At is a later time: what expires until then? How old the knowledge about tags is stays as it is now.
 	At *metav1.Time `json:"at,omitempty"`
 
@@ -97,6 +102,9 @@ type ImpactReviewStatus struct {
 type ImpactSummary struct {
 	// Examined is how many images were looked at.
 	Examined int32 `json:"examined"`
+	// Unlisted is how many images have no SBOM that was read, if a package was asked for: it is not known whether they have it.
+	// Multi-platform indexes, which have no packages of their own, are among them.
+	Unlisted int32 `json:"unlisted,omitempty"`
 	// Images and References are how many images, and references to them, the act touches.
 	Images     int32 `json:"images"`
 	References int32 `json:"references"`
@@ -134,7 +142,8 @@ const (
 	Unpullable Effect = "Unpullable" // a node that does not have it cannot pull it
 	Deleted    Effect = "Deleted"    // it means nothing any more
 	Incomplete Effect = "Incomplete" // the index lists an image that is deleted
-	Contains   Effect = "Contains"   // the image has the layer
+	Contains   Effect = "Contains"   // the image has the layer, or the package
+	MayContain Effect = "MayContain" // the image has the package, and it is not known whether in a version of the range
 )
 
 // ImpactRow is a reference that an act touches.
@@ -147,7 +156,7 @@ type ImpactRow struct {
 	Reference string `json:"reference"`
 	// Namespace is set if the row is about the pods of that namespace alone, which has policies of its own.
 	Namespace string `json:"namespace,omitempty"`
-	// Effect is Judged, Unpullable, Deleted, Incomplete or Contains.
+	// Effect is Judged, Unpullable, Deleted, Incomplete, Contains or MayContain.
 	Effect Effect `json:"effect"`
 	// Before and After are what is known of the reference now and after the act.
 	Before ImpactSide `json:"before"`
@@ -165,8 +174,47 @@ type ImpactRow struct {
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// LastTag is true if no other tag is known to lead to the image, so that its registry may delete it.
 	LastTag bool `json:"lastTag,omitempty"`
+	// Packages are the packages of the image that were asked for, at most 5, and what VEX documents say of the image at most 5 times.
+	//
+	// +listType=atomic
+	Packages []ImpactPackage `json:"packages,omitempty"`
+	// +listType=atomic
+	Statements []ImpactStatement `json:"statements,omitempty"`
 	// Labels are the labels of the Image, and those of its config that name owners.
 	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// ImpactPackage is a package that was asked for.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ImpactPackage struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	PURL    string `json:"purl,omitempty"`
+	License string `json:"license,omitempty"`
+	// Document is the digest of the SBOM that lists it.
+	Document string `json:"document"`
+	// Vouched says whether somebody whom the policies trust signed the document: True, False, Unsigned or Unknown. VouchedBy is who
+	// signed it.
+	Vouched   string `json:"vouched"`
+	VouchedBy string `json:"vouchedBy,omitempty"`
+	// Unknown says why it is not known whether the version is in the range.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// ImpactStatement is what a VEX document says of a vulnerability of an image.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ImpactStatement struct {
+	Vulnerability string `json:"vulnerability"`
+	Status        string `json:"status"`
+	// Author is who wrote the document, by its own word.
+	Author string `json:"author,omitempty"`
+	// Vouched and VouchedBy are as those of a package.
+	Vouched   string `json:"vouched"`
+	VouchedBy string `json:"vouchedBy,omitempty"`
 }
 
 // ImpactSide is what is known of a reference before or after an act.

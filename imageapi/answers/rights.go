@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -15,7 +16,7 @@ import (
 type Authorizer = authorizer.Authorizer
 
 // rights say what a caller may not do, and why: each is empty if the caller may.
-type rights struct{ getImages, listImages, getTags, listTags, listPods string }
+type rights struct{ getImages, listImages, getTags, listTags, listPods, listPackages string }
 
 // rightsOf asks once for a review what its caller may see. Without a caller, the program itself asks.
 func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
@@ -43,6 +44,7 @@ func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 	return rights{
 		getImages: may("get", image.Group, image.Version, "images", ""), listImages: may("list", image.Group, image.Version, "images", ""),
 		getTags: may("get", image.Group, image.Version, "imagetags", tags.Namespace), listTags: may("list", image.Group, image.Version, "imagetags", tags.Namespace),
-		listPods: may("list", GroupVersion.Group, GroupVersion.Version, "clusterpods", ""),
+		listPods:     may("list", GroupVersion.Group, GroupVersion.Version, "clusterpods", ""),
+		listPackages: may("list", packages.GroupVersion.Group, packages.GroupVersion.Version, packages.Resource, ""),
 	}
 }

@@ -23,6 +23,17 @@ type Objects interface {
 	List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error)
 }
 
+// Packages knows which packages images have.
+type Packages interface {
+	// Get reads the ImagePackages of a digest.
+	Get(ctx context.Context, digest string, options *metav1.GetOptions) (runtime.Object, error)
+	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
+	// revision or, if that is 0, now. more is the name from which there may be more.
+	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
+	// Count is how many images have a list of packages.
+	Count(ctx context.Context) (int64, error)
+}
+
 // source reads what is stored, as far as the caller may see it, and counts what it reads.
 type source struct {
 	images, tags Objects

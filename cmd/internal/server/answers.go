@@ -19,7 +19,7 @@ import (
 )
 
 // newAnswerer returns what answers questions about references over the storage of images, and has that storage ask it, too.
-func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.Clusters) (*answers.Answerer, error) {
+func (s *Server) newAnswerer(images map[string]rest.Storage, packages answers.Packages, followed *clusters.Clusters) (*answers.Answerer, error) {
 	mirrored, err := s.Config.MirrorOf(s.Options.Isolated)
 	if err != nil {
 		return nil, err
@@ -31,6 +31,7 @@ func (s *Server) newAnswerer(images map[string]rest.Storage, followed *clusters.
 	}
 	answerer := &answers.Answerer{
 		Images: images["images"].(answers.Objects), Tags: images["imagetags"].(answers.Objects),
+		Packages:   packages,
 		Policies:   judge{s.Verification.policiesInForce, s.Options.Clock},
 		Use:        use,
 		Containers: containersOf{followed},

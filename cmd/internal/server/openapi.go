@@ -11,6 +11,7 @@ import (
 	clusteropenapi "github.com/tidewaiter/tidewaiter/coreapi/clusters/openapi"
 	answersopenapi "github.com/tidewaiter/tidewaiter/imageapi/answers/openapi"
 	imageopenapi "github.com/tidewaiter/tidewaiter/imageapi/openapi"
+	packagesopenapi "github.com/tidewaiter/tidewaiter/imageapi/packages/openapi"
 	policyopenapi "github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi"
 )
 
@@ -21,6 +22,7 @@ var servedPackages = map[string]bool{
 	"com.github.openshift.api.image.v1":                     true,
 	"com.github.tidewaiter.tidewaiter.coreapi.clusters":     true,
 	"com.github.tidewaiter.tidewaiter.imageapi.answers":     true,
+	"com.github.tidewaiter.tidewaiter.imageapi.packages":    true,
 	"com.github.tidewaiter.tidewaiter.signatures.policyapi": true,
 	"io.k8s.api.apps.v1":                                    true,
 	"io.k8s.api.authentication.v1":                          true,
@@ -36,7 +38,7 @@ var servedPackages = map[string]bool{
 }
 
 // openAPIDefinitions describes every served type: Kubernetes' own, the image group's, the policies', the
-// clusters', the reviews of references and the reviews of who can do something. Kubernetes describes five times as many; an API server would keep 15 MB more for them, through which
+// clusters', the packages', the reviews of references and the reviews of who can do something. Kubernetes describes five times as many; an API server would keep 15 MB more for them, through which
 // its collector would go.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := k8sopenapi.GetOpenAPIDefinitions(ref)
@@ -44,6 +46,7 @@ func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPID
 	maps.Copy(all, policyopenapi.GetOpenAPIDefinitions(ref))
 	maps.Copy(all, clusteropenapi.GetOpenAPIDefinitions(ref))
 	maps.Copy(all, answersopenapi.GetOpenAPIDefinitions(ref))
+	maps.Copy(all, packagesopenapi.GetOpenAPIDefinitions(ref))
 	maps.Copy(all, access.GetOpenAPIDefinitions(ref))
 	served := map[string]common.OpenAPIDefinition{}
 	var add func(name string)

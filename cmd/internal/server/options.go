@@ -18,6 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/etcd"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -93,7 +94,7 @@ func (o *Options) coreOptions(cfg *config.Config) coreapi.Options {
 		ServiceCIDRs: o.serviceCIDRs,
 		NodePorts:    o.nodePorts,
 		PodLogs:      podlogs.Options{Dir: o.podLogsDir, Kubelet: kubeletOptions(cfg.Kubelet)},
-		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags")},
+		Uncollected:  []schema.GroupResource{imagev1.Resource("images"), imagev1.Resource("imagetags"), packages.GroupVersion.WithResource(packages.Resource).GroupResource()},
 	}
 }
 

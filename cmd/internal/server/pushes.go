@@ -192,6 +192,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	if err != nil {
 		return nil, err
 	}
+	p.importer.KeepPackages(images)
 	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string{push.OfPeople}
 	for _, r := range p.cfg.Receivers {
 		receivers = append(receivers, r.Name)

@@ -8,6 +8,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
@@ -18,5 +19,6 @@ func init() {
 	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
 	utilruntime.Must(answers.Install(legacyscheme.Scheme))
+	utilruntime.Must(packages.Install(legacyscheme.Scheme))
 	utilruntime.Must(access.Install(legacyscheme.Scheme))
 }

@@ -45,8 +45,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagepackages"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
@@ -325,6 +327,10 @@ func (s *Server) assemble(context.Context) error {
 		imports = s.streamImports()
 		pushed = s.pushes.pushed()
 	}
+	packageLists, err := imagepackages.NewREST(p.Registries, legacyscheme.Scheme)
+	if err != nil {
+		return err
+	}
 	images, err := imageapi.Storage(p.Registries, imageapi.Options{
 		Scheme:              legacyscheme.Scheme,
 		Importer:            imports,
@@ -336,6 +342,7 @@ func (s *Server) assemble(context.Context) error {
 		VerdictChanged:      s.verdictChanged,
 		IndexVerdictChanged: s.Verification.indexVerdictChanged,
 		Usage:               core.Usage,
+		Packages:            packageLists,
 		Checked:             s.checks.Complete,
 		Clock:               s.Options.Clock,
 		Outdated:            s.outdatedNaming,
@@ -363,7 +370,7 @@ func (s *Server) assemble(context.Context) error {
 	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, func() bool { return core.Usage.Unfollowed() == "" && core.Usage.Complete() }
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
 	s.streams = imagestream.StoredStreamsOf(images)
-	if s.answerer, err = s.newAnswerer(images, core.Clusters); err != nil {
+	if s.answerer, err = s.newAnswerer(images, packageLists, core.Clusters); err != nil {
 		return err
 	}
 	if s.listener != nil {
@@ -379,6 +386,7 @@ func (s *Server) assemble(context.Context) error {
 	groups[answers.GroupVersion] = maps.Clone(groups[answers.GroupVersion])
 	groups[answers.GroupVersion][answers.Resource] = answers.NewStorage(s.answerer)
 	groups[answers.GroupVersion][answers.ImpactResource] = answers.NewImpactStorage(s.answerer)
+	groups[packages.GroupVersion][packages.Resource] = packageLists
 	groups[imagev1.GroupVersion], groups[policyapi.GroupVersion] = images, policies
 	if s.Access != nil {
 		groups[authorizationv1.GroupVersion] = s.Access.Storage()

@@ -86,10 +86,11 @@ func streamEditing() []rbacv1.PolicyRule {
 
 // Tidewaiter are the roles of Tidewaiter. deploy/kustomize has the same.
 func Tidewaiter() []rbacv1.ClusterRole {
-	viewer := role("tidewaiter:image-viewer", "Reads images, image streams, image tags and the policies for images, and reviews references and acts. Part of the role view.",
+	viewer := role("tidewaiter:image-viewer", "Reads images, their packages, image streams, image tags and the policies for images, and reviews references and acts. Part of the role view.",
 		resources(imageGroup, read, "images", "imagetags", "imagestreams", "imagestreamtags"),
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
+		resources(ownGroup, read, "imagepackages"),
 		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews")) // an answer shows what its caller may read
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))
@@ -99,11 +100,12 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		r.Labels["rbac.authorization.k8s.io/aggregate-to-view"] = "true"
 	}
 	return []rbacv1.ClusterRole{
-		role("tidewaiter:importer", "For tidewaiter import: writes images, signatures, image tags and Events, and reads which signatures policies demand.",
+		role("tidewaiter:importer", "For tidewaiter import: writes images, their packages, signatures, image tags and Events, and reads which signatures policies demand.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
 			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
+			resources(ownGroup, []string{"get", "create", "update"}, "imagepackages"),
 			resources(policyGroup, []string{"get", "list"}, policies...), // without them an import searches for all that any policy may demand
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events"),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
@@ -51,6 +52,7 @@ var fieldValues = map[string][]string{
 	indexVerdictsField: nil,
 	listsField:         nil,
 	layerField:         nil,
+	packageField:       nil,
 	warningsField:      {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
 	unprintableField:   {"", "true"},
 	usedField:          {"true", "false", "unknown"},
@@ -63,7 +65,7 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
 		return "", "", fmt.Errorf("field label %q is not supported for images: select by %s, %s, %s or %s",
-			label, nameField, strings.Join(append([]string{digestField, artifactField}, indexedFields...), ", "), usedField, usedByField)
+			label, nameField, strings.Join(append([]string{digestField, artifactField, packageField}, indexedFields...), ", "), usedField, usedByField)
 	}
 	if values != nil && !slices.Contains(values, value) {
 		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
@@ -72,6 +74,11 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 		var err error
 		if value, err = canonicalDigest(value); err != nil {
 			return "", "", err
+		}
+	}
+	if label == packageField {
+		if _, err := packages.ParseQuery(value); err != nil {
+			return "", "", fmt.Errorf("field label %q of images: %w", label, err)
 		}
 	}
 	if label == layerField && !reference.IsDigest(value) {

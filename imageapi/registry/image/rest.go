@@ -44,8 +44,10 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	switch {
 	case selectsByDigest(options):
 		list, err = listByDigest(ctx, store, options)
+	case selectsByPackage(options):
+		list, err = r.listWithPackage(ctx, options)
 	case selectsUsed(options):
-		list, err = r.listUsed(ctx, options)
+		list, err = r.listNames(ctx, options, r.usedNames)
 	default:
 		list, err = store.List(ctx, options)
 	}
@@ -59,6 +61,9 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
 	if selectsByDigest(listOptions) {
 		return nil, errListOnly()
+	}
+	if selectsByPackage(listOptions) {
+		return nil, errPackageListOnly()
 	}
 	store, listOptions, err := r.asked(listOptions)
 	if err != nil {
@@ -85,6 +90,9 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if selectsByDigest(options) {
 		return nil, errListOnly()
+	}
+	if selectsByPackage(options) {
+		return nil, errPackageListOnly()
 	}
 	if selectsByUse(options) {
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)

@@ -23,8 +23,9 @@ type REST struct {
 	artifacts           *genericregistry.Store
 	Tags                *genericregistry.Store
 	Facts               *facts
-	Streams             Streams // set once both exist
-	Answers             Answers // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
+	Streams             Streams  // set once both exist
+	packages            Packages // nil if nobody knows which packages images have
+	Answers             Answers  // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
 	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
 	indexVerdictChanged func(index *imagev1.Image)
 	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
@@ -72,8 +73,21 @@ type Options struct {
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
+	// Packages knows which packages images have; nil when nobody does.
+	Packages Packages
 	// Outdated counts the pods that run one of some digests though a tag that they name leads elsewhere; nil when nobody knows.
 	Outdated func(digests []string) (n int, known bool)
+}
+
+// Packages knows which packages images have. Package imagepackages has it.
+type Packages interface {
+	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
+	// revision or, if that is 0, now. The answer is of the revision at. more is the name from which there may be more.
+	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
+	// Count is how many images have a list of packages.
+	Count(ctx context.Context) (int64, error)
+	// Forget is called after an image was deleted.
+	Forget(ctx context.Context, image string) error
 }
 
 // Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
@@ -132,6 +146,7 @@ const (
 	listsField         = selectors.Lists              // of an index: the images that it lists
 	layerField         = selectors.Layer              // the digests of the layers
 	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
+	packageField       = selectors.Package            // of another kind; see listWithPackage
 	unprintableField   = selectors.Unprintable
 	usedField          = "used"           // computed when asked, and not stored
 	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image

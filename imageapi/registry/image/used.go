@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -28,13 +29,19 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 // LargestPage is how many bytes of manifests and configs end a page before its limit.
 const LargestPage = 16 << 20
 
-// listUsed lists the images that pods use. It reads only these: they are few, even among a million.
-// All pages show one revision, and a page begins where the one before ended.
-func (r *REST) listUsed(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	names, err := r.namesInUse(ctx)
-	if err != nil {
-		return nil, err
-	}
+// nameSource returns names of images, sorted, from one on, at a revision or, if that is 0, now: all of them, or those before more,
+// from which the next call goes on. at is the revision of the answer; 0 if it has none. Not all names need exist.
+type nameSource func(ctx context.Context, from string, revision int64) (names []string, at int64, more string, err error)
+
+// usedNames is the nameSource of the images that pods use. They are few, even among a million.
+func (r *REST) usedNames(ctx context.Context, from string, _ int64) (names []string, at int64, more string, err error) {
+	names, err = r.namesInUse(ctx)
+	return slices.DeleteFunc(names, func(name string) bool { return name < from }), 0, "", err
+}
+
+// listNames lists the images that a source names, as far as they match. It reads only these. All pages show one revision, and a
+// page begins where the one before ended.
+func (r *REST) listNames(ctx context.Context, options *internalversion.ListOptions, source nameSource) (runtime.Object, error) {
 	label := labels.Everything()
 	if options.LabelSelector != nil {
 		label = options.LabelSelector
@@ -48,10 +55,11 @@ func (r *REST) listUsed(ctx context.Context, options *internalversion.ListOption
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return prefix+name < from })
+	from = strings.TrimPrefix(from, prefix)
 
 	one := &internalversion.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch}
-	at := func(revision int64) {
+	at := func(at int64) {
+		revision = at
 		one.ResourceVersion, one.ResourceVersionMatch = fmt.Sprint(revision), metav1.ResourceVersionMatchExact
 	}
 	if revision > 0 {
@@ -71,27 +79,37 @@ func (r *REST) listUsed(ctx context.Context, options *internalversion.ListOption
 			if err != nil {
 				return err
 			}
-			revision = int64(version)
-			at(revision)
+			at(int64(version))
 		}
 		return nil
 	}
-	if len(names) == 0 {
-		names = []string{"none"} // an image of this name is not used: the read is for the revision
-	}
 	last, more, size := "", false, 0
-	for i, name := range names {
-		had := len(list.Items)
-		if err := read(name); err != nil {
+pages:
+	for next, first := from, true; first || next != ""; first = false {
+		names, of, after, err := source(ctx, next, revision)
+		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items[had:] {
-			size += len(list.Items[had+i].DockerImageManifest) + len(list.Items[had+i].DockerImageConfig)
+		if revision == 0 && of > 0 {
+			at(of)
 		}
-		if options.Limit > 0 && (int64(len(list.Items)) == options.Limit || size >= LargestPage) {
-			last, more = name, i+1 < len(names)
-			break
+		if revision == 0 && len(names) == 0 {
+			names = []string{"none"} // no image has this name: the read is for the revision
 		}
+		for i, name := range names {
+			had := len(list.Items)
+			if err := read(name); err != nil {
+				return nil, err
+			}
+			for i := range list.Items[had:] {
+				size += len(list.Items[had+i].DockerImageManifest) + len(list.Items[had+i].DockerImageConfig)
+			}
+			if options.Limit > 0 && (int64(len(list.Items)) == options.Limit || size >= LargestPage) {
+				last, more = name, i+1 < len(names) || after != ""
+				break pages
+			}
+		}
+		next = after
 	}
 	list.ResourceVersion = fmt.Sprint(revision)
 	list.Continue, _, err = storage.PrepareContinueToken(prefix+last, prefix, revision, 0, more, asked)

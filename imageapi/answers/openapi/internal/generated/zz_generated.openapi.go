@@ -17,11 +17,13 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked":               schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag":             schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange":          schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref),
 		answers.ImpactReview{}.OpenAPIModelName():                                 schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec":      schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus":    schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow":             schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide":            schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement":       schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning":               schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage":         schema_tidewaiter_tidewaiter_imageapi_answers_PlatformImage(ref),
@@ -319,6 +321,74 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref common.Refer
 	}
 }
 
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactPackage is a package that was asked for.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"purl": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"license": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"document": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Document is the digest of the SBOM that lists it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"vouched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Vouched says whether somebody whom the policies trust signed the document: True, False, Unsigned or Unknown. VouchedBy is who signed it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"vouchedBy": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"unknown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unknown says why it is not known whether the version is in the range.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name", "document", "vouched"},
+			},
+		},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -426,6 +496,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 					"layer": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Layer is the digest of a layer: which images have it?",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"package": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Package is a package by name or package URL, and after an @ a range of its versions, such as openssl@>=3.0,<3.0.7: which images have it, by the SBOMs that are attached to them?",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -554,7 +631,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Effect is Judged, Unpullable, Deleted, Incomplete or Contains.",
+							Description: "Effect is Judged, Unpullable, Deleted, Incomplete, Contains or MayContain.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -624,6 +701,41 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 							Format:      "",
 						},
 					},
+					"packages": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Packages are the packages of the image that were asked for, at most 5, and what VEX documents say of the image at most 5 times.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage"),
+									},
+								},
+							},
+						},
+					},
+					"statements": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement"),
+									},
+								},
+							},
+						},
+					},
 					"labels": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Labels are the labels of the Image, and those of its config that name owners.",
@@ -644,7 +756,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running"},
 	}
 }
 
@@ -685,6 +797,55 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref common.Referen
 	}
 }
 
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactStatement is what a VEX document says of a vulnerability of an image.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"vulnerability": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"author": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Author is who wrote the document, by its own word.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"vouched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Vouched and VouchedBy are as those of a package.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"vouchedBy": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+				},
+				Required: []string{"vulnerability", "status", "vouched"},
+			},
+		},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -696,6 +857,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 						SchemaProps: spec.SchemaProps{
 							Description: "Examined is how many images were looked at.",
 							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"unlisted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unlisted is how many images have no SBOM that was read, if a package was asked for: it is not known whether they have it. Multi-platform indexes, which have no packages of their own, are among them.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

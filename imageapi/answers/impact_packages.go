@@ -1,0 +1,182 @@
+package answers
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages/versions"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+)
+
+// parsePackage reads a package and a range of its versions, with an @ between.
+func parsePackage(text string) (q *packages.Query, in versions.Range, err error) {
+	name := text
+	if at := strings.LastIndexByte(text, '@'); at > 0 {
+		name = text[:at]
+		if in, err = versions.Parse(text[at+1:]); err != nil {
+			return nil, in, err
+		}
+	}
+	q, err = packages.ParseQuery(name)
+	return q, in, err
+}
+
+// withPackage finds the images that have a package, and counts those of which that is not known.
+func (f *foresight) withPackage(ctx context.Context) error {
+	q, in, err := parsePackage(f.spec.Package)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if f.Packages == nil {
+		return apierrors.NewBadRequest("this server does not know which packages images have")
+	}
+	if lacks := f.rights.listPackages; lacks != "" {
+		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
+	}
+	if err := f.unlisted(ctx); err != nil {
+		return err
+	}
+	began, revision, examined := f.Answerer.now(), int64(0), int32(0)
+	for from, first := "", true; first || from != ""; first = false {
+		names, at, more, err := f.Packages.With(ctx, q.String(), from, revision, maxWithPackage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			examined++
+			if err := f.ofPackage(ctx, name, q, in); err != nil {
+				return err
+			}
+		}
+		if f.Answerer.now().Sub(began) > maxImpact && more != "" {
+			f.doubt("images", fmt.Errorf("there was time for %d images that have the package, and there are more", examined))
+			f.complete = false
+			break
+		}
+		revision, from = at, more
+	}
+	f.status.Summary.Examined = examined
+	return nil
+}
+
+// unlisted counts the images without a list, and says which digests that run have none.
+func (f *foresight) unlisted(ctx context.Context) error {
+	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	list := obj.(*imagev1.ImageList)
+	all := int64(len(list.Items))
+	if list.RemainingItemCount != nil {
+		all += *list.RemainingItemCount
+	}
+	listed, err := f.Packages.Count(ctx)
+	if err != nil {
+		return err
+	}
+	if unknown := all - listed; unknown > 0 {
+		f.status.Summary.Unlisted = int32(unknown)
+		f.doubt("packages", fmt.Errorf("of %d of %d images, multi-platform indexes among them, no SBOM was read, so it is not known whether they have the package", unknown, all))
+	}
+	if f.rights.listPods != "" {
+		return nil
+	}
+	running, unread := f.Use.Digests(), 0
+	for _, digest := range running {
+		_, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			unread++
+		} else if err != nil {
+			return err
+		}
+	}
+	if unread > 0 {
+		f.doubt("packages", fmt.Errorf("of %d of the %d digests that pods run or workloads need, no SBOM was read, so it is not known whether they have the package", unread, len(running)))
+	}
+	return nil
+}
+
+// ofPackage adds the rows of one image that has a package in a version of the range, or may have.
+func (f *foresight) ofPackage(ctx context.Context, digest string, q *packages.Query, in versions.Range) error {
+	obj, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	list := obj.(*packages.ImagePackages)
+	found, err := q.In(list)
+	if err != nil {
+		return err
+	}
+	image, err := f.before.image(ctx, digest)
+	if err != nil || image == nil {
+		return err
+	}
+	effect := MayContain
+	var has []ImpactPackage
+	for i := range found {
+		p := &found[i]
+		typ, version := p.Comparable()
+		is, err := in.Has(typ, version)
+		if err == nil && !is {
+			continue
+		}
+		row := ImpactPackage{Name: p.Name, Version: version, PURL: p.PURL, License: p.License, Document: p.Source.Blob}
+		if err != nil {
+			row.Unknown = whyNot(err)
+		} else {
+			effect = Contains
+		}
+		if len(has) == maxPackages {
+			continue
+		}
+		row.Vouched, row.VouchedBy = f.vouched(ctx, image, p.Source)
+		has = append(has, row)
+	}
+	if len(has) == 0 {
+		return nil
+	}
+	if err := f.leadingTo(ctx, digest); err != nil {
+		return err
+	}
+	statements := f.statements(ctx, image, list)
+	return f.touchAll(ctx, image, effect, func(_ place, row *ImpactRow) bool {
+		row.Packages, row.Statements = has, statements
+		return true
+	})
+}
+
+// statements are what VEX documents say of an image.
+func (f *foresight) statements(ctx context.Context, image *imagev1.Image, list *packages.ImagePackages) (all []ImpactStatement) {
+	for i := range list.Sources {
+		source := &list.Sources[i]
+		for _, s := range source.Statements {
+			if len(all) == maxPackages {
+				return all
+			}
+			row := ImpactStatement{Vulnerability: s.Vulnerability, Status: s.Status, Author: source.Author}
+			row.Vouched, row.VouchedBy = f.vouched(ctx, image, source)
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// vouched says who vouches for a document of an image.
+func (f *foresight) vouched(ctx context.Context, image *imagev1.Image, source *packages.Source) (verified, by string) {
+	v := source.Vouched(image, func(digest string) (*imagev1.Image, error) { return f.before.image(ctx, digest) })
+	if v.Verified == verdicts.VerifiedTrue {
+		return v.Verified, v.By
+	}
+	return v.Verified, ""
+}

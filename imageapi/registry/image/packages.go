@@ -1,0 +1,110 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// maxNamesWithPackage is how many names of images with a package are read at a time.
+const maxNamesWithPackage = 500
+
+// selectsByPackage reports whether images are selected by the packages that they have.
+func selectsByPackage(options *internalversion.ListOptions) bool {
+	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		return r.Field == packageField
+	})
+}
+
+// errPackageListOnly refuses a request other than a list that selects by a package.
+func errPackageListOnly() error {
+	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: their packages are in imagepackages, which can be watched by it", packageField))
+}
+
+// listWithPackage lists the images that have a package, and warns of those of which that is not known. Which they are is known of
+// the other kind, by its index.
+func (r *REST) listWithPackage(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	if r.packages == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for images: this server does not know packages", packageField))
+	}
+	wanted, asked := "", 0
+	for _, q := range options.FieldSelector.Requirements() {
+		if q.Field != packageField {
+			continue
+		}
+		if asked++; asked > 1 || q.Operator == selection.NotEquals {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q may be given once, and with =: of an image without an SBOM it is not known which packages it lacks", packageField))
+		}
+		wanted = q.Value
+	}
+	rest, err := options.FieldSelector.Transform(func(name, value string) (string, string, error) {
+		if name == packageField {
+			return "", "", nil
+		}
+		return name, value, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if options.Continue == "" {
+		if err := r.warnOfUnlisted(ctx); err != nil {
+			return nil, err
+		}
+	}
+	others := *options
+	others.FieldSelector = rest
+	most := maxNamesWithPackage
+	if 0 < options.Limit && options.Limit < maxNamesWithPackage {
+		most = int(options.Limit)
+	}
+	return r.listNames(ctx, &others, func(ctx context.Context, from string, revision int64) ([]string, int64, string, error) {
+		return r.packages.With(ctx, wanted, from, revision, most)
+	})
+}
+
+// warnOfUnlisted warns of images whose packages are not known.
+func (r *REST) warnOfUnlisted(ctx context.Context) error {
+	obj, err := r.Store.ListPredicate(ctx, r.Facts.predicate(labels.Everything(), fields.Everything()), &internalversion.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	list := obj.(*imagev1.ImageList)
+	all := int64(len(list.Items))
+	if list.RemainingItemCount != nil {
+		all += *list.RemainingItemCount
+	}
+	listed, err := r.packages.Count(ctx)
+	if err != nil {
+		return err
+	}
+	if unknown := all - listed; unknown > 0 {
+		warning.AddWarning(ctx, "", fmt.Sprintf("of %d of %d images, multi-platform indexes among them, no SBOM was read: it is not known whether they have a package by %s=", unknown, all, selectors.Package))
+	}
+	return nil
+}
+
+// forgetTime bounds the deletion of what is known beside a deleted image.
+const forgetTime = 10 * time.Second
+
+// forget deletes the packages of a deleted image. What stays, because the server was killed or the disk is full, names no image and
+// is not shown.
+func forget(packages Packages, image string) {
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTime)
+	defer cancel()
+	if err := packages.Forget(ctx, image); err != nil {
+		slog.Warn("The packages of a deleted image stay", "image", image, "err", err)
+	}
+}
