@@ -63,7 +63,7 @@ func (d *DB) arrived(ctx context.Context) {
 	}
 }
 
-// expectsWrite tells whether a write is on its way that is worth waiting for.
+// expectsWrite reports whether a write is on its way that is worth waiting for.
 func (d *DB) expectsWrite() bool {
 	d.announced.mu.Lock()
 	defer d.announced.mu.Unlock()

@@ -78,7 +78,7 @@ func (m *mirror) follow(ctx context.Context) error {
 	}
 	err := m.store.Follow(ctx, from, func(changes []truth.Change, upTo int64) error { return m.apply(ctx, changes, upTo) })
 	if errors.Is(err, ErrCompacted) || errors.Is(err, truth.ErrReplaced) || errors.Is(err, errTogether) {
-		m.db.log.Warn("changes cannot be followed one by one: the copy is filled anew, and watches begin again", "dir", m.db.dir, "err", err)
+		m.db.log.Warn("changes cannot be followed one by one: the copy is filled again, and watches restart", "dir", m.db.dir, "err", err)
 		m.refill()
 		return nil
 	}
@@ -305,7 +305,7 @@ func (m *mirror) beginFill(ctx context.Context, id, rev int64) error {
 	if err != nil {
 		return err
 	}
-	d.compacted.Store(rev) // whoever reads earlier revisions begins again
+	d.compacted.Store(rev) // readers of earlier revisions begin again
 	d.changes.Restart(rev)
 	gone := "until IS NOT NULL"
 	if !same {
@@ -391,7 +391,7 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 		if err != nil {
 			return err
 		}
-		// What was put is known, and nobody is told of it: no watch goes on across a fill.
+		// The puts are not reported: no watch continues across a fill.
 		put := t.events[events:]
 		t.rev, t.events = base, t.events[:events]
 		t.after = append(t.after, func() { m.db.live.commit(put) })

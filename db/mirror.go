@@ -17,8 +17,8 @@ const (
 	faultLimit = 2 * time.Second
 )
 
-// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the store. What is written
-// there, by whomever, is applied to the file in order; what is read waits until the file has it.
+// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the store. All writes
+// there, also those of others, are applied to the file in order; reads wait until the file has them.
 type mirror struct {
 	db    *DB
 	store truth.Store
@@ -77,7 +77,7 @@ func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
 	if has {
 		return epoch, nil
 	}
-	// A revision that another mirror has told of is no later than the head.
+	// A revision that another mirror reported is no later than the head.
 	head, err := m.head.Wait(ctx)
 	if errors.Is(err, truth.ErrReplaced) {
 		m.refill()
@@ -181,7 +181,7 @@ func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err 
 	return expired, nil
 }
 
-// refill has the file filled anew, for which nothing is read.
+// refill has the file filled again, during which nothing is read.
 func (m *mirror) refill() {
 	m.set(func() {
 		m.filling, m.mustFill = true, true

@@ -57,7 +57,7 @@ func (d *DB) checkMissing(c *sqlite.Conn, key string) error {
 	return checkNeighbours(c, key)
 }
 
-// learnLiveKeys reads the table up to the present revision; commits tell of what follows.
+// learnLiveKeys reads the table up to the present revision; commits report later keys.
 func (d *DB) learnLiveKeys(ctx context.Context) error {
 	const rows = 1000 // read at a time
 	l := d.live

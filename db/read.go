@@ -137,7 +137,7 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	return kv, ok, err
 }
 
-// checkRev tells whether the state at rev can be read. It is asked again after
+// checkRev reports whether the state at rev can be read. It is asked again after
 // the read: compaction says what it will remove before it does.
 func (d *DB) checkRev(rev int64) error {
 	if rev < d.compacted.Load() {

@@ -55,8 +55,8 @@ type authority interface {
 	delete(ctx context.Context, key string, expect int64) (rev int64, err error)
 	// expire deletes those of the keys that are still at their revisions, and returns how many these are.
 	expire(ctx context.Context, keys []expiring) (expired int, err error)
-	// catchUp returns when the file has revision since, or, with 0, all that anybody was told of before the call. What is
-	// read then counts if catchUp, called again for revision 1, returns the same epoch.
+	// catchUp returns when the file has revision since, or, with 0, all changes reported to anybody before the call. A later
+	// read counts if catchUp, called again for revision 1, returns the same epoch.
 	catchUp(ctx context.Context, since int64) (epoch int64, err error)
 }
 
@@ -104,14 +104,14 @@ func (d local) expire(ctx context.Context, keys []expiring) (expired int, err er
 
 func (local) catchUp(context.Context, int64) (int64, error) { return 0, nil }
 
-// CatchUp returns when the database has revision since, or, with 0, all that anybody was told of before
+// CatchUp returns when the database has revision since, or, with 0, all changes reported to anybody before
 // the call. A database of its own always has.
 func (d *DB) CatchUp(ctx context.Context, since int64) error {
 	_, err := d.authority.catchUp(ctx, since)
 	return err
 }
 
-// caughtUp runs read when the database has revision since, or, with 0, all that anybody was told of before the call.
+// caughtUp runs read when the database has revision since, or, with 0, all changes reported to anybody before the call.
 func (d *DB) caughtUp(ctx context.Context, since int64, read func() error) error {
 	for {
 		before, err := d.authority.catchUp(ctx, since)

@@ -1,4 +1,4 @@
-// Package datafile is the database's file in a data directory, whoever uses it: its name and its
+// Package datafile is the database's file in a data directory: its name and its
 // schema, who owns the directory, whether the file is ours and whole, and how it is opened.
 //
 // The engine (package db) and the commands that read a data directory beside it share what is here.

@@ -17,7 +17,7 @@ const (
 	FilledMeta = "filled"
 )
 
-// IsMirror tells whether an open file is a copy.
+// IsMirror reports whether an open file is a copy.
 func IsMirror(c *sqlite.Conn) (bool, error) {
 	_, ok, err := c.First("SELECT value FROM meta WHERE name = '" + MirrorMeta + "'")
 	return ok, err
@@ -51,7 +51,7 @@ func Detach(dir string, now time.Time) error {
 		return err
 	}
 	defer c.Close()
-	// What is interrupted between the two is still a copy, and is detached again.
+	// A file interrupted between the two is still a copy, and is detached again.
 	if _, err := BeginLife(c, path, 0, now); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func OpenWriter(path string) (*sqlite.Conn, error) {
 	return c, nil
 }
 
-// OpenToRead opens the database of a data directory for reading, whoever owns it.
+// OpenToRead opens the database of a data directory for reading, also if another process owns it.
 // Its queries end when ctx does.
 func OpenToRead(ctx context.Context, dir string) (*sqlite.Conn, error) {
 	path := filepath.Join(dir, FileName)

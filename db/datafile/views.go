@@ -29,7 +29,7 @@ const objectsView = "objects"
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // DeclareViews brings the file's views to those declared: it makes new and
-// changed ones and drops all others, whoever made them, in one transaction. A view
+// changed ones and drops all others, also those of users, in one transaction. A view
 // that SQLite cannot run is refused here and not when somebody selects it.
 func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	want := map[string]string{}

@@ -37,7 +37,7 @@ const (
 	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the revision may be of
 	// another prefix.
 	progressAfter = 10 * time.Millisecond
-	// stalledAfter is the wait after which the watch is begun anew, at another member.
+	// stalledAfter is the wait after which the watch is restarted at another member.
 	stalledAfter = 2 * time.Second
 )
 
@@ -57,7 +57,7 @@ type Store struct {
 	cluster atomic.Uint64 // of the first answer; 0 before
 
 	mu     sync.Mutex
-	seen   int64         // the watch has told of all changes up to this revision
+	seen   int64         // the watch has reported all changes up to this revision
 	wanted int64         // and is waited for up to this one
 	want   chan struct{} // signalled when wanted rises
 }
@@ -73,7 +73,7 @@ func New(o Options) (*Store, error) {
 		MaxCallSendMsgSize:   maxMessage,
 		MaxCallRecvMsgSize:   1<<31 - 1,
 		BackoffWaitBetween:   50 * time.Millisecond,
-		Logger:               zap.NewNop(), // failures are told by whoever asked
+		Logger:               zap.NewNop(), // callers report failures
 		MaxUnaryRetries:      2,
 	}
 	if len(o.Servers) == 0 {
@@ -124,7 +124,7 @@ func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 	}
 }
 
-// passing tells whether another member may answer what this one did not.
+// passing reports whether another member may answer what this one did not.
 func passing(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded || code(err) == codes.Unavailable
 }
@@ -137,7 +137,7 @@ func code(err error) codes.Code {
 	return status.Code(err)
 }
 
-// known fails if an answer is not of the cluster that Identity has told of.
+// known fails if an answer is not from the cluster that Identity returned.
 func (s *Store) known(h *etcdserverpb.ResponseHeader) error {
 	if want := s.cluster.Load(); want != h.ClusterId {
 		return fmt.Errorf("%w: its cluster ID is %x, and was %x", truth.ErrReplaced, h.ClusterId, want)
@@ -235,7 +235,7 @@ func (s *Store) Range(ctx context.Context, from string, rev int64) (page []truth
 }
 
 // errStalled says that the watch does not come to a revision that etcd has.
-var errStalled = errors.New("etcd's watch tells of nothing: it is begun anew, at another member")
+var errStalled = errors.New("etcd's watch reports nothing: restarting it at another member")
 
 // Follow is part of truth.Store. One is under way at a time.
 func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
@@ -323,7 +323,7 @@ func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clien
 // compactEvery is kube-apiserver's: changes are kept for so long, and up to twice that.
 const compactEvery = 5 * time.Minute
 
-// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer fills itself anew.
+// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer refills itself.
 func (s *Store) KeepCompact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Changes tells whether objects of some resources have changed, whoever changed them. It needs no goroutine and reads no
+// Changes reports whether objects of some resources have changed, by any writer. It needs no goroutine and reads no
 // object of another resource.
 type Changes struct {
 	stores []*Store
@@ -67,7 +67,7 @@ func (c *Changes) watch(s *Store) (poll, error) {
 	}, nil
 }
 
-// CatchUp returns when Any will count all changes that anybody was told of before the call.
+// CatchUp returns when Any will count all changes that were reported to anybody before the call.
 func (c *Changes) CatchUp(ctx context.Context) error {
 	if err := c.stores[0].db.CatchUp(ctx, 0); err != nil {
 		return c.stores[0].interpret(err)
@@ -75,7 +75,7 @@ func (c *Changes) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Any tells whether there were changes since the call before, other than at revisions that own accepts.
+// Any reports whether there were changes since the call before, other than at revisions that own accepts.
 func (c *Changes) Any(ctx context.Context, own func(rev int64) bool) (any bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ const internalServerError = 500
 
 // This file follows KEP-3926 (handling undecryptable resources): with the
 // feature AllowUnsafeMalformedObjectDeletion on, an object that cannot be read
-// is reported as such, by name, and can be deleted by who may do so unsafely.
+// is reported as such, by name, and can be deleted by a user who may do so unsafely.
 
 // maxCorrupt bounds the unreadable objects one list reports.
 const maxCorrupt = 100

@@ -115,7 +115,7 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 	return ev, false, nil
 }
 
-// matches tells whether pred selects obj. An object whose attributes cannot be computed
+// matches reports whether pred selects obj. An object whose attributes cannot be computed
 // matches nothing.
 func matches(pred *storage.SelectionPredicate, obj runtime.Object) bool {
 	ok, err := pred.Matches(obj)

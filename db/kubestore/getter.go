@@ -43,7 +43,7 @@ type Options struct {
 	// that it returns when the watch has sent it.
 	Begin func(context.Context) (end func())
 	// Read, when not nil, is called when a request has read objects and before it decodes them, with how many they are and
-	// their stored bytes. What is not found counts as one object. Read may wait.
+	// their stored bytes. A missing object counts as one. Read may wait.
 	Read func(ctx context.Context, objects, stored int)
 }
 

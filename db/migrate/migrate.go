@@ -23,8 +23,8 @@ const writes = 32
 var ErrDiffers = errors.New("not the same")
 
 // Copy writes what a database has and a store has not. It fails with ErrDiffers if the store has anything else below its
-// prefix, but for keys that begin with except, which it leaves alone on both sides. What an interrupted Copy has written
-// stays, and is not written again. It returns how many keys the database has, and how many were written.
+// prefix, but for keys that begin with except, which it leaves alone on both sides. Keys that an interrupted Copy has written
+// stay, and are not written again. It returns how many keys the database has, and how many were written.
 func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys, written int, err error) {
 	writing, wctx := errgroup.WithContext(ctx)
 	writing.SetLimit(writes)

@@ -5,6 +5,6 @@ import "syscall"
 // stReadOnly is ST_RDONLY of statfs(2).
 const stReadOnly = 1
 
-// readOnly tells whether a file system is mounted read-only where the file was
+// readOnly reports whether a file system is mounted read-only where the file was
 // found.
 func readOnly(s *syscall.Statfs_t) bool { return s.Flags&stReadOnly != 0 }

@@ -13,7 +13,7 @@
 //
 // The open file is judged, and not its path, so nobody can exchange it between the look
 // and the use. Symbolic links are followed, since Kubernetes makes a file of a volume
-// one: the file at their end counts. The directories above are not judged: whoever can
+// one: the file at their end counts. The directories above are not judged: somebody who can
 // write one can put another file there, but not one that is owned by the user or by root
 // and that others cannot write.
 package trusted

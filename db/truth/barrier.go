@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// askTimeout bounds a question, so that whoever waits is told that the store does not answer.
+// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
 const askTimeout = 5 * time.Second
 
 // Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a question that was asked
-// after the call: an earlier one may not count what the caller was told of.
+// after the call: an earlier one may lack changes that were reported to the caller.
 type Barrier struct {
 	// Head is the store's.
 	Head func(context.Context) (int64, error)
@@ -26,7 +26,7 @@ type question struct {
 	err  error
 }
 
-// Wait returns a revision no older than the last write that anybody was told of before the call.
+// Wait returns a revision no older than the last write that was reported to anybody before the call.
 func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	q := b.next

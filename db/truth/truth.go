@@ -68,7 +68,7 @@ type Store interface {
 	Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (rev int64, err error)
 	// Delete is Put for a deletion.
 	Delete(ctx context.Context, key string, expect int64) (rev int64, err error)
-	// Head returns a revision no older than the last write that anybody was told of before the call.
+	// Head returns a revision no older than the last write that was reported to anybody before the call.
 	Head(context.Context) (int64, error)
 	// Follow calls apply with the changes after revision from, in order, and with the revision up to which there are no
 	// others. It comes to each revision that Head has returned. It returns ErrCompacted if changes are forgotten.
