@@ -140,7 +140,7 @@ func (r *revocations) add(now time.Time, certs ...*x509.Certificate) error {
 	return writeFile(r.file, der, 0o644)
 }
 
-// has tells whether a certificate has been revoked.
+// has reports whether a certificate has been revoked.
 func (r *revocations) has(cert *x509.Certificate) bool {
 	return (*r.current.Load())[cert.SerialNumber.String()]
 }

@@ -139,7 +139,7 @@ func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, 
 	return c, nil
 }
 
-// AuthorityMade tells whether the certificate authority was made just now: what an earlier
+// AuthorityMade reports whether the certificate authority was made just now: what an earlier
 // one of the directory signed is worth nothing.
 func (c *Credentials) AuthorityMade() bool { return c.isNew }
 

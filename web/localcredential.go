@@ -148,7 +148,7 @@ func parseLocal(data []byte) (*localCredential, error) {
 	return l, nil
 }
 
-// isAddress tells whether s is https://IP:PORT.
+// isAddress reports whether s is https://IP:PORT.
 func isAddress(s string) bool {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" || "https://"+u.Host != s {

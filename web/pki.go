@@ -61,7 +61,7 @@ func loadOrCreateAuthority(certFile, keyFile string, now time.Time) (a *authorit
 
 // createAuthority makes the authority's certificate, and its key unless there is one. A
 // key can be there after a crash or a full disk, or because only the certificate was
-// lost. Whoever trusts an earlier certificate of that key trusts the new one.
+// lost. Clients that trust an earlier certificate of that key trust the new one.
 func createAuthority(certFile, keyFile string, now time.Time) (*authority, error) {
 	// The key comes first: a certificate without its key would be in the way.
 	key, err := readKey(keyFile)

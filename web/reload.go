@@ -75,7 +75,7 @@ func (r *reloader) look() (loaded bool) {
 	return loaded
 }
 
-// changed tells whether a file has changed since the last call.
+// changed reports whether a file has changed since the last call.
 func (f *followed) changed() bool {
 	changed := false
 	for i, name := range f.names {

@@ -116,5 +116,5 @@ func (a *authority) usable(certPEM, keyPEM []byte, hosts []string, now time.Time
 	return true
 }
 
-// isFull tells whether a disk was full.
+// isFull reports whether a disk was full.
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

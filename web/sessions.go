@@ -174,7 +174,7 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	}
 }
 
-// isUnasked tells whether err, of an authenticator, has an error of asking another server, and not what that server said of the
+// isUnasked reports whether err, of an authenticator, has an error of asking another server, and not what that server said of the
 // credential. Which it is cannot be told from the outcome: both are an error and nobody known.
 func isUnasked(err error) bool {
 	if all := utilerrors.Aggregate(nil); errors.As(err, &all) { // which errors.As does not look into

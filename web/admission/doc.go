@@ -6,7 +6,7 @@
 // # Who asks
 //
 // The handler stands behind authentication and authorization: a caller needs the right to create admissionreviews of
-// tidewaiter.dev. Whoever proves nothing is answered 401 and learns nothing.
+// tidewaiter.dev. A caller without a credential gets 401 and learns nothing.
 //
 // # What is never refused
 //

@@ -104,7 +104,7 @@ func parseReview(body []byte) (*review, error) {
 	return r, nil
 }
 
-// isMirror tells whether the pod stands for a static one.
+// isMirror reports whether the pod stands for a static one.
 func (r *review) isMirror() bool {
 	_, mirror := r.pod.Metadata.Annotations[mirrorAnnotation]
 	return mirror

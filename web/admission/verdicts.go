@@ -13,7 +13,7 @@ type Action int
 const (
 	Allow Action = iota
 	Audit        // it is admitted, and the audit log of its API server says why it should not be
-	Warn         // it is admitted, and whoever wrote it is also warned
+	Warn         // it is admitted, and its writer is also warned
 	Deny
 )
 

@@ -97,7 +97,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	// Whoever reads or writes slowly holds a page for this long. A kept connection outlives the deadlines of its requests.
+	// A slow client holds a page for this long. A kept connection outlives the deadlines of its requests.
 	control, patience := http.NewResponseController(w), time.Now().Add(time.Minute)
 	_ = control.SetWriteDeadline(patience) // a writer that cannot be bound is not a connection
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()

@@ -56,7 +56,7 @@ func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error
 	return v, err
 }
 
-// serve shows a page to whoever may see it, and has everybody else sign in.
+// serve shows a page to people who may see it, and sends everybody else to sign in.
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
 	v, err := c.visitOf(w, r)
 	if err == nil {
@@ -77,7 +77,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 	}
 }
 
-// askToSignIn sends a browser to the page for that, from where it comes back.
+// askToSignIn sends a browser to the sign-in page, which sends it back.
 func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string) {
 	query := url.Values{}
 	if next := r.URL.RequestURI(); r.Method == http.MethodGet && next != Root {
@@ -153,7 +153,7 @@ func noticeOf(what string, err error) *notice {
 	return &notice{Title: "The server could not answer", Message: cmp.Or(string(e.Message), http.StatusText(e.Code))}
 }
 
-// reviewPath is where the API tells whether a person may do something.
+// reviewPath is where the API reports whether a person may do something.
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 // may reports whether the person may do something at a path. Where that is not known, a button is shown and the API decides.

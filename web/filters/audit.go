@@ -166,7 +166,7 @@ func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	return b.Backend.ProcessEvents(kept...)
 }
 
-// hasToken tells whether a request or an answer about o holds a token. A policy file may ask for objects to be written
+// hasToken reports whether a request or an answer about o holds a token. A policy file may ask for objects to be written
 // down.
 func hasToken(o *auditinternal.ObjectReference) bool {
 	return o != nil && (o.Resource == "tokenreviews" || o.Resource == "serviceaccounts" && o.Subresource == "token")

@@ -37,7 +37,7 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 	}
 }
 
-// FromWithin tells whether a request came by [Local].
+// FromWithin reports whether a request came by [Local].
 func FromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
 // localRemote is the address of the other end of a connection of dial, which no other connection has.

@@ -278,7 +278,7 @@ func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 		}
 	}
 	if err == nil {
-		return "" // it tells of something else than pushes
+		return "" // it reports something else than pushes
 	}
 	return fmt.Sprintf("this is not a payload of type %s: %v", rc.Type, err)
 }

@@ -29,7 +29,7 @@ func parseKeySet(b []byte) (*keySet, error) {
 	return &ks, nil
 }
 
-// Bounds of a token. What Google sends is under 2 KiB, and lives for an hour.
+// Bounds of a token. Google's are under 2 KiB and valid for an hour.
 const (
 	maxTokenBytes = 8 << 10
 	tokenLeeway   = time.Minute

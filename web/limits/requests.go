@@ -239,7 +239,7 @@ func (t *turn) of(r *http.Request) (http.ResponseWriter, *http.Request) {
 	return responsewriter.WrapForHTTP1Or2(t), r.WithContext(context.WithValue(r.Context(), turnKey{}, t))
 }
 
-// finish ends a turn by cost. What is left of the request, if it took too long, does not begin one.
+// finish ends a turn by cost. The rest of a request that took too long does not begin one.
 func (t *turn) finish() {
 	if t.begun.Swap(true) {
 		t.release()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// values counts the values that decoders make of a body, or more, while it is read: fields, and elements of lists. What a
-// body costs when it is decoded and checked depends on them more than on its bytes. Reading ends with errManyValues when
+// values counts the values that decoders make of a body, or more, while it is read: fields, and elements of lists. The
+// cost of decoding and checking a body depends on them more than on its bytes. Reading ends with errManyValues when
 // there are more than most.
 type values struct {
 	io.ReadCloser

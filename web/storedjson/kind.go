@@ -166,7 +166,7 @@ func (k *kind) encodeAnew(data []byte) ([]byte, error) {
 	return runtime.Encode(k.codec, obj)
 }
 
-// meetsUnreadable tells whether an object is known that cannot be read. If so, the API server answers:
+// meetsUnreadable reports whether an object is known that cannot be read. If so, the API server answers:
 // once the first bytes are sent, it is too late to report an error.
 func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	name := k.unreadable.Load()

@@ -36,7 +36,7 @@ func (s *reservation) wait(ctx context.Context, n int64) error {
 	return nil
 }
 
-// grow tells whether n more bytes may be held now.
+// grow reports whether n more bytes may be held now.
 func (s *reservation) grow(n int64) bool {
 	n = min(n, s.of.size)
 	if n > s.holds {

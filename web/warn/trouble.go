@@ -30,8 +30,8 @@ func (t *Trouble) Begin(key, message string, args ...any) {
 	t.log(message, args)
 }
 
-// End says that what Begin warned of is over, if it was logged. It is a warning, too, so that whoever reads the one reads
-// the other.
+// End says that what Begin warned of is over, if it was logged. It is a warning, too, so that a reader of the one
+// sees the other.
 func (t *Trouble) End(key, message string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

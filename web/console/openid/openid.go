@@ -307,7 +307,7 @@ func (p *provider) discover(ctx context.Context) (d discovery, err error) {
 	return parseDiscovery(body, p.Issuer)
 }
 
-// parseDiscovery reads the description of the provider with this issuer. What it names has to be reached over TLS.
+// parseDiscovery reads the description of the provider with this issuer. All URLs in it must be https.
 func parseDiscovery(body []byte, issuer string) (d discovery, err error) {
 	if err := json.Unmarshal(body, &d); err != nil {
 		return discovery{}, fmt.Errorf("its description is not JSON: %w", err)

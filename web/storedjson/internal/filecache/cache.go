@@ -138,7 +138,7 @@ func (c *Cache[M]) Missing(ids []int64) int {
 	return len(ids)
 }
 
-// held tells whether the bytes read at a position were still those for which the
+// held reports whether the bytes read at a position were still those for which the
 // position was given out. A place is given out again before it is written to.
 func (c *Cache[M]) held(file *os.File, at int64) bool {
 	c.mu.Lock()
@@ -231,7 +231,7 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	return c.file, at, nil
 }
 
-// spare tells whether there is room for the file. If that is not known, it says yes.
+// spare reports whether there is room for the file. If that is not known, it says yes.
 func (c *Cache[M]) spare() bool {
 	var fs syscall.Statfs_t
 	err := syscall.Statfs(c.dir, &fs)
