@@ -217,8 +217,8 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its source. What may be
-// known is asked for by a HEAD, and anything else is read at once.
+// findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its source. It sends a
+// HEAD for an image that may be known, and reads any other at once.
 func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, head bool) (n node, err error) {
 	n.reference = ref
 	if head {

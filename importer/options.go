@@ -125,7 +125,7 @@ type Event struct {
 	Detail string
 }
 
-// isArchitecture tells whether a word is a GOARCH that images are made for.
+// isArchitecture reports whether a word is a GOARCH that images are made for.
 func isArchitecture(s string) bool {
 	switch s {
 	case "386", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x":

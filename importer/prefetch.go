@@ -173,7 +173,7 @@ func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Refere
 	}
 }
 
-// unlistable tells whether a list would be refused again. Other errors pass: a server that is busy or restarts.
+// unlistable reports whether a list would be refused again. Other errors pass: a server that is busy or restarts.
 func unlistable(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonMethodNotAllowed:

@@ -3,7 +3,7 @@
 // Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000 tags would write as many
 // objects, each with a revision that watches report. Checks are kept in memory instead, and written to a table of
 // their own once a minute, many at a time. A server that is killed forgets those of the last minute, so what is remembered
-// is never later than the last check. What is older than 30 days is forgotten, too.
+// is never later than the last check. Checks older than 30 days are forgotten, too.
 package checks
 
 import (
@@ -124,8 +124,8 @@ func (c *Checks) At(ctx context.Context, asked []Asked) ([]time.Time, error) {
 	return out, err
 }
 
-// Complete writes into ImageTags when a registry last confirmed where they lead, if that is later than what they say. What cannot be
-// read is left out.
+// Complete writes into ImageTags when a registry last confirmed where they lead, if that is later than what they say. It skips what cannot be
+// read.
 func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
 	asked := make([]Asked, len(all))
 	for i, tag := range all {

@@ -183,7 +183,7 @@ func (q question) tooLate(format string, args ...any) error {
 	return &pull.Error{Reason: pull.Timeout, Message: fmt.Sprintf("the credential helper %s "+format, append([]any{printable.Line(q.program(), 100)}, args...)...)}
 }
 
-// call is a helper at work, for all who have its question. It may have failed and still run: its end is awaited, so
+// call is a running helper, for all callers with the same question. It may have failed and still run: its end is awaited, so
 // that those that cannot be ended do not pile up.
 type call struct {
 	once  sync.Once
@@ -199,7 +199,7 @@ func (c *call) answer(found types.DockerAuthConfig, err error) {
 	})
 }
 
-// ask asks a helper, or waits with those who have asked it.
+// ask asks a helper, or waits with the callers that have asked it.
 func (f *Files) ask(ctx context.Context, q question) (types.DockerAuthConfig, error) {
 	f.mu.Lock()
 	c := f.calls[q]

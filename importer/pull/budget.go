@@ -48,7 +48,7 @@ func JobOf(ctx context.Context) *jobBudget {
 	return job
 }
 
-// What a job spends. A nil *jobBudget has no bounds.
+// These methods count the spending of a job. A nil *jobBudget has no bounds.
 
 func (b *jobBudget) Manifest() error {
 	if b == nil {

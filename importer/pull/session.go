@@ -147,7 +147,7 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 	}, nil
 }
 
-// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason keeps it, and who gives up has
+// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason keeps it, and a caller that gives up has
 // no wrong files.
 func unreadHere(what string, err error) error {
 	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

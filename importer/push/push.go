@@ -77,7 +77,7 @@ func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
 // OfRegistry is the Receiver of pushes to the registry that has this server for its image API.
 const OfRegistry = "image/registry"
 
-// OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is who that is.
+// OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is that person.
 const OfPeople = "image/asked"
 
 // Reference returns the reference that the event is about, with its tag and its digest.

@@ -33,8 +33,8 @@ type Options struct {
 	Notifier Notifier
 	// Receivers are shown by the metrics also when they have no jobs.
 	Receivers []string
-	// Scripts are the receivers of people's scripts, not of registries. What they say was
-	// pushed, and is not there, was perhaps never pushed, or is misspelled: the job stays until somebody decides.
+	// Scripts are the receivers of people's scripts, not of registries. An image that they
+	// report and the registry lacks was perhaps never pushed, or is misspelled: the job stays until somebody decides.
 	Scripts []string
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package hostlimit.

@@ -17,7 +17,7 @@ type Auth struct {
 	// Realm is the URL of the token server; empty is /token on the registry. A Registry
 	// serves tokens whatever its Scheme is.
 	Realm string
-	// Anonymous lets the token server give tokens to whoever has no
+	// Anonymous lets the token server give tokens to clients that have no
 	// credentials.
 	Anonymous bool
 }

@@ -106,8 +106,8 @@ func New(t testing.TB, options ...Option) *Registry {
 // Server is the HTTP server below, for its certificate.
 func (r *Registry) Server() *httptest.Server { return r.server }
 
-// AliasURL is the registry's URL under the name localhost: another host to
-// whoever compares names.
+// AliasURL is the registry's URL under the name localhost: another host for
+// programs that compare names.
 func (r *Registry) AliasURL() string {
 	return strings.Replace(r.URL, "127.0.0.1", "localhost", 1)
 }

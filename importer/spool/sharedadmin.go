@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// current runs fn with what every server was told of before the call.
+// current runs fn with all changes that were reported to any server before the call.
 func (s *Shared) current(ctx context.Context, fn func()) error {
 	if err := s.db.CatchUp(ctx, 0); err != nil {
 		return err

@@ -47,7 +47,7 @@ func (s *Shared) Enqueue(ctx context.Context, events []push.Event) error {
 	if err := writing.Wait(); err != nil {
 		return err
 	}
-	// What is remembered before it is stored would be lost if this server vanished in between.
+	// A job that is remembered before it is stored would be lost if this server vanished in between.
 	if err := s.remember(ctx, p.ids); err != nil {
 		return err
 	}

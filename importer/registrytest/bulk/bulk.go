@@ -259,7 +259,7 @@ func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repositor
 	if last := req.FormValue("last"); last != "" {
 		i, err := strconv.Atoi(last)
 		if err != nil {
-			http.Error(w, "last is no tag", http.StatusBadRequest)
+			http.Error(w, "last is not a tag", http.StatusBadRequest)
 			return
 		}
 		first = i + r.options.Repositories
