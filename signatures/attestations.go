@@ -124,10 +124,10 @@ func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judg
 		fmt.Sprintf("in %s: policy %q demands the attestation %q (%s), and there is none", p.repository, by.ID(), d.Name, d.PredicateType)
 }
 
-// meets tells whether a trusted attestation meets the demand of that name.
+// meets reports whether a trusted attestation meets the demand of that name.
 func (j *judgement) meets(demand string) bool { return j.Trusted() && slices.Contains(j.Meets, demand) }
 
-// nearer tells whether one attestation comes closer to a demand than another: it meets the demand, it was judged, or more is
+// nearer reports whether one attestation comes closer to a demand than another: it meets the demand, it was judged, or more is
 // known of it.
 func (j *judgement) nearer(other *judgement, demand string) bool {
 	rank := func(j *judgement) int {

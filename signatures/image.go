@@ -50,7 +50,7 @@ const indexRetry = time.Hour
 //
 // Policies of namespaces change nothing of this. The annotation annotation.NamespaceVerdicts has the verdicts by them.
 //
-// covered tells whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
+// covered reports whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
 // they are (`oc adm verify-image-signature --save` works). Verdicts left by a policy that is gone become Unknown, and so do
 // signatures without conditions.
 //
@@ -192,7 +192,7 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 	return string(b)
 }
 
-// Stale tells whether VerifyImage may find something new. It may when another policy covers the image, a policy has changed,
+// Stale reports whether VerifyImage may find something new. It may when another policy covers the image, a policy has changed,
 // a signature was never looked at, an expiry has passed, or a day has. A verdict that an index vouches for may always have
 // changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
@@ -220,7 +220,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// isCurrent tells whether the verdicts of an image are by the present policies, and no expiry has passed since. It does not
+// isCurrent reports whether the verdicts of an image are by the present policies, and no expiry has passed since. It does not
 // ask about verdicts that an index vouches for: these follow the index in another write.
 func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Verdict, now time.Time) bool {
 	if image.Annotations[AnnotationPolicy] != j.stamp() {
@@ -276,7 +276,7 @@ func clear(s *imagev1.ImageSignature) {
 	s.ImageIdentity, s.SignedClaims, s.Created, s.IssuedBy, s.IssuedTo = "", nil, nil, nil, nil
 }
 
-// apply writes the verdict into an ImageSignature and tells whether that changed it.
+// apply writes the verdict into an ImageSignature and reports whether that changed it.
 func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool) {
 	before := *s
 	clear(s)

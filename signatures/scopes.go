@@ -177,7 +177,7 @@ func notJudged(more int, of string) annotation.Verdict {
 	}
 }
 
-// isIn tells whether a reference is in the repository of that name.
+// isIn reports whether a reference is in the repository of that name.
 func isIn(name, repository string) bool {
 	r, err := reference.Parse(name)
 	return err != nil || r.Name() == repository
@@ -210,7 +210,7 @@ func holdersOf(found map[string]annotation.Repository) holders {
 	return h
 }
 
-// count tells whether a signature counts in a repository.
+// count reports whether a signature counts in a repository.
 func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
 	in, ok := h[sigID(s.Name)]
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
@@ -222,7 +222,7 @@ type counter struct {
 	seen map[string]int
 }
 
-// count tells whether a signature counts in a scope, and whether it is one too many there.
+// count reports whether a signature counts in a scope, and whether it is one too many there.
 func (c counter) count(p verdictScope, s *imagev1.ImageSignature) (counts, tooMany bool) {
 	if !c.holders.count(s, p.repository) {
 		return false, false
@@ -459,8 +459,8 @@ func (l leftOut) of(attestations bool) int {
 
 // summarize makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
 // is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
-// verified in the repository by the same policies, and lists the image, vouches for it. What policies demand of attestations
-// has to be attested of the image itself. Where the repository could not be searched, it is not
+// verified in the repository by the same policies, and lists the image, vouches for it. Demanded attestations
+// have to be about the image itself. Where the repository could not be searched, it is not
 // known to have no signature. leftOut is how many signatures are left out.
 func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
@@ -544,7 +544,7 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 	return v
 }
 
-// takesIndexes tells whether an index can vouch for a signature of what is asked about. Where a policy demands that platforms
+// takesIndexes reports whether an index can vouch for a signature of what is asked about. Where a policy demands that platforms
 // are signed themselves, it cannot. Nor where a tag has to be the signed one: the signature of the index is for another tag.
 func (p verdictScope) takesIndexes() bool {
 	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {

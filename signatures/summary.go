@@ -39,7 +39,7 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 }
 
 // Attested reads the verdict on the attestations of an Image: the worst in the repositories that a policy covers. Where
-// policies demand attestations, it tells whether all are there; elsewhere whether one is trusted. It is "" where there are
+// policies demand attestations, it reports whether all are there; elsewhere whether one is trusted. It is "" where there are
 // no attestations and none is demanded.
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)

@@ -97,7 +97,7 @@ func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 	return all
 }
 
-// savedByAdministrator tells whether conditions of signatures are neither absent nor the server's own.
+// savedByAdministrator reports whether conditions of signatures are neither absent nor the server's own.
 func savedByAdministrator(image *imagev1.Image) bool {
 	return slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
 		return !isAttestation(&s) && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions)

@@ -61,7 +61,7 @@ func (v *Verdict) Condition(t imagev1.SignatureConditionType) (Condition, bool) 
 	return v.Conditions[i], true
 }
 
-// Trusted tells whether the signature is trusted and is for the image.
+// Trusted reports whether the signature is trusted and is for the image.
 func (v *Verdict) Trusted() bool {
 	t, _ := v.Condition(verdicts.Trusted)
 	f, _ := v.Condition(verdicts.ForImage)
@@ -81,7 +81,7 @@ func (v *Verdict) state() string {
 	return verdicts.VerifiedUnknown
 }
 
-// decides tells whether one verdict goes before another: trusted before not trusted, and not trusted before not judged.
+// decides reports whether one verdict goes before another: trusted before not trusted, and not trusted before not judged.
 func decides(state, before string) bool {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
 	return slices.Index(order, state) > slices.Index(order, before)
@@ -207,7 +207,7 @@ func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *polic
 	}
 	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
 	v.IssuedTo.CommonName, v.IssuedTo.Organization = printable.Line(e.Subject, maxClaimBytes), printable.Line(e.SubjectOrganization, maxClaimBytes)
-	if e.Subject == "" { // a bare key belongs to whoever the policy's name says
+	if e.Subject == "" { // the policy's name stands for the owner of a bare key
 		v.IssuedTo.CommonName = p.ID()
 	}
 }

@@ -77,7 +77,7 @@ type signedContent struct {
 	digest    string // set when the manifest itself is signed
 }
 
-// covers tells whether the signature is over the image digest.
+// covers reports whether the signature is over the image digest.
 func (s signedContent) covers(digest string) bool {
 	switch {
 	case s.simple != nil:

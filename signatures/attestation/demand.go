@@ -98,7 +98,7 @@ func compile(expression string) (cel.Program, error) {
 // ErrRefused is wrapped by the errors of Check.
 var ErrRefused = errors.New("the predicate does not satisfy the policy")
 
-// Check tells whether a predicate, which is JSON, satisfies the demand. It takes bounded time and memory, whatever the
+// Check reports whether a predicate, which is JSON, satisfies the demand. It takes bounded time and memory, whatever the
 // expression and the predicate are, and depends on these two alone.
 func (d *Demand) Check(predicate []byte) error {
 	if d.program == nil {

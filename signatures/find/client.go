@@ -41,7 +41,7 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// isTooLarge tells whether an object is larger than what is read: pushers make such, and servers in place of a registry answer
+// isTooLarge reports whether an object is larger than what is read: pushers make such, and servers in place of a registry answer
 // with other things.
 func isTooLarge(err error) bool {
 	var large *oci.TooLargeError

@@ -112,7 +112,7 @@ func (s *search) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	return b, err
 }
 
-// leftOut turns an error about one object only into a warning, and tells whether it did.
+// leftOut turns an error about one object only into a warning, and reports whether it did.
 func (s *search) leftOut(err error, what string) bool {
 	if !errors.Is(err, errUnusable) {
 		return false

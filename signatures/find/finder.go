@@ -29,7 +29,7 @@ type Options struct {
 	// Lookaside makes requests to lookaside storage, and decides where a redirect may lead. Nil: storage behind a URL is not
 	// asked. It is not used for registries, which are asked with the transport given to Find.
 	Lookaside http.RoundTripper
-	// Demands tells whether policies demand signatures, or attestations, of an image, which is a repository with a digest. A
+	// Demands reports whether policies demand signatures, or attestations, of an image, which is a repository with a digest. A
 	// tag that would hold what is demanded is asked for, whatever the list of tags says: proxies list the tags that they
 	// have, not those that exist. Nil: both are demanded of all images.
 	Demands func(image reference.Reference) (signatures, attestations bool)
@@ -78,7 +78,7 @@ func New(o Options) (*Finder, error) {
 // change there.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
 
-// countCandidate counts one more candidate and tells whether it may be looked at.
+// countCandidate counts one more candidate and reports whether it may be looked at.
 func (s *search) countCandidate() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
@@ -124,8 +124,8 @@ func (s *search) holding(m *manifest, before int) {
 	}
 }
 
-// notUsable warns that something may be a signature and cannot be used. Whoever may push to the repository can bring that
-// about.
+// notUsable warns that something may be a signature and cannot be used. Anybody who may push to the repository can cause
+// that.
 func (s *search) notUsable(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unusable == "" {

@@ -146,7 +146,7 @@ func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
 	return index.Manifests, nil
 }
 
-// maySign tells whether artifacts of a type are, or may be, signatures that are read.
+// maySign reports whether artifacts of a type are, or may be, signatures that are read.
 func (s *search) maySign(artifact string) bool {
 	return artifact == artifactNotation || !s.withoutSigstore && (strings.HasPrefix(artifact, bundlePrefix) || artifact == artifactCosignSig)
 }
@@ -185,8 +185,8 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 }
 
 // bundle takes a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the manifest's annotations
-// say that it is an attestation, the bundle is not fetched now, because SBOMs are large. Whoever could put a false
-// annotation on a signature could as well take the signature away.
+// say that it is an attestation, the bundle is not fetched now, because SBOMs are large. Somebody who can put a false
+// annotation on a signature could as well remove the signature.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
 	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"

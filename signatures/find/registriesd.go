@@ -74,7 +74,7 @@ func defaultStorage() string {
 type namespace struct {
 	Lookaside string `json:"lookaside"`
 	Sigstore  string `json:"sigstore"` // the older name
-	// UseSigstoreAttachments tells whether sigstore signatures are read from the registry.
+	// UseSigstoreAttachments reports whether sigstore signatures are read from the registry.
 	UseSigstoreAttachments *bool `json:"use-sigstore-attachments"`
 }
 
@@ -186,7 +186,7 @@ func (l *lookasides) base(r reference.Reference) string {
 	return l.fallback
 }
 
-// sigstore tells whether the sigstore signatures of an image are read from its registry. The most specific scope that says
+// sigstore reports whether the sigstore signatures of an image are read from its registry. The most specific scope that says
 // so wins. They are read where nothing says so: containers/image does not, but an inventory shows what there is.
 func (l *lookasides) sigstore(r reference.Reference) bool {
 	for _, scope := range append(policy.Scopes(r), "") {

@@ -51,7 +51,7 @@ type search struct {
 	since     time.Time
 	counted   bool // by tags
 	pushed    bool // listed, of Find
-	// What policies demand that the list of tags may not have: signatures and attestations.
+	// Whether policies demand signatures and attestations, which the list of tags may lack.
 	demanded, attested bool
 	withoutSigstore    bool // sigstore signatures in the registry are not read
 

@@ -33,7 +33,7 @@ type Blob struct {
 	Annotations map[string]string
 }
 
-// IsBlob tells whether content is in the sigstore blob form.
+// IsBlob reports whether content is in the sigstore blob form.
 func IsBlob(content []byte) bool { return bytes.HasPrefix(content, []byte(blobMagic)) }
 
 // ParseBlob reads the sigstore blob form.

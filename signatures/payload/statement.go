@@ -62,7 +62,7 @@ func ParseStatement(data []byte) (*Statement, error) {
 	return s, nil
 }
 
-// Covers tells whether a subject of the statement is the image digest ("algorithm:hex").
+// Covers reports whether a subject of the statement is the image digest ("algorithm:hex").
 func (s *Statement) Covers(digest string) bool {
 	algorithm, hex, ok := strings.Cut(digest, ":")
 	if !ok || hex == "" {

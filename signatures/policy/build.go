@@ -234,7 +234,7 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		} else {
 			seen[written] = true
 		}
-		// registry.example.com and registry.example.com:443 were two scopes once, and who wrote both was right.
+		// registry.example.com and registry.example.com:443 were two scopes once, and writing both was right.
 		if s = CanonicalScope(s); !slices.Contains(scopes, s) {
 			scopes = append(scopes, s)
 		}

@@ -39,7 +39,7 @@ func (i Identity) String() string {
 	return i.match
 }
 
-// Match tells whether an image asked for as intended may carry a signature that names signed, the
+// Match reports whether an image asked for as intended may carry a signature that names signed, the
 // docker-reference exactly as it was signed. The rules are those of containers/image
 // (signature/policy_reference_match.go):
 //

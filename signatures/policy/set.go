@@ -140,7 +140,7 @@ func byName(a, b *Policy) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// isTagged tells whether a scope is one tag of a repository.
+// isTagged reports whether a scope is one tag of a repository.
 func isTagged(scope string) bool {
 	return !strings.Contains(scope, "@") && strings.LastIndexByte(scope, ':') > strings.LastIndexByte(scope, '/') && strings.Contains(scope, "/")
 }
@@ -205,7 +205,7 @@ func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	return in
 }
 
-// Overrides tells whether some ClusterImagePolicy has the given scope, written as a Policy has it, or a scope that holds
+// Overrides reports whether some ClusterImagePolicy has the given scope, written as a Policy has it, or a scope that holds
 // it. A namespace's policy is then not in force for the given scope.
 func (s *Set) Overrides(scope string) bool {
 	if s == nil {
@@ -222,7 +222,7 @@ func (s *Set) Overrides(scope string) bool {
 	}
 }
 
-// Uncovered tells whether policies enforce something of the pods of a namespace, and none of them has the scope "*". Images
+// Uncovered reports whether policies enforce something of the pods of a namespace, and none of them has the scope "*". Images
 // that no scope covers are then admitted, under whatever name: an address, or a host that another registry mirrors. With
 // the namespace "" it asks about ClusterImagePolicies alone.
 func (s *Set) Uncovered(namespace string) bool {
@@ -239,10 +239,10 @@ func (s *Set) Uncovered(namespace string) bool {
 	return enforce
 }
 
-// ForNamespaces tells whether there are policies of namespaces.
+// ForNamespaces reports whether there are policies of namespaces.
 func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 }
 
-// ForTags tells whether some scope is one tag of a repository. Images there are judged by the tag under which somebody
+// ForTags reports whether some scope is one tag of a repository. Images there are judged by the tag under which somebody
 // asks for them.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
@@ -270,8 +270,8 @@ func (s *Set) Demands(image reference.Reference) (signatures, attestations bool)
 	return signatures, attestations
 }
 
-// HasScope tells whether the reference itself, with its tag or digest, is a scope of a policy without a namespace.
+// HasScope reports whether the reference itself, with its tag or digest, is a scope of a policy without a namespace.
 func (s *Set) HasScope(r reference.Reference) bool { return s != nil && len(s.byScope[r.String()]) > 0 }
 
-// HasScope tells whether the reference itself, with its tag or digest, is a scope of the policy.
+// HasScope reports whether the reference itself, with its tag or digest, is a scope of the policy.
 func (p *Policy) HasScope(r reference.Reference) bool { return slices.Contains(p.Scopes, r.String()) }

@@ -148,11 +148,11 @@ func (k *Keeper) Loaded() error {
 	return k.loaded
 }
 
-// Changes tell of changes of the objects, whoever made them.
+// Changes reports changes of the objects, by any writer.
 type Changes interface {
-	// CatchUp returns when Any will count all changes that anybody was told of before the call.
+	// CatchUp returns when Any will count all changes that were reported to anybody before the call.
 	CatchUp(context.Context) error
-	// Any tells whether there were changes since the call before, other than at revisions that own accepts.
+	// Any reports whether there were changes since the call before, other than at revisions that own accepts.
 	Any(ctx context.Context, own func(rev int64) bool) (bool, error)
 	// Ready is signalled when Any may have something to tell.
 	Ready() <-chan struct{}
@@ -185,7 +185,7 @@ func (k *Keeper) Current(ctx context.Context) error {
 	return err
 }
 
-// maxOwn bounds Keeper.own. What is forgotten costs a read of the objects.
+// maxOwn bounds Keeper.own. A forgotten revision costs a read of the objects.
 const maxOwn = 2 * maxPolicies
 
 // writes notes a revision at which the keeper wrote a status.
@@ -313,7 +313,7 @@ func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
 	return k.live.Set().With(p)
 }
 
-// full tells whether there are as many policies as are allowed.
+// full reports whether there are as many policies as are allowed.
 func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= maxPolicies }
 
 // fromFile returns the policy of that name that a file holds, nil if none does.

@@ -35,8 +35,8 @@ func (k *Keeper) newMirror() *mirror {
 	return m
 }
 
-// ShowFiles makes objects of the policies of files. It runs before the server answers, so that whoever asks for the policies
-// sees all. Run does it again if it fails, and when the files change.
+// ShowFiles makes objects of the policies of files. It runs before the server answers, so that clients see all
+// policies. Run does it again if it fails, and when the files change.
 func (k *Keeper) ShowFiles(ctx context.Context) error {
 	m := k.newMirror()
 	if err := k.each(ctx, func(o object) {

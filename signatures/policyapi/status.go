@@ -28,9 +28,9 @@ import (
 
 // The types of conditions.
 const (
-	// ConditionApplied tells whether images are judged by the policy.
+	// ConditionApplied reports whether images are judged by the policy.
 	ConditionApplied = "Applied"
-	// ConditionSatisfiable tells whether any signature can meet the policy.
+	// ConditionSatisfiable reports whether any signature can meet the policy.
 	ConditionSatisfiable = "Satisfiable"
 	// ConditionCoversImages tells how many images the policy covers.
 	ConditionCoversImages = "CoversImages"

@@ -34,8 +34,8 @@ var (
 	_ rest.ResetFieldsStrategy = strategy{}
 )
 
-// NamespaceScoped tells whether the policies are for the pods of a namespace; otherwise they are for images,
-// whoever runs them.
+// NamespaceScoped reports whether the policies are for the pods of a namespace; otherwise they are for images
+// wherever they run.
 func (s strategy) NamespaceScoped() bool { return s.namespaced }
 
 // AllowCreateOnUpdate is false: PUT of an unknown policy is 404.

@@ -127,7 +127,7 @@ func (s *Sweeper) followed(before, image *imagev1.Image) {
 	s.progress.Changed++
 }
 
-// isVerified tells whether an image is verified in those of repositories that it is in.
+// isVerified reports whether an image is verified in those of repositories that it is in.
 func isVerified(image *imagev1.Image, repositories []string) bool {
 	judged := annotation.JudgedAnywhere(image.Annotations)
 	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {

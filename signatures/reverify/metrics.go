@@ -6,7 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// What became of an Image in a sweep; values of the label result.
+// Outcomes of an Image in a sweep: values of the label result.
 const (
 	resultUnchanged  = "unchanged"
 	resultChanged    = "changed"

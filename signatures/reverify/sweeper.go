@@ -362,7 +362,7 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	return nil
 }
 
-// isJudged tells whether an image has anything to judge again. An image without signatures has not: its verdict is that of
+// isJudged reports whether an image has anything to judge again. An image without signatures has not: its verdict is that of
 // its index, which it follows.
 func isJudged(image *imagev1.Image) bool {
 	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""

@@ -26,7 +26,7 @@ func RecoverKey(t testing.TB, message, signature []byte, key *Key) *ecdsa.Public
 	y := new(big.Int).Exp(rs.R, big.NewInt(3), p)
 	y.Sub(y, new(big.Int).Mul(big.NewInt(3), rs.R)).Add(y, curve.Params().B).Mod(y, p)
 	if y.ModSqrt(y, p) == nil {
-		t.Fatal("r is no point of the curve")
+		t.Fatal("r is not a point of the curve")
 	}
 	inverse := new(big.Int).ModInverse(rs.R, n)
 	for range 2 {

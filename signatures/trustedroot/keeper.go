@@ -2,7 +2,7 @@
 // (https://theupdateframework.io), so that the keys of a deployment can change without anybody writing to this machine.
 // Policies name the files.
 //
-// It opens connections. So it is apart from the packages that judge, which read the file, whoever has written it.
+// It opens connections, so it is apart from the packages that judge: they only read the file.
 package trustedroot
 
 import (

@@ -191,7 +191,7 @@ func (k *keys) keyring() (*Keyring, error) {
 	return &Keyring{entities: k.merged}, nil
 }
 
-// canSign tells whether the primary key or a subkey is marked for signing, even if it has expired by now.
+// canSign reports whether the primary key or a subkey is marked for signing, even if it has expired by now.
 func canSign(e *openpgp.Entity) bool {
 	if sig, _ := e.PrimarySelfSignature(); sig != nil && sig.FlagsValid && sig.FlagSign {
 		return true

@@ -177,7 +177,7 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 		Err: fmt.Errorf("signed by %q, who is not one of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
 }
 
-// timely tells whether a signature that is good otherwise is valid at the time now, and notes until when it is.
+// timely reports whether a signature that is good otherwise is valid at the time now, and notes until when it is.
 func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	until := func(t time.Time) {

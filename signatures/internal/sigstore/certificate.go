@@ -239,7 +239,7 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
 }
 
-// issuedUnder tells whether signatures lead from c to root, whether or not the certificates are good for anything. It
+// issuedUnder reports whether signatures lead from c to root, whether or not the certificates are good for anything. It
 // looks at each of the intermediates once, and uses the slice up.
 func issuedUnder(c, root *x509.Certificate, intermediates []*x509.Certificate) bool {
 	if c.CheckSignatureFrom(root) == nil {

@@ -125,7 +125,7 @@ func plainly(err error) error {
 	return err
 }
 
-// madeWith tells whether the signature itself names the key, by hint, certificate or log entry. If it does not, a
+// madeWith reports whether the signature itself names the key, by hint, certificate or log entry. If it does not, a
 // signature of another key and one that was tampered with look the same.
 func (k *key) madeWith(s *Signature) bool {
 	if s.hint == k.hint {

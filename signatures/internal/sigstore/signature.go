@@ -44,7 +44,7 @@ type Signature struct {
 	chain []*x509.Certificate // only helps path building; never trusted
 
 	// These say why an annotation of a cosign signature cannot be read. Only a verifier that needs the annotation
-	// minds. Nobody signs annotations, so whoever can write to the registry can put rubbish beside a good
+	// minds. Nobody signs annotations, so anybody who can write to the registry can put rubbish beside a good
 	// signature.
 	certificateErr, logErr, stampErr error
 

@@ -44,7 +44,7 @@ func (s Subject) String() string {
 	return subject + " of " + issuer
 }
 
-// check tells whether the certificate is for the subject. Every comparison is of whole strings.
+// check reports whether the certificate is for the subject. Every comparison is of whole strings.
 func (s Subject) check(leaf *x509.Certificate) error {
 	issuer, err := oidcIssuer(leaf)
 	if err != nil {
@@ -107,7 +107,7 @@ func subjectNames(leaf *x509.Certificate) []name {
 	return names
 }
 
-// checkAny tells whether the certificate is for one of the subjects.
+// checkAny reports whether the certificate is for one of the subjects.
 func checkAny(subjects []Subject, leaf *x509.Certificate) error {
 	var errs []error
 	for _, s := range subjects {
