@@ -36,7 +36,7 @@ const (
 )
 
 // AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same: the words
-// TaggedReason and the others below, separated by commas. Whoever may update the Image may write it.
+// TaggedReason and the others below, separated by commas. Anybody who may update the Image may write it.
 const (
 	AllowDelete = "tidewaiter.dev/allow-delete"
 	// TaggedReason: a tag leads to the image, or to an index that lists it.

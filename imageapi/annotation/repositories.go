@@ -34,7 +34,7 @@ const (
 	Recheck = "tidewaiter.dev/signature-recheck"
 )
 
-// What an importer keeps in Repositories of a search for signatures in one repository.
+// Parts of Repositories that an importer keeps of a search for signatures in one repository.
 const (
 	// Attestations is what else is attached to the image: JSON, an array.
 	Attestations = "tidewaiter.dev/attestations"
@@ -104,7 +104,7 @@ type Repository struct {
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. Earlier findings are kept then.
 	Unread string `json:"unread,omitempty"`
-	// Unusable is why a possible signature cannot be used. Whoever may push to the repository can cause that.
+	// Unusable is why a possible signature cannot be used. Anybody who may push to the repository can cause that.
 	Unusable string `json:"unusable,omitempty"`
 	// Cut is set if there is so much that not all of it was looked at. Earlier findings are kept then, too.
 	Cut bool `json:"cut,omitempty"`

@@ -8,7 +8,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// ShownIn returns the annotations of an Image as they are shown to whoever may see a repository, for the pods of a namespace:
+// ShownIn returns the annotations of an Image as they are shown to readers of a repository, for the pods of a namespace:
 // without references, signatures, verdicts and policies of other repositories and namespaces.
 func ShownIn(annotations map[string]string, repository reference.Reference, namespace string) map[string]string {
 	shown := maps.Clone(annotations)

@@ -159,7 +159,7 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 	return of, digest, known, nil
 }
 
-// Judge returns the verdict on a stored Image for whoever asks for it by a reference with a tag or a digest, from no namespace. It
+// Judge returns the verdict on a stored Image that is asked for by a reference with a tag or a digest, from no namespace. It
 // is that of an answer about the reference.
 func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error) {
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}

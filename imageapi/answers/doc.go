@@ -2,7 +2,7 @@
 // how old that knowledge is. Verbs, tables, admission and the API ask this package, so one question has one answer.
 //
 // [Answerer.Answer] answers one [Question]. It first finds out what the reference means (resolve.go), and then asks about
-// that image and that very reference: repository, tag and digest together. What it needs from others it states as small
+// that image and that very reference: repository, tag and digest together. It states its needs as small
 // interfaces: [Images] and [Tags] are stored objects, [Use] knows pods and workloads, and [Policies] judge.
 //
 // [NewStorage] serves the same as ReferenceReview, a kind of the group tidewaiter.dev that is created and never stored, as

@@ -167,7 +167,7 @@ func (f *foresight) all(ctx context.Context) error {
 	}
 }
 
-// page looks at some images. What they take of the memory of lists is given back when it returns.
+// page looks at some images. Their share of the memory of lists is released when it returns.
 func (f *foresight) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()

@@ -49,7 +49,7 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	return r.Serializer.Decode(data, defaults, into)
 }
 
-// decodeList is Decode into an empty list. What it reads of an item is what takeFields takes, with the kind and the version.
+// decodeList is Decode into an empty list. Of an item it reads the fields that takeFields takes, with kind and version.
 func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, list *imagev1.ImageList) (runtime.Object, *schema.GroupVersionKind, error) {
 	var items []imagev1.Image
 	rest := append(make([]byte, 0, 256), '{')

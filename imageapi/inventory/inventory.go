@@ -2,7 +2,7 @@
 // and the pushes of the last days.
 //
 // Images are counted while a sweep goes through all of them anyway (signatures/reverify), so a count costs no reads of its own. Tags are
-// read when somebody asks, at most for a fiftieth of the time. What is shown says of when it is.
+// read when somebody asks, at most for a fiftieth of the time. The answer has its time.
 package inventory
 
 import (

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// What can be wrong with the bytes of a manifest or a config. Errors of this package wrap exactly
+// Faults in the bytes of a manifest or a config. Errors of this package wrap exactly
 // one of these; test with errors.Is. ErrNoManifest is ErrInvalid, too.
 var (
 	// ErrTooLarge: more bytes than MaxManifestSize or MaxConfigSize.

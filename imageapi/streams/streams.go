@@ -228,7 +228,7 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 		// A cluster answers so if it does not have the namespace. There is no stream then; once the namespace exists,
 		// the next move makes one.
 		if !k.missing[namespace] {
-			slog.Warn("Repositories have no image streams: there is no such namespace", "namespace", namespace, "repository", repository, "err", err)
+			slog.Warn("Repositories have no image streams, because the namespace does not exist", "namespace", namespace, "repository", repository, "err", err)
 			if k.missing == nil {
 				k.missing = map[string]bool{}
 			}

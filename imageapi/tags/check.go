@@ -12,7 +12,7 @@ type Check struct {
 	At time.Time `json:"at"`
 }
 
-// ChecksPath takes a POST of a JSON array of at most MaxChecks checks. Whoever may write the status of ImageTags may send
+// ChecksPath takes a POST of a JSON array of at most MaxChecks checks. Writers of the status of ImageTags may send
 // them: the path is that of one, which no tag can have.
 const ChecksPath = "/apis/image.openshift.io/v1/namespaces/" + Namespace + "/imagetags/checks/status"
 

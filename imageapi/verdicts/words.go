@@ -7,9 +7,9 @@ import imagev1 "github.com/openshift/api/image/v1"
 // Types of a signature's conditions, in the order in which they must stand:
 // openshift-apiserver dereferences nil when any other condition precedes ForImage.
 const (
-	// Trusted tells whether the signature is by somebody whom the policy trusts.
+	// Trusted reports whether the signature is by somebody whom the policy trusts.
 	Trusted = imagev1.SignatureConditionType("Trusted")
-	// ForImage tells whether the signature is for the image that holds it.
+	// ForImage reports whether the signature is for the image that holds it.
 	ForImage = imagev1.SignatureConditionType("ForImage")
 	// Expired tells that the signature, its key or its certificate has expired.
 	Expired = imagev1.SignatureConditionType("Expired")
@@ -20,7 +20,7 @@ const (
 // Conditions are the types of conditions in that order.
 var Conditions = []imagev1.SignatureConditionType{Trusted, ForImage, Expired, Revoked}
 
-// What the signatures of an image say together, in the column VERIFIED and the field signatures.verified. Its
+// Verdicts of all signatures of an image, in the column VERIFIED and the field signatures.verified. Its
 // attestations have the same words, except Unsigned, in the column ATTESTED and the field attestations.verified.
 const (
 	VerifiedTrue    = "True"     // at least one signature is trusted and for the image

@@ -52,7 +52,7 @@ type usedIndexes struct {
 	again map[string]error
 }
 
-// followIndexes returns a usedIndexes that follows usage. created and deleted tell it of Images.
+// followIndexes returns a usedIndexes that follows usage. created and deleted report Images to it.
 func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
 	x := &usedIndexes{usage: usage, get: get, over: over, refreshing: map[string]*refreshCalls{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {

@@ -85,7 +85,7 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.deleteCollection(ctx, store, validate, options, listOptions)
 }
 
-// Watch is part of rest.Watcher. A watch tells of changes of images, so it cannot tell that a pod came or went: a
+// Watch is part of rest.Watcher. A watch reports changes of images, so it cannot report that a pod came or went: a
 // selector by use is refused.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if selectsByDigest(options) {

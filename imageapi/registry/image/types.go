@@ -61,7 +61,7 @@ type Options struct {
 	// Held reads the verdicts stored in an image, in each place where it is. It is an index function, too. If it is nil, an image has
 	// in each repository what Summarize says.
 	Held func(image *imagev1.Image) []annotation.HeldVerdict
-	// VerdictChanged is called after each write that changes what Summarize says of an image, whoever wrote: a new
+	// VerdictChanged is called after each write that changes what Summarize says of an image, by any writer: a new
 	// image, before which that was "", a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
 	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
@@ -125,7 +125,7 @@ type Answers interface {
 	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
 	// nobody has seen where a tag leads.
 	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
-	// Judge returns the verdict on an image for whoever asks for it by a reference with a tag or a digest, from no namespace.
+	// Judge returns the verdict on an image that is asked for by a reference with a tag or a digest, from no namespace.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error)
 }
 

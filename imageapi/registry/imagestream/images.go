@@ -28,7 +28,7 @@ func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (
 }
 
 // OfStream returns an image as it is shown through a stream that knows it by a reference: with what belongs to the reference's
-// repository and the request's namespace. The image may be in other repositories, too, and whoever may read the stream need not know
+// repository and the request's namespace. The image may be in other repositories, too, and a reader of the stream need not know
 // of these.
 func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
 	shown := *image

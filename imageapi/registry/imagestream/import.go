@@ -47,7 +47,7 @@ func IsSettled(stream *imagev1.ImageStream, tag *imagev1.TagReference) bool {
 	return false
 }
 
-// Lead starts a stream's own history of a tag with what the tag led to when it was imported. What it leads to since is
+// Lead starts a stream's own history of a tag with what the tag led to when it was imported. Later moves are
 // read from the tag that it follows.
 func Lead(own *imagev1.NamedTagEventList, event imagev1.TagEvent, generation int64) {
 	event.Generation = generation

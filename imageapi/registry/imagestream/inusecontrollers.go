@@ -114,7 +114,7 @@ type looks struct {
 
 func newLooks() *looks { return &looks{begins: map[string]bool{}, above: map[string][]string{}} }
 
-// of names what is needed of a stream; nil if that is nothing. That is what stays in its histories, whoever shortens them: a
+// of names what is needed of a stream; nil if that is nothing. That stays in its histories when a client shortens them: a
 // client that takes an item for gone deletes in the registry what the stream still has. It is also what indexes in its
 // histories list, since the registry refuses to delete that (405): an index goes before what it lists.
 func (n *InUseControllers) of(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {

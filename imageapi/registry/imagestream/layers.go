@@ -13,7 +13,7 @@ import (
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
-// LayersREST is the subresource layers: the blobs that a registry may serve to whoever may pull from the stream.
+// LayersREST is the subresource layers: the blobs that a registry may serve to users who may pull from the stream.
 // OpenShift's registry asks for it before it serves a blob of another repository.
 type LayersREST struct{ shown *Reader }
 

@@ -127,7 +127,7 @@ func (r *Reader) Lead(ctx context.Context, ref reference.Reference, image, cause
 
 // leadPushed returns what is done when a stream is about to be written: tags that were pushed to, and that its spec now has lead
 // elsewhere, lead there in the registry as well, which gives out what the stream says. If the write then fails, the tag has moved
-// all the same, and whoever wrote tries again. If the tag cannot be written, the stream shows what its spec says ([tags.Pushed]).
+// all the same, and the writer tries again. If the tag cannot be written, the stream shows what its spec says ([tags.Pushed]).
 func (r *Reader) leadPushed(obj, old runtime.Object, dryRun []string) genericregistry.FinishFunc {
 	return func(ctx context.Context, success bool) {
 		stream := obj.(*imagev1.ImageStream)
@@ -146,7 +146,7 @@ func (r *Reader) leadPushed(obj, old runtime.Object, dryRun []string) genericreg
 				continue
 			}
 			if err := r.leadKnown(ctx, repository.WithTag(tag.Name), history.Items[0]); err != nil {
-				slog.Warn("It is not up to date where a tag of the registry leads", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
+				slog.Warn("The record of a tag of the registry is out of date", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
 			}
 		}
 	}

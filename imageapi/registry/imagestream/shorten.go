@@ -67,8 +67,8 @@ func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev
 }
 
 // shorten says what is taken out of the histories of a stream. Where a tag leads now stays, what pods use, and what another tag of
-// a stream began with: without that it would not be known where it begins. All stays while it is unknown what pods use. What stays
-// is in the answer, by which the writer goes on.
+// a stream began with: without that it would not be known where it begins. All stays while it is unknown what pods use. The answer
+// has what stays, and the writer continues with that.
 func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out map[string][]imagev1.TagEvent) (*shortening, error) {
 	s := &shortening{own: map[string][]imagev1.TagEvent{}, tags: map[reference.Reference][]imagev1.TagEvent{}}
 	stays, doubts, err := r.Images.InUse(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone))

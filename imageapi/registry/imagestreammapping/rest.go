@@ -143,8 +143,8 @@ func (r *REST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, 
 }
 
 // store stores an image that was pushed. If the image exists, store records that the registry has it in this repository as
-// well, if the mapping brings the image or that is known. A writer of mappings needs the same right on images: else whoever knows a
-// digest would see an image of others, and have the registry serve its layers.
+// well, if the mapping brings the image or that is known. A writer of mappings needs the same right on images: else knowing a
+// digest would be enough to see an image of others, and have the registry serve its layers.
 func (r *REST) store(ctx context.Context, mapping *imagev1.ImageStreamMapping, ref reference.Reference, dryRun []string) error {
 	clusterWide := genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	image := mapping.Image.DeepCopy()

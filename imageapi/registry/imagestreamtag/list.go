@@ -154,7 +154,7 @@ func (l *streamTagLister) tags(ctx context.Context, r *imagestream.Reader, list 
 }
 
 // page yields the selected tags of some streams, and sets options to the next streams. It returns false when there are
-// none, or when no more tags are wanted. What it reads counts as memory of the request (package kubestore) until it
+// none, or when no more tags are wanted. Its reads count as memory of the request (package kubestore) until it
 // returns.
 func (l *streamTagLister) page(ctx context.Context, r *imagestream.Reader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(listedTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(ctx)

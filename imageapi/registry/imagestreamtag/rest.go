@@ -313,8 +313,8 @@ func (r *REST) write(ctx context.Context, name string, dryRun []string, change f
 	return shown, tagName, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. What registries say of a
-// tag is kept elsewhere, and stays. But a tag that the stream has only from its repository goes with its ImageTag, if
+// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. The record of the
+// registry's tag is kept elsewhere, and stays. But a tag that the stream has only from its repository goes with its ImageTag, if
 // the user may delete that in the namespace of ImageTags.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	streamName, tagName, err := splitStreamTag(name)
