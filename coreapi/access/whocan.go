@@ -77,7 +77,7 @@ func (r *reviews) ProducesMIMETypes(string) []string { return nil }
 
 func (r *reviews) ProducesObject(string) any { return authorizationv1.ResourceAccessReviewResponse{} }
 
-// Create answers a review. Whoever may ask about everything names a namespace only if they may ask there.
+// Create answers a review. A caller who may ask about everything gets an answer for a namespace only if they may ask there.
 func (r *reviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	var action authorizationv1.Action
 	var meta metav1.ObjectMeta

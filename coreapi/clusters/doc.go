@@ -3,8 +3,8 @@
 //
 // [New] makes the storage of two kinds of the group tidewaiter.dev, which clients read and only the server writes: a
 // Cluster for each cluster of the configuration, with when it was last seen, and a ClusterPod for each of its pods,
-// with what its containers run. [Clusters.Run] follows the clusters with client-go's informers. What was last seen is
-// stored, with its age, so that it is there when a cluster cannot be reached. The needs of workloads go to an index
+// with what its containers run. [Clusters.Run] follows the clusters with client-go's informers. It stores the last
+// state with its age, for the time when a cluster cannot be reached. The needs of workloads go to an index
 // alone.
 //
 // A cluster is asked every two seconds whether it answers. If it has not for five, or if a watch of pods was away for so

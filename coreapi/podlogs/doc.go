@@ -19,7 +19,7 @@
 // [os.Root] and must be one plain name. A symbolic link is refused anywhere, also one
 // that points inside. (A container that mounts its node's log directory can put a link
 // there; to follow it has leaked a node's files before.) The files themselves are opened
-// by path a moment later, and not if they are links then: so whoever may rename the
+// by path a moment later, and not if they are links then: so a user who may rename the
 // directories above them is trusted, as is the runtime that writes the lines.
 //
 // # Bounds

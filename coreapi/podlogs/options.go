@@ -48,7 +48,7 @@ type Options struct {
 
 // KubeletOptions says how to reach the kubelet of a pod's node.
 //
-// Whoever may write a pod's status chooses its status.hostIP, and so the host to connect to.
+// A caller who may write a pod's status chooses its status.hostIP, and so the host to connect to.
 // The certificate authority keeps the client certificate from being shown to a stranger.
 type KubeletOptions struct {
 	// Address is the kubelet's host, or host:port, with {hostIP} standing

@@ -13,7 +13,7 @@ import (
 )
 
 // Index counts the pods that use an image, and knows the workloads that need it: what makes pods, whether it runs any
-// or not. It is empty until [Index.Run] has read the pods; see [Index.Synced]. Others tell it of workloads; see
+// or not. It is empty until [Index.Run] has read the pods; see [Index.Synced]. Others report workloads to it; see
 // [Index.Workloads]. It is safe for concurrent use.
 type Index struct {
 	sources []*source

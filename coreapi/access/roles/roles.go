@@ -61,7 +61,7 @@ func OpenShift() []rbacv1.ClusterRole {
 			resources("", []string{"get", "list"}, "pods", "replicationcontrollers", "limitranges"),
 			resources("apps", []string{"get", "list"}, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			resources("batch", []string{"get", "list"}, "jobs", "cronjobs"),
-			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),       // not served: who may ask is answered 404,
+			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),       // not served: callers who may ask get 404,
 			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"), // by which oc goes on
 			resources(imageGroup, []string{"delete"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
@@ -111,7 +111,7 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources("events.k8s.io", []string{"create", "patch"}, "events"),
 			paths([]string{"post"}, "/tidewaiter/imports")), // has the server import
 		viewer, clusterViewer, streamEditor,
-		role("tidewaiter:registry", "For OpenShift's registry: reports pushes and reads what is stored. Whoever has this role decides where tags lead.",
+		role("tidewaiter:registry", "For OpenShift's registry: reports pushes and reads what is stored. A holder of this role decides where tags lead.",
 			resources(imageGroup, []string{"create"}, "imagestreammappings"),
 			resources(imageGroup, []string{"get", "list", "create"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagestreams"),
