@@ -327,7 +327,7 @@ func (s *inCluster) testPrefixes(t *testing.T, r *registry.Registry) {
 	imgs := images.Numbered(t, 3)
 	runs("web-1", "shop/web:1", imgs[0])
 	harness.Eventually(t, func() error {
-		if log := s.Logs(); !strings.Contains(log, "there is no such namespace") || !strings.Contains(log, "namespace=shop") {
+		if log := s.Logs(); !strings.Contains(log, "because the namespace does not exist") || !strings.Contains(log, "namespace=shop") {
 			return fmt.Errorf("no warning: %s", log)
 		}
 		return nil

@@ -87,7 +87,7 @@ func newMigrateCommand() *cobra.Command {
 		Short: "Move all objects to an etcd that several servers share, or back (experimental)",
 		Long: `Move all objects to an etcd that several servers share, or back into a data
 directory (experimental). Stop all servers first. The source stays as it is. Each
-object is compared at the end. What is interrupted can be run again.
+object is compared at the end. An interrupted run can be repeated.
 
 Pushes that wait to be imported move, too; those that were given up are tried again.
 Certificates and credentials do not: copy pki/ of the data directory. Clients that

@@ -136,7 +136,7 @@ func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
 		Transport: transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: server.Scheme, Host: server.Host})
-			// What lets a browser in here is nothing for the server, and who calls is said by the transport.
+			// The cookie that admits a browser here means nothing to the server; the transport adds the credential.
 			cookies := r.In.Cookies()
 			r.Out.Header.Del("Cookie")
 			r.Out.Header.Del("Authorization")

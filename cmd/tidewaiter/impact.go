@@ -42,7 +42,7 @@ type impactOptions struct {
 }
 
 // impactExits is the help on exit codes of the verbs that review acts.
-const impactExits = `Nothing is changed, and no registry is asked. What is not known is said.
+const impactExits = `Nothing is changed, and no registry is asked. The answer names what is unknown.
 
 The exit code is 0 if nothing that runs is touched, 3 if something is, 1 if that is
 unknown, and 2 if the server could not be asked.`

@@ -215,7 +215,7 @@ func printWarnings(w io.Writer, warnings []string) {
 	}
 }
 
-// judgeImage computes the verdicts on an Image from a registry for whoever asks for it by ref: the tag decides which policies
+// judgeImage computes the verdicts on an Image from a registry that is asked for by ref: the tag decides which policies
 // cover it, and may have to be the one that was signed.
 func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)

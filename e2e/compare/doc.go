@@ -3,8 +3,8 @@
 //	make bench-compare BASE=v1.2.3                                # some minutes
 //	make bench-compare BASE=main COMPARE='-rounds 9 -objects 6000'
 //
-// In each round all servers start anew, and get the same requests in turn, a part at a time, so
-// that a machine whose speed changes disturbs all alike. What counts is the median of the rounds'
+// In each round all servers restart, and get the same requests in turn, a part at a time, so
+// that a machine whose speed changes disturbs all alike. The result is the median of the rounds'
 // ratios. kube-apiserver keeps each Image as a ConfigMap of the same size, which is the fastest
 // that it can do.
 package compare

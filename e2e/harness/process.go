@@ -78,7 +78,7 @@ func Start(t testing.TB, c Command) *Process {
 		p.Stderr.close()
 	}()
 	t.Cleanup(func() {
-		served := p.Running() // what ended by itself has been reported by who ran it
+		served := p.Running() // the caller that ran it has reported that it ended by itself
 		p.Kill(t)
 		if t.Failed() && served {
 			t.Logf("%s\n--- its standard output:\n%s\n--- its standard error:\n%s", c, tail(p.Stdout.String()), tail(p.Stderr.String()))

@@ -132,7 +132,7 @@ const (
 	tokenIssuer  = "e2e"
 )
 
-// serveToken answers who knows the password with a token for the scopes that he asks for.
+// serveToken gives a client that knows the password a token for the scopes that it asks for.
 func (a *Authority) serveToken(w http.ResponseWriter, req *http.Request) {
 	if user, password, ok := req.BasicAuth(); !ok || user != User || password != Password {
 		http.Error(w, "who are you?", http.StatusUnauthorized)

@@ -82,7 +82,7 @@ func StartNotifying(t testing.TB, kind Kind, to Endpoint) *Registry {
 	return start(t, &Registry{kind: kind, notify: &to})
 }
 
-// StartGuarded is Start for a registry that speaks TLS and lets in who has credentials.
+// StartGuarded is Start for a registry that speaks TLS and admits only clients with credentials.
 func StartGuarded(t testing.TB, kind Kind, by Guard) *Registry {
 	t.Helper()
 	return start(t, &Registry{kind: kind, guard: &by})

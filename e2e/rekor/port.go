@@ -45,8 +45,8 @@ func (p *port) share(t testing.TB) {
 	})
 }
 
-// take has t alone use the port, until it ends. What has the port outside of these
-// tests is waited for, too.
+// take has t alone use the port, until it ends. It also waits for
+// programs outside of these tests that have the port.
 func (p *port) take(t testing.TB) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

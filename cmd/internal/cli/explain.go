@@ -38,7 +38,7 @@ func StatusOf(body []byte, err error) error {
 var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
 
 // Explain returns what to print for an error of a verb, and a hint, "" if there is none. Errors of API servers and
-// of connections to them are put into words. What else the error says stays, and so does an error of a registry.
+// of connections to them are put into words. The rest of the error stays, and so does an error of a registry.
 func Explain(verb string, err error) (text, hint string) {
 	text = err.Error()
 	var given *HintError

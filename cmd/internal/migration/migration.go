@@ -49,7 +49,7 @@ func (m *Migration) open(ctx context.Context) (*etcd.Store, error) {
 // still has nothing expire or be compacted while two databases are compared.
 const still = 1000 * time.Hour
 
-// ToEtcd copies what a data directory has to etcd. No server has the directory. What was interrupted can be done again.
+// ToEtcd copies the contents of a data directory, which no server has, to etcd. An interrupted copy can be repeated.
 func (m *Migration) ToEtcd(ctx context.Context) (err error) {
 	store, err := m.open(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *Migration) FromEtcd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What servers tell each other there is of no use here.
+	// The messages between servers there are of no use here.
 	err = errors.Join(removeBelow(ctx, d, spool.SharedPrefix), d.Close())
 	if err != nil {
 		return err

@@ -264,7 +264,7 @@ func lentPrefix(image awaited) string {
 	return fmt.Sprintf("/tidewaiter.dev/awaited/%x/", sum[:16])
 }
 
-// lend is wait with all servers. What is stored names the pod's secrets; it has none of their contents.
+// lend is wait with all servers. The stored job names the pod's secrets and has none of their contents.
 func (a *Admitter) lend(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
 	value, err := json.Marshal(pod)
 	if err != nil {

@@ -65,7 +65,7 @@ func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
 	for ctx.Err() == nil {
 		ended := make(chan error, 1)
 		led := false
-		// The term outlasts ctx until the tasks have ended: whoever leads next does not begin beside them.
+		// The term outlasts ctx until the tasks have ended: the next leader does not begin beside them.
 		term, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		var begun sync.Once
 		stop := context.AfterFunc(ctx, func() { begun.Do(cancel) })

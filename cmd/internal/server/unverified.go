@@ -21,7 +21,7 @@ type unverified struct {
 // maxUnverified bounds the images of which the log says that they are verified again.
 const maxUnverified = 1000
 
-// verdictChanged logs and records a new verdict on an image, whoever wrote it: an import, a sweep, a client.
+// verdictChanged logs and records a new verdict on an image, written by an import, a sweep or a client.
 func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, signers []string) {
 	s.Events.VerdictChanged(image, verified, signers)
 	switch before {
