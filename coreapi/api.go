@@ -58,7 +58,7 @@ type Usage struct {
 // none uses the image.
 func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 
-// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
 func (u Usage) StaleReasons() []string { return u.clusters.StaleReasons() }
 
 // Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty otherwise.

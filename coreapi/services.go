@@ -168,7 +168,7 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	return nil
 }
 
-// dropStored writes services again that an earlier release stored with what their type has no use for (see dropUnused):
+// dropStored rewrites services that an earlier release stored with fields that their type does not use (see dropUnused):
 // watches deliver what is stored.
 func (s *services) dropStored(ctx context.Context, client corev1client.ServicesGetter) error {
 	var failed error

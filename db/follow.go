@@ -196,7 +196,7 @@ func (m *mirror) checkOwn(c *sqlite.Conn) error {
 	return err
 }
 
-// begin goes on with what the file has, if it is a copy of the store, and fills it otherwise.
+// begin continues from the file if it is a copy of the store, and fills it otherwise.
 func (m *mirror) begin(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()

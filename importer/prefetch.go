@@ -81,7 +81,7 @@ type listedTags struct {
 	digests map[uint64]struct{}
 }
 
-// prefetchedTag is what is known of a tag before it is read.
+// prefetchedTag is a tag that was listed before it is needed.
 type prefetchedTag struct {
 	// known says that the other fields are known.
 	known bool

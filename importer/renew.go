@@ -84,8 +84,8 @@ func renewTags(ctx context.Context, images Renewed) (renewed int, err error) {
 	return renewed, err
 }
 
-// renewTag writes an ImageTag under the name that its reference has now, together with what is there already, and deletes it
-// under its old name. If it is stopped in between, the next run does the same again.
+// renewTag writes an ImageTag under the name that its reference has now, merged with an ImageTag that is there already, and
+// deletes it under its old name. If it is stopped in between, the next run does the same again.
 func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error {
 	ref, ok := tags.Reference(old)
 	if !ok || old.Name == tags.Name(ref) {

@@ -26,7 +26,7 @@ type Condition struct {
 	Message string
 }
 
-// Verdict is what is known about one signature of one image.
+// Verdict is the judgement of one signature of one image.
 type Verdict struct {
 	// Policy is the name of the policy that was applied, "" if none covers the image or the format is unknown.
 	Policy string

@@ -49,7 +49,7 @@ type Tokens struct {
 	listeners []serviceaccount.Listener
 }
 
-// tokenKeys are what the files of Tokens hold.
+// tokenKeys are the contents of the files of Tokens.
 type tokenKeys struct {
 	serviceaccount.TokenGenerator
 	serviceaccount.PublicKeysGetter

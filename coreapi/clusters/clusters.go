@@ -146,7 +146,7 @@ func (c *Clusters) Unfollowed() string {
 	return "no cluster is followed, so what runs is not known: set clusters, or ownPodsOnly: true, in the server's configuration"
 }
 
-// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
 func (c *Clusters) StaleReasons() []string {
 	var all []string
 	for _, f := range c.followers {

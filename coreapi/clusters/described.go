@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 )
 
-// Known is what is known of a container's image.
+// Known describes a container's image, as far as it is known.
 type Known struct {
 	// Verified is the verdict for the reference that the container names; "" if the image is not known to be there.
 	Verified string

@@ -18,7 +18,7 @@ const (
 	maxContainers = 100
 )
 
-// pod is what is held in memory of a pod of a cluster while it exists. A cluster may have 100,000 pods, so what many of
+// pod is the part of a cluster's pod that is kept in memory while it exists. A cluster may have 100,000 pods, so what many of
 // them share is held once, and the stored form is computed when it is written.
 type pod struct {
 	key           string // NAMESPACE/NAME

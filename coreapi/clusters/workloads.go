@@ -109,7 +109,7 @@ func (w Workload) images(object map[string]any) (all []string) {
 	return slices.Compact(all)
 }
 
-// each calls visit with what a path leads to.
+// each calls visit with each value that a path leads to.
 func each(in any, path []string, visit func(any)) {
 	if len(path) == 0 {
 		visit(in)
@@ -133,7 +133,7 @@ func each(in any, path []string, visit func(any)) {
 	}
 }
 
-// workload is what is read of an object. Nothing of it is held but what it needs, by the index.
+// workload has the parts of an object that are read. Only its needs are kept, by the index.
 type workload struct{ usage.Workload }
 
 // GetObjectMeta is part of metav1.ObjectMetaAccessor.
@@ -396,7 +396,7 @@ func (c *catalog) get(ctx context.Context, path string, into runtime.Object) err
 	return c.client.Get().AbsPath(path).Do(ctx).Into(into)
 }
 
-// watchState is what is known of the following of one kind, pods or workloads. The follower's mu guards it.
+// watchState is the state of following one kind, pods or workloads. The follower's mu guards it.
 type watchState struct {
 	current bool      // all objects have been read since the cluster was away
 	open    bool      // a watch is open

@@ -141,7 +141,7 @@ func (r *logReader) rotated(f *os.File) bool {
 	return err == nil && !os.SameFile(old, now)
 }
 
-// copyParts copies what there is of the file.
+// copyParts copies the present contents of the file.
 func (r *logReader) copyParts(ctx context.Context, parts *partReader) error {
 	for {
 		if err := ctx.Err(); err != nil {

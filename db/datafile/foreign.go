@@ -20,7 +20,7 @@ import (
 // makes it. Nothing in it was run, and nothing was written to it.
 type ForeignError struct {
 	Path string
-	// Detail is what is foreign, as "it has a trigger \"spy\" that ...".
+	// Detail names the foreign part, as "it has a trigger \"spy\" that ...".
 	Detail string
 }
 

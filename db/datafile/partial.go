@@ -49,7 +49,7 @@ func NewPartial(folder string) (*partial, error) {
 	}
 }
 
-// Remove removes the folder with what is in it.
+// Remove removes the folder with its contents.
 func (p *partial) Remove() {
 	os.RemoveAll(p.Dir)
 	p.lock.Close()

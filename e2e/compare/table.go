@@ -23,7 +23,7 @@ const (
 
 var measures = []measure{creates, gets, lists, gzipLists, watchEvents, watchLists, processor, memory}
 
-// figures are what one server did in one round.
+// figures are the results of one server in one round.
 type figures map[measure]float64
 
 // table has the medians of the rounds, and the last of three servers' ratio to each of the others:

@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// Log is a running transparency log, with what cosign has to know of it.
+// Log is a running transparency log, with the files that cosign needs for it.
 type Log struct {
 	Version int
 	URL     string

@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// ContainerAnswer is what is known of what a container runs.
+// ContainerAnswer describes the image that a container runs, as far as it is known.
 type ContainerAnswer struct {
 	// Verdict is that for the very reference that the container names; nil if the image is not known to be in that
 	// repository.

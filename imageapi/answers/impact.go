@@ -325,7 +325,7 @@ func (f *foresight) verified(ctx context.Context, image *imagev1.Image) *imagev1
 	return &again
 }
 
-// row is a row with what is known now; ok is false if the verdict is not known.
+// row returns a row with the present verdict; ok is false if the verdict is not known.
 func (f *foresight) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, ok bool) {
 	v, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
 	if err != nil {

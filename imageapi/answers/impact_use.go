@@ -19,7 +19,7 @@ const ownPods = "local/"
 // admissionDenied is what admission says of a pod that it refuses.
 const admissionDenied = "denied"
 
-// touch counts the rows of one image, with what runs it and what needs it.
+// touch counts the rows of one image, with the pods that run it and the workloads that need it.
 func (f *foresight) touch(image *imagev1.Image, rows []ImpactRow, by *runners) {
 	if len(rows) == 0 {
 		return
@@ -57,7 +57,7 @@ func (f *foresight) touch(image *imagev1.Image, rows []ImpactRow, by *runners) {
 	}
 }
 
-// runners are what runs an image.
+// runners are the pods that run an image.
 type runners struct {
 	// own are the server's own pods, as cluster/namespace/name.
 	own        []string

@@ -85,7 +85,7 @@ func itemsOf(events []push.Event) ([]item, error) {
 	return items, nil
 }
 
-// seenID is what is kept of a delivery's ID.
+// seenID is the stored form of a delivery's ID.
 func seenID(receiver, eventID string) (id [16]byte) {
 	sum := sha256.Sum256([]byte(receiver + "\x00" + eventID))
 	copy(id[:], sum[:])

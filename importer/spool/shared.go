@@ -83,7 +83,7 @@ type record struct {
 	Events   []json.RawMessage `json:"events"`
 }
 
-// entry is what is known of a stored job without reading it.
+// entry is the indexed part of a stored job.
 type entry struct {
 	push.Job
 	rev    int64
@@ -214,7 +214,7 @@ func (s *Shared) apply(key string, rev int64, value []byte, deleted bool) {
 	}
 }
 
-// entryOf is what is known of a stored job. One that cannot be read is dead.
+// entryOf returns the entry of a stored job. One that cannot be read is dead.
 func (s *Shared) entryOf(id, rev int64, value []byte) *entry {
 	e := &entry{rev: rev}
 	e.ID = id
@@ -232,7 +232,7 @@ func (s *Shared) entryOf(id, rev int64, value []byte) *entry {
 	return e
 }
 
-// known runs fn with what is known now.
+// known runs fn with the present entries.
 func (s *Shared) known(ctx context.Context, fn func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,7 +51,7 @@ func partOf(repository name.Repository) string {
 	return repository.RegistryStr() + "/" + first
 }
 
-// abilities are what a part of a registry has shown of itself.
+// abilities are the features that a part of a registry has shown.
 type abilities struct {
 	mu sync.Mutex
 	// withoutReferrers is the time until which the part is believed to have no referrers API.

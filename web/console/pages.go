@@ -34,7 +34,7 @@ type page struct {
 	Now        time.Time // when the page was made
 	AsOf       time.Time // of when its answers are
 	Commands   []string  // that answer the same
-	GoOn       string    // the page that the browser goes on with at once
+	GoOn       string    // the page to which the browser is sent at once
 	Data       any
 }
 

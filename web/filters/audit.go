@@ -1,4 +1,4 @@
-// Package filters has what is around the handlers of Kubernetes' API server: audit, deadlines of answers, bounds of bodies
+// Package filters has the filters around the handlers of Kubernetes' API server: audit, deadlines of answers, bounds of bodies
 // and labels, checks of patches, and sign-ins in turns.
 package filters
 

@@ -44,7 +44,7 @@ type Body struct {
 
 	// The mutex of.mu guards these.
 	stop    func() // ends a Read that is waiting, and tells its caller
-	size    int    // of buf, with what it is about to grow by
+	size    int    // of buf, with its imminent growth
 	last    uint64 // value of reads when it last got bytes
 	reading bool   // it may have to give up its place
 	evicted bool

@@ -305,7 +305,7 @@ func nameOf(ref reference.Reference) string {
 	return ref.String()
 }
 
-// tell reports a job that will not be tried again, or goes on with what it found.
+// tell reports a job that will not be tried again, or continues with the images that it found.
 func (b *batch) tell(e ended) {
 	delete(b.hosts[e.Ref.Host].tried, e.Job)
 	switch {

@@ -1,4 +1,4 @@
-// Package cli has what all verbs share: exit codes, errors that say what to do next, and kubeconfigs.
+// Package cli is shared by all verbs: exit codes, errors that say what to do next, and kubeconfigs.
 package cli
 
 import "fmt"

@@ -38,7 +38,7 @@ type jobs interface {
 	Retry(ctx context.Context, id int64) error
 }
 
-// Admitter answers admission with what is stored about the images of pods.
+// Admitter answers admission from the stored Images of pods.
 type Admitter struct {
 	Answerer *answers.Answerer
 	Policies func(context.Context) (*policy.Set, error) // the policies in force

@@ -77,13 +77,13 @@ type Task struct {
 	One bool
 }
 
-// Parts are what an API server consists of beside its kinds.
+// Parts are the parts of an API server beside its kinds.
 type Parts struct {
 	Storage generic.RESTOptionsGetter // over the database
 	Served  *storedjson.Getter        // over storage: serves Images as they are stored
 	// Registries is the storage for the registries of all kinds.
 	Registries generic.RESTOptionsGetter
-	// AnswerCreation answers creations of Images with what was stored; nil encodes the object again.
+	// AnswerCreation answers creations of Images with the stored bytes; nil encodes the object again.
 	AnswerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
 	// Serializers are the serializers of groups that have their own.
 	Serializers map[string]runtime.NegotiatedSerializer

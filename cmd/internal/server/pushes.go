@@ -128,7 +128,7 @@ func (p *pushes) hooks() http.Handler {
 	return p.handler
 }
 
-// receivers are the receivers of webhooks, with what they have heard.
+// receivers are the receivers of webhooks, with their last deliveries.
 type receivers struct {
 	Receivers []hooks.Heard `json:"receivers"`
 }

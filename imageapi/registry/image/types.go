@@ -113,7 +113,7 @@ type Usage interface {
 	Complete() bool
 	// Unfollowed says why nothing is known of pods elsewhere, if no cluster is followed; it is empty otherwise.
 	Unfollowed() string
-	// StaleReasons names the clusters whose pods are not known as of now, with what is known of them and why not more.
+	// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
 	StaleReasons() []string
 	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
 	WorkloadStaleReasons() []string

@@ -97,7 +97,7 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	return r.withImage(ctx, shown, tag)
 }
 
-// stream returns the stream of a tag, with what the tag leads to.
+// stream returns the stream of a tag, with the image that the tag leads to.
 func (r *REST) stream(ctx context.Context, name string, options *metav1.GetOptions) (shown *imagev1.ImageStream, tag string, err error) {
 	streamName, tag, err := splitStreamTag(name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// demands are what must come with a signature.
+// demands are the parts that a signature must come with.
 type demands struct {
 	log            bool                  // an entry in a transparency log
 	certificateLog bool                  // a promise of a certificate transparency log (SCT)

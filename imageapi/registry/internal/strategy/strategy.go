@@ -1,4 +1,4 @@
-// Package strategy has what the strategies of all kinds of the group have in common.
+// Package strategy has the common parts of the strategies of the group's kinds.
 package strategy
 
 import (

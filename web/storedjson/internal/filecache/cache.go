@@ -105,7 +105,7 @@ func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 }
 
 // read appends to run values that stand in a row in the file. It returns how many of
-// them are what was put there.
+// them are those that were put there.
 func (c *Cache[M]) read(file *os.File, run *Run[M], row []location[M]) (good int) {
 	last := row[len(row)-1]
 	n, start := int(last.at-row[0].at)+last.Len, len(run.Bytes)
