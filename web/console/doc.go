@@ -12,7 +12,7 @@
 // # Signing in
 //
 // A person signs in with a token. The browser has it in cookies that only servers with the same secret can read (sessions.go),
-// so each replica knows the session. The chain checks the token on each call, so whoever revokes it ends the session. A request
+// so each replica knows the session. The chain checks the token on each call, so revoking it ends the session. A request
 // that brings a credential itself, a client certificate or an Authorization header as `tidewaiter console` sends it, needs none.
 //
 // # Bounds
