@@ -18,7 +18,7 @@ import (
 // Forget.
 //
 // signatures are named as package signatures names them, and have type and content and nothing else. They come in the order
-// in which they were found, each once, and are all that are within the bounds: whoever judges them chooses which to keep.
+// in which they were found, each once, and are all that are within the bounds: their judge chooses which to keep.
 // annotations are what else is known of the repository: annotation.Attestations, Documents, Warnings, Manifests, Unread, Unusable and Cut, those for
 // which there is something to say. warnings say, for people, what had to be left out. An error means that the registry could
 // not be asked. The findings until then are returned with it.
