@@ -186,7 +186,7 @@ func TestSelectTagsByShortName(t *testing.T) {
 		}
 	}
 	ctx := genericapirequest.WithNamespace(context.Background(), tags.Namespace)
-	for short, want := range map[string]int{"app:v1": 4, "team/app:v1": 2, "other:v1": 2, "app:v2": 0, "pp:v1": 0, "app": 0} {
+	for short, want := range map[string]int{"app:v1": 4, "team/app:v1": 2, "other:v1": 2, "app:v2": 0, "pp:v1": 0, "app": 4, "team": 0, "team/app": 0} {
 		obj, err := s.tags.List(ctx, &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("short", short)})
 		if err != nil {
 			t.Fatal(err)

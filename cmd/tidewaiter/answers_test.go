@@ -87,6 +87,8 @@ func TestReferenceReview(t *testing.T) {
 		{"app@" + l.digests["old"], "", answers.Found, a + "/team/app@" + l.digests["old"], "old", []string{"app is " + a + "/team/app"}},
 		{"lone:v2", "", answers.Found, b + "/team/lone:v2", "lone", []string{"the repository " + b + "/team/lone, the only one"}},
 		{"team/lone:v2", "", answers.Found, b + "/team/lone:v2", "lone", nil},
+		{"lone", "", answers.Absent, "docker.io/library/lone:latest", "", []string{`"assumed":["the tag latest","the registry docker.io"],"others":["` + b + `/team/lone:v2"]`}},
+		{"team/lone:v9", "", answers.Absent, "docker.io/team/lone:v9", "", []string{`"others":["` + b + `/team/lone:v2"]`}},
 		{a + "/team/multi:v1", "", answers.Found, a + "/team/multi:v1", "index", []string{`"platforms":[{"platform":"linux/amd64","digest":"` + l.digests["amd64"], `"selectors":["` + a + `/team/multi:v1","` + l.digests["index"] + `","` + l.digests["amd64"]}},
 		{a + "/team/multi:v1", "linux/arm64", answers.Found, a + "/team/multi@", "arm64", []string{`"indexes":["` + l.digests["index"], `linux/arm64 of the index ` + l.digests["index"]}},
 		{a + "/team/multi:v1", "linux/s390x", answers.Absent, a + "/team/multi:v1", "", []string{"is not for linux/s390x, but for linux/amd64, linux/arm64"}},

@@ -146,8 +146,32 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 	case answers.Absent:
 		return f, &cli.Exit{Code: exitAbsent, Err: l.absent(f, asked)}
 	}
+	if len(m.Others) > 0 && !l.noted[asked] {
+		l.noted[asked] = true
+		fmt.Fprintf(l.notes, "Note: %s\n", f.taken())
+	}
 	return f, nil
 }
+
+// taken says what a short reference was taken to mean, and what else it may mean.
+func (f *found) taken() string {
+	return fmt.Sprintf("%s was taken to mean %s; known references that end so: %s", strings.TrimSpace(f.Question.Reference), cmp.Or(f.Meaning.Reference, f.Meaning.Digest), strings.Join(f.Meaning.Others, ", "))
+}
+
+// orElse adds to an error about what is not known what else a short reference may mean.
+func (f *found) orElse(err error) error {
+	if err == nil || f == nil || f.State != answers.Absent || len(f.Meaning.Others) == 0 {
+		return err
+	}
+	var exit *cli.Exit
+	if errors.As(err, &exit) {
+		return &cli.Exit{Code: exit.Code, Err: cli.WithHint(exit.Err, "%s", f.taken())}
+	}
+	return cli.WithHint(err, "%s", f.taken())
+}
+
+// minDigits is how many digits of a digest stand for it.
+const minDigits = 4
 
 // absent is the error for something of which nothing is known, with advice. It never suggests a registry that was not named.
 func (l *looker) absent(f *found, asked string) error {
@@ -157,11 +181,19 @@ func (l *looker) absent(f *found, asked string) error {
 	case strings.Contains(f.Message, " is not for "):
 		message, rest, _ := strings.Cut(f.Message, ", but for ")
 		err, hint = errors.New(message), "it is for "+cmp.Or(rest, "an unknown platform")
+		if !strings.Contains(f.Question.Platform, "/") {
+			hint = "--platform is os/architecture[/variant]; " + hint
+		}
 	case m.Tag == "":
+	case len(m.Others) > 0:
+		hint = f.taken()
 	case answers.NamesRegistry(asked):
 		hint = "tidewaiter import " + m.Reference
 	default:
 		hint = "add the name of the registry, as in registry.example.com/" + strings.TrimPrefix(asked, "/")
+		if len(asked) < minDigits && strings.Trim(asked, "0123456789abcdef") == "" {
+			hint = fmt.Sprintf("the beginning of a digest has at least %d digits", minDigits)
+		}
 		if strings.Contains(f.Message, "digest that begins") {
 			hint = ""
 		}

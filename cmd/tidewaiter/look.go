@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -35,6 +36,9 @@ type looker struct {
 	args    []string
 	// formerTags has the histories of tags searched for those that led to an image.
 	formerTags bool
+	// notes are for people: what else a reference may mean, once for each.
+	notes io.Writer
+	noted map[string]bool
 }
 
 // looker returns a looker at the server that the flags name. It prints the server's warnings.
@@ -46,7 +50,7 @@ func (o *clientOptions) looker(cmd *cobra.Command) (*looker, error) {
 	config := restclient.CopyConfig(server.Config)
 	config.WarningHandler = restclient.NewWarningWriter(cmd.ErrOrStderr(), restclient.WarningWriterOptions{Deduplicate: true})
 	client, err := imageclient.New(config)
-	return &looker{Server: server, Config: config, client: client, command: cmd.CommandPath(), args: cmd.Flags().Args()}, err
+	return &looker{Server: server, Config: config, client: client, command: cmd.CommandPath(), args: cmd.Flags().Args(), notes: cmd.ErrOrStderr(), noted: map[string]bool{}}, err
 }
 
 // corrected is the command with another reference for one of its arguments.
@@ -78,7 +82,8 @@ for exactly this reference, how many pods run the image, how many pods name the 
 but run a different image, and when the registry last confirmed the tag.
 
 VERDICT is True, ByIndex, False, Unsigned (a policy demands a signature and there is
-none), NoPolicy (no policy covers the reference), or Unknown with the reason.
+none), NoPolicy (no policy covers the reference), Excepted (an exception lets it
+through, until the day shown), or Unknown with the reason.
 
 ` + referenceHelp + `
 

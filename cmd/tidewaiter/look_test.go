@@ -126,7 +126,8 @@ func TestLookUp(t *testing.T) {
 
 		{"team/app:v1", "", 2, []string{"tags of several repositories:\n  ", a + "/team/app:v1\n", b + "/team/app:v1\n", "hint: add the name of the registry"}},
 		{"app:v1", "", 2, []string{"tags of several repositories"}},
-		{"team/app", "", 1, []string{"hint: add the name of the registry, as in registry.example.com/team/app\n"}},
+		{"team/app", "", 1, []string{"hint: team/app was taken to mean docker.io/team/app:latest; known references that end so: ", a + "/team/app:v1", b + "/team/app:v1"}},
+		{"other/app", "", 1, []string{"hint: add the name of the registry, as in registry.example.com/other/app\n"}},
 		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag has this name: "}},
 		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import" + kept + "docker.io/team/lone:v2"}},
 		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import" + kept + a + "/team/app:v9; known tags of the repository: v1"}},
@@ -139,6 +140,7 @@ func TestLookUp(t *testing.T) {
 		{b + "/team/gone:v1", "", 1, []string{"is gone from its registry since", "led to " + l.digests["other"] + " before", "hint: tidewaiter history" + kept + b + "/team/gone:v1"}},
 		{b + "/team/deleted:v1", "", 1, []string{"leads to " + l.digests["deleted"] + ", which is not imported", "hint: tidewaiter import" + kept + b + "/team/deleted:v1"}},
 		{a + "/Team/App:v1", "", 2, []string{"lower case", "hint: tidewaiter get" + kept + "-o name " + a + "/team/app:v1"}},
+		{"fff", "", 1, []string{"hint: the beginning of a digest has at least 4 digits\n"}},
 	} {
 		stdout, stderr, code := l.run("get", "-o", "name", tt.asked)
 		want := ""
@@ -198,6 +200,31 @@ func TestLookUp(t *testing.T) {
 	t.Run("artifact", l.showsArtifacts)
 	t.Run("history", l.histories)
 	t.Run("diff", l.differs)
+	t.Run("what else", func(t *testing.T) {
+		// Whatever verb is asked: what a short name was taken to mean, and which known references end so.
+		want := "lone was taken to mean docker.io/library/lone:latest; known references that end so: " + b + "/team/lone:v2\n"
+		for _, args := range [][]string{{"get"}, {"describe"}, {"history"}, {"verify"}, {"pods"}, {"diff", a + "/team/app:v1"}} {
+			if _, stderr, code := l.run(append(args, "lone")...); code == cli.ExitOK || !strings.HasSuffix(stderr, "hint: "+want) {
+				t.Errorf("%v lone: exit code %d: %s", args, code, stderr)
+			}
+		}
+		if _, stderr, code := l.run("describe", "--platform", "arm64", a+"/team/multi:v1"); code != exitAbsent || !strings.HasSuffix(stderr, "hint: --platform is os/architecture[/variant]; it is for linux/amd64, linux/arm64\n") {
+			t.Errorf("an architecture for a platform: exit code %d: %s", code, stderr)
+		}
+		// It may be known, and something else end so, too.
+		ours := reference.Reference{Host: reference.DockerHub, Repository: "library/lone", Tag: "v2"}
+		tag := tags.New(ours)
+		tags.Lead(tag, ours, l.digests["other"], metav1.Now())
+		if _, err := l.images.UpdateTag(t.Context(), tag, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		want = "Note: lone:v2 was taken to mean docker.io/library/lone:v2; known references that end so: " + b + "/team/lone:v2\n"
+		for _, verb := range []string{"get", "describe", "history", "verify"} {
+			if _, stderr, _ := l.run(verb, "lone:v2"); strings.Count(stderr, want) != 1 {
+				t.Errorf("%s lone:v2 does not say once %q: %s", verb, want, stderr)
+			}
+		}
+	})
 	t.Run("examples", func(t *testing.T) {
 		lead := l.a.Host + "/team/app"
 		pushed(t, l.a, "team/app:v2", `{"os":"linux","architecture":"arm64"}`, nil)

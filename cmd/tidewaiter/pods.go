@@ -124,9 +124,9 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(followed.Rows) == 0:
-		return l.noCluster(about, what)
+		return about.orElse(l.noCluster(about, what))
 	case len(table.Rows) == 0:
-		return noPods(about, what, o.outdated)
+		return about.orElse(noPods(about, what, o.outdated))
 	case o.output.Wide():
 		return cli.WriteTable(cmd.OutOrStdout(), table, true)
 	case o.output.ForPeople():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -381,7 +382,7 @@ func (f *foresight) deleting(ctx context.Context) error {
 	case m.state == Invalid || m.state == Ambiguous || m.digest == "":
 		text := cmp.Or(m.message, f.spec.Delete+" leads nowhere")
 		if len(m.others) > 0 {
-			text = fmt.Sprintf("%s: %s", text, m.others)
+			text = fmt.Sprintf("%s; it may mean %s", text, strings.Join(m.others, ", "))
 		}
 		return apierrors.NewBadRequest(printable.Line(text, maxText))
 	case m.tag != nil:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -267,14 +268,19 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		if of != pulled {
 			assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), of.Name()))
 		}
-		return r.targetOf(ctx, of, tag, assumed)
+		var others []string
+		if isShort(text, pulled) {
+			assumed = append(assumed, "the registry "+pulled.Host)
+			others, _ = r.endingSo(ctx, text, pulled, shortOf(text, pulled)+":"+pulled.Tag) // who may not list tags may still have this one
+		}
+		m, err := r.targetOf(ctx, of, tag, assumed)
+		if err == nil {
+			m.others = others
+		}
+		return m, err
 	}
 	if isShort(text, pulled) {
-		short := pulled.Repository + ":" + pulled.Tag
-		if !strings.Contains(text, "/") {
-			short = strings.TrimPrefix(short, "library/")
-		}
-		all, more, err := r.tagged(ctx, selectors.TagShort, short, maxOthers)
+		all, more, err := r.tagged(ctx, selectors.TagShort, shortOf(text, pulled)+":"+pulled.Tag, maxOthers)
 		if err != nil {
 			return nil, err
 		}
@@ -308,6 +314,37 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		return m, nil
 	}
 	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
+}
+
+// shortOf is the path of a reference whose registry was left out, as it was given: without library/.
+func shortOf(text string, ref reference.Reference) string {
+	if strings.Contains(text, "/") {
+		return ref.Repository
+	}
+	return strings.TrimPrefix(ref.Repository, "library/")
+}
+
+// endingSo lists the known tags of other registries whose repository ends as a name that was given without a registry does, by a
+// short form of them.
+func (r *resolver) endingSo(ctx context.Context, text string, meant reference.Reference, short string) (others []string, err error) {
+	all, more, err := r.tagged(ctx, selectors.TagShort, short, maxSimilar)
+	if err != nil {
+		return nil, err
+	}
+	name := shortOf(text, meant)
+	for i := range all {
+		of, ok := tags.Reference(&all[i])
+		if ok && of != meant && (of.Repository == name || strings.HasSuffix(of.Repository, "/"+name)) {
+			others = append(others, of.String())
+		}
+	}
+	if len(others) >= maxOthers {
+		others, more = others[:maxOthers-1], true
+	}
+	if more && len(others) > 0 {
+		others = append(others, "and more")
+	}
+	return others, nil
 }
 
 // tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is known about it.
@@ -372,6 +409,11 @@ func (r *resolver) absent(ctx context.Context, text string, ref reference.Refere
 	}
 	if isShort(text, pulled) {
 		m.assumed = append(m.assumed, "the registry "+pulled.Host)
+		others, err := r.endingSo(ctx, text, pulled, path.Base(pulled.Repository))
+		if err != nil {
+			return nil, err
+		}
+		m.others = others
 	}
 	all, more, err := r.tagged(ctx, selectors.TagRepository, pulled.Name(), maxOthers)
 	if err != nil {

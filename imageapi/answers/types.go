@@ -21,6 +21,7 @@ const (
 	maxText            = 1024      // bytes of a text in a question
 	maxRead            = 256 << 20 // bytes of Images that a review reads
 	maxOthers          = 10        // other meanings of a reference
+	maxSimilar         = 50        // tags that are read to find what else a short name may mean
 	maxTags            = 20        // tags that lead, or led, to an image
 	maxHistories       = 500       // tags of a repository whose histories are searched
 	maxPrevious        = 10        // images that a tag led to before
@@ -269,7 +270,7 @@ type Verdict struct {
 	// Reference is what was judged: a repository with a tag or a digest.
 	Reference string `json:"reference"`
 	// Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none
-	// and no policy demands one) or Unknown.
+	// and no policy demands one), Excepted (an exception of the policy lets the image through) or Unknown.
 	Verified string `json:"verified"`
 	// Policies are those that cover the reference.
 	//
@@ -288,6 +289,8 @@ type Verdict struct {
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index through which the image is verified.
 	Index string `json:"index,omitempty"`
+	// Until is when the exception ends, in RFC 3339, if Verified is Excepted.
+	Until string `json:"until,omitempty"`
 	// Attested is the verdict on attestations; it is empty if there are none and none is demanded.
 	Attested string `json:"attested,omitempty"`
 }

@@ -56,8 +56,8 @@ const (
 	// TagReference is the reference that a tag follows, and TagRepository the repository of that.
 	TagReference  = "reference"
 	TagRepository = "repository"
-	// TagShort has the short forms of the reference: its path and tag without the registry, and the path's last part
-	// and tag, as team/app:v1 and app:v1.
+	// TagShort has the short forms of the reference: its path and tag without the registry, the path's last part
+	// and tag, and the path's last part alone, as team/app:v1, app:v1 and app.
 	TagShort = "short"
 )
 

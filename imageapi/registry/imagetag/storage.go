@@ -57,7 +57,11 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	indexers := cache.Indexers{}
 	for _, name := range tagFields {
 		key := storage.FieldIndex(name)
-		if name != selectors.TagImage {
+		switch name {
+		case selectors.TagImage:
+		case selectors.TagShort:
+			key += "#" + reference.FormVersion + ".1" // since it has names without a tag
+		default:
 			key += "#" + reference.FormVersion
 		}
 		indexers[key] = func(obj any) ([]string, error) {
@@ -377,8 +381,8 @@ func tagValues(name string, tag *imagev1.ImageTag) []string {
 	case name == selectors.TagRepository:
 		return []string{ref.Name()}
 	case name == selectors.TagShort:
-		whole, last := ref.Repository+":"+ref.Tag, path.Base(ref.Repository)+":"+ref.Tag
-		return slices.Compact([]string{whole, last})
+		last := path.Base(ref.Repository)
+		return slices.Compact([]string{ref.Repository + ":" + ref.Tag, last + ":" + ref.Tag, last})
 	}
 	return []string{ref.String()}
 }

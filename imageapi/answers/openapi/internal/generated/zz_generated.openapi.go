@@ -1619,7 +1619,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none and no policy demands one) or Unknown.",
+							Description: "Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none and no policy demands one), Excepted (an exception of the policy lets the image through) or Unknown.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1698,6 +1698,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 					"index": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Index is the digest of the index through which the image is verified.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is when the exception ends, in RFC 3339, if Verified is Excepted.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
