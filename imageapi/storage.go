@@ -26,12 +26,13 @@ import (
 type Options struct {
 	// Scheme is a scheme that Install was called with. Required.
 	Scheme *runtime.Scheme
-	// Verifier, Summarize, Attested, Held, VerdictChanged, IndexVerdictChanged, AnswerCreation and Usage are for images: see Options.
+	// Verifier, Summarize, Attested, Held, VerdictChanged, JudgedAgain, IndexVerdictChanged, AnswerCreation and Usage are for images: see Options.
 	Verifier            imageregistry.Verifier
 	Summarize           func(image *imagev1.Image) (verified string, signers []string)
 	Attested            func(image *imagev1.Image) string
 	Held                func(image *imagev1.Image) []annotation.HeldVerdict
 	VerdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
+	JudgedAgain         func(before, after *imagev1.Image)
 	IndexVerdictChanged func(index *imagev1.Image)
 	AnswerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	Usage               imageregistry.Usage
@@ -79,7 +80,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	}
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
-		VerdictChanged: opts.VerdictChanged, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage, Packages: opts.Packages,
+		VerdictChanged: opts.VerdictChanged, JudgedAgain: opts.JudgedAgain, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage, Packages: opts.Packages,
 	})
 	if err != nil {
 		return nil, err

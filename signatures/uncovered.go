@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
@@ -95,6 +96,64 @@ func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 		}
 	}
 	return all
+}
+
+// Change is a verdict of an Image that changed in one place.
+type Change struct {
+	annotation.HeldVerdict
+	// Before is the word of the former verdict.
+	Before string
+}
+
+// Changes compares the verdicts that an Image held before and holds now, in every place that it was in and is in: repositories, tags
+// that are scopes, and both as the pods of namespaces see them. Where no policy covers it, the verdict is that of AskAnyway.
+func Changes(before, after *imagev1.Image) (changed []Change) {
+	was, is := heldAnywhere(before), heldAnywhere(after)
+	places := slices.Sorted(maps.Keys(is))
+	for place := range was {
+		if _, ok := is[place]; !ok {
+			places = append(places, place)
+		}
+	}
+	slices.Sort(places)
+	for _, place := range places {
+		b, known := verdictFor(place, was)
+		a, ok := verdictFor(place, is)
+		if a.Place = place; known && ok && a.Verified != b.Verified {
+			changed = append(changed, Change{a, b.Verified})
+		}
+	}
+	return changed
+}
+
+// heldAnywhere are the verdicts that an Image holds, by their places, with those for the pods of namespaces.
+func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
+	all := map[string]annotation.HeldVerdict{}
+	for _, v := range Held(image) {
+		all[v.Place] = v
+	}
+	for key, v := range annotation.JudgedInNamespaces(image.Annotations) {
+		all[key] = annotation.HeldVerdict{Place: key, Covered: true, Verdict: v}
+	}
+	return all
+}
+
+// verdictFor is the verdict for a place. If there is none for the pods of a namespace, it is that for everybody; if there is none for
+// a tag, that of the repository.
+func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotation.HeldVerdict, ok bool) {
+	if v, ok = held[place]; ok {
+		return v, true
+	}
+	key, _, _ := strings.Cut(place, "#")
+	if v, ok = held[key]; ok {
+		return v, true
+	}
+	ref, err := reference.Parse(key)
+	if err != nil {
+		return v, false
+	}
+	v, ok = held[ref.Name()]
+	return v, ok
 }
 
 // savedByAdministrator reports whether conditions of signatures are neither absent nor the server's own.

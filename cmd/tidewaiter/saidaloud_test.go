@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
@@ -25,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -167,6 +169,65 @@ func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// At -v 1 each verdict that changes is a line, in the place where it changed: by a sweep after a change of policies, by an import that no longer
+// finds a signature, by a policy of a namespace. The worst of an image's verdicts need not change.
+func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
+	log := logAt(t, 1)
+	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}
+	q := &questions{harbour: h, digests: map[string]string{}}
+	dir, host := t.TempDir(), h.registry.Host
+	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	file := filepath.Join(dir, "policy.yaml")
+	prod := func(key *signaturestest.Key) string {
+		return signaturestest.Document("prod", `["`+host+`/prod"]`, signaturestest.TrustKey(key, nil), "")
+	}
+	strict := signaturestest.Document("strict", `["`+host+`/strict"]`, signaturestest.TrustKey(theirs, nil), "")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(prod(ours) + strict)
+	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), Policy: file, Isolated: true}, listen(t))
+	var err error
+	if q.images, err = imageclient.New(q.Config); err != nil {
+		t.Fatal(err)
+	}
+	q.image("one", "prod/app:v1")
+	q.bring("prod/app", q.digests["one"], q.sign(ours, "prod/app:v1", q.digests["one"], 0))
+	q.importTag("prod/app:v1")
+	q.copies("one", "strict/app:v1") // where nobody has signed, so the worst is Unsigned from now on
+	changed := func(in, verdict, before string) string {
+		return `msg="A verdict changed" image=` + q.digests["one"] + " in=" + host + in + " verdict=" + verdict + " before=" + before
+	}
+	write(prod(theirs) + strict) // the key is revoked
+	awaitLine(t, log, changed("/prod/app", "False", "True"), 1)
+	write(prod(ours) + strict)
+	awaitLine(t, log, changed("/prod/app", "True", "False"), 1)
+	q.bring("prod/app", q.digests["one"]) // the signature is deleted
+	q.importTag("prod/app:v1")
+	awaitLine(t, log, changed("/prod/app", "Unsigned", "True"), 1)
+	write(strict)
+	awaitLine(t, log, changed("/prod/app", "NoPolicy", "Unsigned"), 1)
+	client, err := dynamic.NewForConfig(q.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newClientset(t, q.Config).CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ofTeam := policies{client.Resource(policyapi.GroupVersion.WithResource("imagepolicies")).Namespace("team"), t}
+	ofTeam.create(strings.Replace(prod(ours), "kind: ClusterImagePolicy", "kind: ImagePolicy", 1))
+	awaitLine(t, log, changed("/prod/app#team", "Unsigned", "NoPolicy"), 1)
+	if n := strings.Count(log.String(), "A verdict changed"); n != 5 {
+		t.Errorf("%d verdicts changed, want 5:\n%s", n, log)
 	}
 }
 

@@ -29,7 +29,11 @@ const (
 	Unsigned        = "Unsigned" // there is no signature; there may be attestations
 	NoPolicy        = "NoPolicy" // there is no signature, and no policy covers the reference
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
+	Excepted        = "Excepted" // it does not meet the policy, which lets it through until an exception ends
 )
+
+// All are these words, the worst first.
+var All = []string{VerifiedFalse, Unsigned, VerifiedUnknown, Excepted, NoPolicy, ByIndex, VerifiedTrue}
 
 // IsVerified reports whether what a policy demands was found, on the image or on an index that lists it.
 func IsVerified(verified string) bool { return verified == VerifiedTrue || verified == ByIndex }

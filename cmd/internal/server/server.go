@@ -340,6 +340,7 @@ func (s *Server) assemble(context.Context) error {
 		Attested:            signatures.Attested,
 		Held:                signatures.Held,
 		VerdictChanged:      s.verdictChanged,
+		JudgedAgain:         judgedAgain,
 		IndexVerdictChanged: s.Verification.indexVerdictChanged,
 		Usage:               core.Usage,
 		Packages:            packageLists,

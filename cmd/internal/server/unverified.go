@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
@@ -31,13 +33,22 @@ func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, s
 		slog.Info("A new image has a verdict", "image", image.Name, "verdict", verified)
 		return
 	}
-	slog.Info("A verdict changed", "image", image.Name, "verdict", verified, "before", before)
 	pods := 0
 	if s.answerer != nil {
 		pods, _ = s.answerer.Use.Pods(image.Name, image)
 	}
 	runs := pods > 0
 	s.unverified.tell(image.Name, before, verified, runs)
+}
+
+// judgedAgain logs each verdict of an image that changed, whoever had it judged again: an import, a sweep, a change of policies.
+func judgedAgain(before, after *imagev1.Image) {
+	if !slog.Default().Enabled(context.Background(), slog.LevelInfo) {
+		return
+	}
+	for _, c := range signatures.Changes(before, after) {
+		slog.Info("A verdict changed", "image", after.Name, "in", c.Place, "verdict", c.Verified, "before", c.Before, "reason", c.Reason)
+	}
 }
 
 // tell warns if an image that runs is no longer verified, and once when it is again.
@@ -51,7 +62,7 @@ func (u *unverified) tell(image, before, verified string, runs bool) {
 			u.told.Warn("again "+image, "An image that pods use is verified again", "image", image, "verdict", verified, "before", before)
 		}
 	case verdicts.VerifiedFalse, verdicts.Unsigned:
-		if !runs || u.all[image] || before != verdicts.VerifiedTrue && before != verdicts.ByIndex {
+		if !runs || u.all[image] || before != verdicts.Excepted && !verdicts.IsVerified(before) {
 			return
 		}
 		if len(u.all) < maxUnverified {
@@ -59,6 +70,10 @@ func (u *unverified) tell(image, before, verified string, runs bool) {
 				u.all = map[string]bool{}
 			}
 			u.all[image] = true
+		}
+		if before == verdicts.Excepted {
+			u.told.Warn(image, "An exception has ended for an image that pods use: tidewaiter describe says what is missing, and where it runs", "image", image, "verdict", verified)
+			return
 		}
 		u.told.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
 	}

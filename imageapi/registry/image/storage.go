@@ -21,7 +21,7 @@ import (
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
-	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, indexVerdictChanged: opts.IndexVerdictChanged, packages: opts.Packages, answerCreation: opts.AnswerCreation}
+	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, judgedAgain: opts.JudgedAgain, indexVerdictChanged: opts.IndexVerdictChanged, packages: opts.Packages, answerCreation: opts.AnswerCreation}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },

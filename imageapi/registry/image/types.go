@@ -27,6 +27,7 @@ type REST struct {
 	packages            Packages // nil if nobody knows which packages images have
 	Answers             Answers  // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
 	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
+	judgedAgain         func(before, after *imagev1.Image)
 	indexVerdictChanged func(index *imagev1.Image)
 	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
@@ -64,6 +65,9 @@ type Options struct {
 	// VerdictChanged is called after each write that changes what Summarize says of an image, by any writer: a new
 	// image, before which that was "", a signature that was added, policies that changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
+	// JudgedAgain is called after each write of a stored image that may have changed a verdict anywhere: it holds other verdicts than
+	// before, or by other policies. It must not wait, nor change the images. It may be nil.
+	JudgedAgain func(before, after *imagev1.Image)
 	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
 	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
 	IndexVerdictChanged func(index *imagev1.Image)

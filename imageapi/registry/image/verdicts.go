@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
@@ -15,12 +16,13 @@ type verdict struct {
 	verified string
 	signers  []string
 	vouches  []string // repositories in which an index is verified
+	image    *imagev1.Image
 }
 
 func (f *facts) verdict(obj runtime.Object) (v verdict) {
 	if image, ok := obj.(*imagev1.Image); ok {
 		v.verified, v.signers = f.summarize(image)
-		v.vouches = verifiedRepositories(image)
+		v.vouches, v.image = verifiedRepositories(image), image
 	}
 	return v
 }
@@ -33,6 +35,9 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 		return
 	}
 	r.reportIndexVerdict(obj, before.vouches)
+	if after, ok := obj.(*imagev1.Image); ok && r.judgedAgain != nil && before.image != nil && isJudgedOtherwise(before.image, after) {
+		r.judgedAgain(before.image, after)
+	}
 	if r.verdictChanged == nil {
 		return
 	}
@@ -40,6 +45,13 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	if demanded(after.verified) != demanded(before.verified) || !slices.Equal(after.signers, before.signers) {
 		r.verdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
 	}
+}
+
+// isJudgedOtherwise reports whether two states of an image hold different verdicts, or were judged by different policies.
+func isJudgedOtherwise(before, after *imagev1.Image) bool {
+	return slices.ContainsFunc([]string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy}, func(key string) bool {
+		return before.Annotations[key] != after.Annotations[key]
+	})
 }
 
 // demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy covers an unsigned image
