@@ -139,7 +139,7 @@ func TestTableFitsAPage(t *testing.T) {
 		{unjudged, nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:NoPolicy Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry is away"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:Unread Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"SignaturesLeftOut"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:LeftOut Unknown"},
-		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"` + long + `"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:long-lo… Unknown"},
+		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"` + long + `"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:long-lon… Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"False"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> False Unknown"},
 	}
 	for _, tt := range tests {

@@ -56,7 +56,8 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 	if indexes == nil {
 		indexes = func(string) ([]*imagev1.Image, error) { return nil, nil }
 	}
-	return p.summarize(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes)
+	v, _ := p.summarize(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes, image.Name, now)
+	return v
 }
 
 // Forced reports whether a verdict is Unknown for something that anybody who may push to the repository can cause: signatures
@@ -79,5 +80,5 @@ func (p verdictScope) answers(asked verdictScope) bool {
 	if p.repository != asked.repository || p.namespace != asked.namespace || p.err != nil || !slices.Equal(p.policies, asked.policies) {
 		return false
 	}
-	return p.ref == asked.ref || p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool { return by.Identity.LooksAtTags() })
+	return p.ref == asked.ref || p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool { return by.LooksAtTags() })
 }

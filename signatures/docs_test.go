@@ -51,6 +51,9 @@ func documented(t *testing.T) []string {
 				part = head + part + tail
 			case strings.HasPrefix(part, "        fulcioSubjects:"):
 				part = head + subjects + part + tail
+			case strings.HasPrefix(part, "  exceptions:"):
+				all = append(all, first+part)
+				continue
 			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"): // of the configuration
 				continue
 			default:
@@ -143,6 +146,7 @@ func TestDocumentedPolicies(t *testing.T) {
 	cases := []documentedCase{
 		{of: "\n    attestations:", trusted: []found{{provenance, scan("LOW"), sbom}},
 			other: []found{{provenance, scan("LOW")}, {provenance, scan("CRITICAL"), sbom}, {attested(slsa1, `{}`), scan("LOW"), sbom}, {signed}}},
+		{of: "\n  exceptions:", trusted: []found{{signed}}},
 		{of: "FulcioCAWithRekor", trusted: []found{{keyless("dev@example.com", accounts)}}, other: []found{{keyless("dev@example.com", actions)}, {keyless("other@example.com", accounts)}}},
 		{of: "\n        rekorKeyPath:", trusted: []found{{inLog}}, other: []found{{signed}}},
 		{of: "\n        keyPaths:", trusted: []found{{signed}}},

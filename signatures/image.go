@@ -128,19 +128,26 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		changed = worst.apply(s, now) || changed
 	}
 
+	sum := func(p verdictScope, by string) annotation.Verdict {
+		v, end := p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching, image.Name, now)
+		if !end.IsZero() {
+			judgeAgain(end.Add(-time.Second)) // it has ended at this time, and what is below is valid until the end of its last second
+		}
+		return v
+	}
 	stamp, summed, inSpaces := in.stamp(), map[string]annotation.Verdict{}, map[string]annotation.Verdict{}
 	by := annotation.JudgedBy(stamp, in.namespaceStamp())
 	bound(image, found, by, ranks(in.all(), judged))
 	for _, p := range scopes {
 		if p.covered() {
-			summed[p.key()] = p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
+			summed[p.key()] = sum(p, by)
 		}
 	}
 	if in.moreScopes > 0 {
 		summed[annotation.NotJudged] = notJudged(in.moreScopes, "repositories and tags")
 	}
 	for _, p := range namespaced {
-		inSpaces[p.key()] = p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching)
+		inSpaces[p.key()] = sum(p, by)
 	}
 	if in.moreNamespaced > 0 {
 		inSpaces[annotation.InNamespace(annotation.NotJudged, annotation.NotJudged)] = notJudged(in.moreNamespaced, "repositories and tags of namespaces")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
@@ -457,12 +458,46 @@ func (l leftOut) of(attestations bool) int {
 	return l.signatures
 }
 
-// summarize makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
+// summarize makes one verdict of those on the signatures in a repository. Where it says that policies are not met, and all of these have
+// an exception for the image of that digest, it is Excepted; if some have, the others are named. again is when an exception ends that
+// matters, zero if none does.
+func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, digest string, now time.Time) (v annotation.Verdict, again time.Time) {
+	v = p.bySignatures(judged, leftOut, indexes)
+	if verdicts.IsVerified(v.Verified) {
+		return v, again
+	}
+	var unmet, by []string
+	for _, of := range p.policies {
+		if len(v.Unmet) > 0 && !slices.Contains(v.Unmet, of.ID()) {
+			continue
+		}
+		e, until, ok := of.Excepted(p.ref, digest, now)
+		if !ok {
+			unmet = append(unmet, of.ID())
+			continue
+		}
+		by = append(by, fmt.Sprintf("policy %q excepts it until %s, by %s: %s", of.ID(), until.Format(time.RFC3339), e.By, e.Reason))
+		if again.IsZero() || until.Before(again) {
+			again = until
+		}
+	}
+	switch {
+	case len(by) == 0:
+	case len(unmet) > 0:
+		v.Unmet = unmet
+	default:
+		v.Message = printable.Line(fmt.Sprintf("%s; without that it is %s", strings.Join(by, "; "), v.Verified), maxMessage)
+		v.Verified, v.Reason, v.Until = verdicts.Excepted, string(ReasonExcepted), again.Format(time.RFC3339)
+	}
+	return v, again
+}
+
+// bySignatures makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
 // is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
 // verified in the repository by the same policies, and lists the image, vouches for it. Demanded attestations
 // have to be about the image itself. Where the repository could not be searched, it is not
 // known to have no signature. leftOut is how many signatures are left out.
-func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
+func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
 		v = met(judged, "")

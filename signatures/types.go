@@ -38,6 +38,7 @@ const (
 	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
 	ReasonSignaturesUnusable     evidence.Reason = "SignaturesUnusable"     // of a repository: a possible signature there cannot be used
 	ReasonNotJudged              evidence.Reason = "NotJudged"              // of many repositories: there is no place for their verdicts
+	ReasonExcepted               evidence.Reason = "Excepted"               // an exception of the policy lets the image through
 	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
 )
 

@@ -39,9 +39,13 @@ import (
 )
 
 // review is what an API server asks about a pod in the namespace team that runs an image.
-func review(image string) []byte {
+func review(images ...string) []byte {
+	var containers []string
+	for i, image := range images {
+		containers = append(containers, fmt.Sprintf(`{"name":"c%d","image":%q}`, i, image))
+	}
 	return fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"team","operation":"CREATE",
-		"object":{"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[{"name":"main","image":%q}]}}}}`, image)
+		"object":{"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[%s]}}}}`, strings.Join(containers, ","))
 }
 
 // askAdmission asks a server about a pod.

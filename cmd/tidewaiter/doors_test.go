@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 // tryTag imports a tag that the registry does not give.
@@ -113,7 +114,7 @@ func (q *questions) prune(args ...string) map[string]pruned {
 }
 
 // allVerdicts are the words of verdicts.
-var allVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
+var allVerdicts = verdicts.All
 
 // askLists asks the table of images and its selectors, the table of tags, and prune. Selectors take references that name a registry,
 // and whole digests.
@@ -126,10 +127,7 @@ func (q *questions) askLists(one question, text string, answer *answers.Answer) 
 	}
 	if text = strings.TrimSpace(text); isPullable(text) {
 		q.doors["table"]++
-		cell := one.verified
-		if cell == verdicts.VerifiedUnknown {
-			cell += ":NoPolicy"
-		}
+		cell := cellOf(one.verified)
 		named := "references=" + text
 		rows := q.table("images", named)
 		host, path := q.registry.Host, "/"+one.repository
@@ -224,6 +222,15 @@ func eachIsShown(t *testing.T, q *questions) {
 		if err := json.Unmarshal([]byte(stdout), &report); err != nil || !strings.HasPrefix(want[0], report.Verified) && report.Verified != want[0] {
 			t.Errorf("describe of %s says %s, want %s: %s", called, report.Verified, want[0], stderr)
 		}
+	}
+	// An exception is for one image of a pod, and says so; another image is refused all the same.
+	let, again := host+"/excepted/app:let", host+"/excepted/app:again"
+	admitted := askAdmission(t, q.http, q.Config.Host+admission.Path+"/prod?timeout=5s", review(let))
+	if found := admitted.AuditAnnotations["findings"]; !admitted.Allowed || !strings.Contains(found, "until "+letUntil+", by ann@example.com: it is rebuilt tomorrow") || len(admitted.Warnings) > 0 {
+		t.Errorf("a pod of the excepted image: %+v", admitted)
+	}
+	if refused := askAdmission(t, q.http, q.Config.Host+admission.Path+"/prod?timeout=5s", review(let, again)); refused.Allowed || !strings.Contains(refused.Result.Message, again) || strings.Contains(refused.Result.Message, let+" ") {
+		t.Errorf("a pod of the excepted image and another: %+v", refused)
 	}
 	// Two words, wherever nobody has signed.
 	for verdict, called := range map[string]string{verdicts.Unsigned: "three", verdicts.NoPolicy: "plain"} {

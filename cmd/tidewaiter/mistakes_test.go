@@ -134,7 +134,7 @@ func TestMistakes(t *testing.T) {
 		"no key":            {document("{scopes: [a.example.com], policy: {rootOfTrust: {" + key + "}}}"), "publicKey.keyData: is not a public key in PEM form"},
 		"not base64":        {document("{scopes: [a.example.com], policy: {rootOfTrust: {policyType: PublicKey, publicKey: {keyData: '-----BEGIN'}}}}"), "publicKey.keyData: is not base64"},
 		"a scope":           {document("{scopes: [registry], policy: {rootOfTrust: {" + key + "}}}"), "the host with its port, as in registry:5000"},
-		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: policy, scopes"},
+		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: exceptions, policy, scopes"},
 		"sigstore":          {"apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: {images: [{glob: '**'}]}\n", "is a policy of sigstore's policy-controller, not a ClusterImagePolicy of config.openshift.io/v1"},
 		"Kyverno":           {"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: x}\nspec: {rules: []}\n", "is a policy of Kyverno"},
 		"containers/image":  {`{"default":[{"type":"reject"}],"transports":{}}`, "is a policy of containers/image (policy.json)"},
@@ -204,6 +204,7 @@ func TestMistakes(t *testing.T) {
 	add("no right to check", asRobot("describe", "--check", "r.example.com/team/app:v1"), "tidewaiter:image-viewer")
 	add("an index of a platform", with([]string{"describe", "--platform", "arm64", unknown}, there...), "nowhere.example.com/team/app:v1")
 
+	add("a short beginning of a digest", with([]string{"get", "8f8"}, there...), "the beginning of a digest has at least 4 digits")
 	if len(all) < 155 {
 		t.Errorf("%d mistakes", len(all))
 	}

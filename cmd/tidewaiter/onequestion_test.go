@@ -91,10 +91,14 @@ func newQuestions(t *testing.T) *questions {
 	}
 	host, dir := q.registry.Host, t.TempDir()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	q.image("through", "excepted/app:through")
 	documents := signaturestest.Document("prod", `["`+host+`/prod"]`, signaturestest.TrustKey(ours, nil), "") +
 		signaturestest.Document("strict", `["`+host+`/strict"]`, signaturestest.TrustKey(theirs, nil), "") +
 		signaturestest.Document("lax", `["`+host+`/both"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}") +
 		signaturestest.Document("second", `["`+host+`/both"]`, signaturestest.TrustKey(theirs, nil), "{matchPolicy: MatchRepository}") +
+		signaturestest.Document("excepting", `["`+host+`/excepted"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}") +
+		"  exceptions:\n  - {images: [" + host + "/excepted/app:let], until: \"" + letUntil + "\", by: ann@example.com, reason: it is rebuilt tomorrow}\n" +
+		"  - {images: [" + q.digests["through"] + "], until: \"" + letUntil + "\", by: ann@example.com, reason: its signer is ill}\n" +
 		signaturestest.Document("multi", `["`+host+`/multi"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}")
 	away := clustertest.New(t)
 	for file, text := range map[string]string{
@@ -177,6 +181,12 @@ func newQuestions(t *testing.T) *questions {
 	q.registry.PushManifest("multi/app:v1.0", "application/vnd.oci.image.index.v1+json", q.digests["index"], []byte(index))
 	q.bring("multi/app", q.digests["index"], q.sign(ours, "multi/app:v1.0", q.digests["index"], 0))
 	q.importTag("multi/app:v1.0")
+	// Exceptions let one through by its tag, and another by its digest.
+	q.image("let", "excepted/app:let")
+	q.bring("excepted/app", q.digests["let"], q.sign(theirs, "excepted/app:let", q.digests["let"], 0))
+	q.importTag("excepted/app:let")
+	q.copies("let", "excepted/app:again")
+	q.importTag("excepted/app:through")
 	// Another is signed by nobody.
 	q.image("s390x", "multi/app:s390x")
 	q.importTag("multi/app:s390x")
@@ -217,6 +227,20 @@ func newQuestions(t *testing.T) *questions {
 		q.tryTag("strict/app:"+called, pull.Limits{Attempts: 1, Stall: time.Second})
 	}
 	return q
+}
+
+// letUntil is when the exceptions of the policies end.
+const letUntil = "2099-12-31T00:00:00Z"
+
+// cellOf is how tables show a verdict.
+func cellOf(verified string) string {
+	switch verified {
+	case "Unknown":
+		return "Unknown:NoPolicy"
+	case "Excepted":
+		return "Excepted:2099-12-31"
+	}
+	return verified
 }
 
 // unanswered are tags, and how their registry does not answer for them: it refuses, hangs, is broken, asks for a token that it does not
@@ -315,6 +339,11 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		digest("free/staging", "promoted", "NoPolicy", true),
 		tag("prod/app", "v4.0", "promoted", "True", true),
 		digest("prod/app", "promoted", "True", true),
+		tag("excepted/app", "let", "let", "Excepted", true),
+		tag("excepted/app", "again", "let", "False", false),
+		digest("excepted/app", "let", "False", false),
+		tag("excepted/app", "through", "through", "Excepted", true),
+		digest("excepted/app", "through", "Excepted", true),
 		tag("prod/app", "stale", "known", "True", true),
 		digest("prod/app", "known", "True", true),
 		gone(tag("prod/app", "gone", "deleted", "", false)),
@@ -389,7 +418,7 @@ func (q *questions) ask(one question, text string) {
 		return
 	case answer.Verdict.Verified != one.verified || answer.Running == nil || answer.Running.Outdated != one.outdated || answer.Meaning.Repository != q.registry.Host+"/"+one.repository || answer.Meaning.Tag != one.tag:
 		wrong("the review", fmt.Sprintf("%+v %+v %+v", answer.Meaning, answer.Verdict, answer.Running))
-	case (len(answer.Verdict.Missing) == 0) != one.admitted && answer.Verdict.Policies != nil:
+	case (len(answer.Verdict.Missing) == 0) != (one.admitted && one.verified != "Excepted") && answer.Verdict.Policies != nil:
 		wrong("the review", fmt.Sprintf("that %v are missing", answer.Verdict.Missing))
 	}
 
@@ -407,10 +436,7 @@ func (q *questions) ask(one question, text string) {
 
 	door("get")
 	code, stdout, stderr := tidewaiter(q.t, "get", text, "--kubeconfig", q.kubeconfig)
-	cell := one.verified
-	if cell == "Unknown" {
-		cell = "Unknown:NoPolicy"
-	}
+	cell := cellOf(one.verified)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], " "+cell+" ") || !strings.HasPrefix(lines[1], strings.TrimPrefix(digest, "sha256:")[:12]) || one.tag != "" && !strings.Contains(lines[1], " "+one.tag+" ") {
 		wrong("get", stdout+stderr)
@@ -430,7 +456,7 @@ func (q *questions) ask(one question, text string) {
 	door("verify")
 	code, stdout, stderr = tidewaiter(q.t, "verify", "-o", "json", text, "--kubeconfig", q.kubeconfig)
 	var verdict verdictReport
-	want := map[string]int{"True": 0, "ByIndex": 0, "False": 1, "Unsigned": 1}
+	want := map[string]int{"True": 0, "ByIndex": 0, "False": 1, "Unsigned": 1, "Excepted": 3}
 	if _, ok := want[one.verified]; !ok {
 		want[one.verified] = 2
 	}

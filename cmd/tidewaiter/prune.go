@@ -43,7 +43,7 @@ const (
 )
 
 // knownVerdicts are those that an image can have.
-var knownVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy}
+var knownVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.Excepted}
 
 // Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and others).
 const (
@@ -189,7 +189,7 @@ nothing could be done.`,
 	f.BoolVar(&o.confirm, "confirm", false, "apply the changes instead of only showing them")
 	f.IntVar(&o.revisions, "keep-tag-revisions", 3, "keep the last N images of each tag that its registry still has")
 	f.DurationVar(&o.younger, "keep-younger-than", time.Hour, "keep images that are younger than this")
-	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts in every one of their repositories: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy (default: any)")
+	f.StringSliceVar(&o.verdicts, "verdict", nil, "only images with one of these verdicts in every one of their repositories: True, ByIndex, False, Unknown, Unsigned (a policy demands a signature), NoPolicy, Excepted (default: any)")
 	f.DurationVar(&o.grace, "grace", 24*time.Hour, "time between marking an image and deleting it, in which --undo works")
 	f.BoolVar(&o.undo, "undo", false, "remove the marks, and delete nothing")
 	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete even if it is unknown what workloads need: then only pods and tags keep images")

@@ -100,7 +100,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 		return o.output.Print(cmd.OutOrStdout(), document)
 	}
 	if len(jobs) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "there is no such job in the spool")
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no job waits in the spool")
 		return err
 	}
 	return table.Print(cmd.OutOrStdout())

@@ -30,6 +30,7 @@ const (
 	exitTrusted    = 0
 	exitUntrusted  = 1
 	exitUndeclared = 2
+	exitExcepted   = 3
 )
 
 type verifyOptions struct {
@@ -59,8 +60,9 @@ trusted signature of its own is verified through an index that lists it: the ind
 the tag in REPOSITORY:TAG@DIGEST, else those of the repository's first 100 tags.
 
 The exit code is 0 if a signature of the image or of such an index is trusted, 1 if
-none is, and 2 if that is unknown: no policy covers the image, no signature can be
-judged, or the registry did not answer.
+none is, 2 if that is unknown: no policy covers the image, no signature can be
+judged, or the registry did not answer, and 3 if none is and an exception of the
+policy lets the image through.
 
 With --all, a running server judges all its images again by the policies in force.
 The server does this by itself when policies change or something expires; --all does
@@ -107,10 +109,12 @@ repository of an image. The exit code is 0 if all were judged, 2 if not.`,
 type verdictReport struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy, as in the column VERIFIED.
+	// Verified is True, ByIndex, False, Unknown, Unsigned, NoPolicy or Excepted, as in the column VERIFIED.
 	Verified string `json:"verified"`
 	// Index is the digest of the index through which the image is verified, if it is ByIndex.
 	Index string `json:"index,omitempty"`
+	// Until is when the exception ends, in RFC 3339, if it is Excepted.
+	Until string `json:"until,omitempty"`
 	// Policy is the name of the policy that covers the image. If several do, it is all their names, separated by
 	// commas; if none does, it is empty.
 	Policy  string   `json:"policy,omitempty"`
@@ -199,7 +203,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(fmt.Errorf("%s is in several repositories, each with its own verdict:\n  %s", arg, strings.Join(in, "\n  ")), "name one of them")}
 	}
 	report := &verdictReport{
-		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
+		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
 		Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
 	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
@@ -238,7 +242,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
 	for _, v := range annotation.Judged(image.Annotations) { // only the repository that was asked has one
-		r.Message, r.Index = v.Message, v.Index
+		r.Message, r.Index, r.Until = v.Message, v.Index, v.Until
 	}
 	return r, nil
 }
@@ -254,6 +258,8 @@ func (r *verdictReport) exit() error {
 			"tidewaiter verify --policy FILE %s, with a scope that covers it", r.Reference)}
 	case r.Verified == verdicts.VerifiedUnknown:
 		return &cli.Exit{Code: exitUndeclared}
+	case r.Verified == verdicts.Excepted:
+		return &cli.Exit{Code: exitExcepted}
 	default:
 		return &cli.Exit{Code: exitUntrusted}
 	}
@@ -267,7 +273,11 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 	if r.Policy == "" {
 		covered = "no policy covers it"
 	}
-	fmt.Fprintf(out, "%s %s\nverified: %s (%s)%s\n", r.Reference, r.Digest, r.Verified, covered, r.reason())
+	verified := r.Verified
+	if r.Until != "" {
+		verified += " until " + r.Until
+	}
+	fmt.Fprintf(out, "%s %s\nverified: %s (%s)%s\n", r.Reference, r.Digest, verified, covered, r.reason())
 	if len(r.Signatures) == 0 {
 		return nil
 	}
@@ -283,8 +293,13 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 
 // reason says why, if no single signature does.
 func (r *verdictReport) reason() string {
+	if slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { // the table has it, and all of it
+		return r.Message != "" && strings.HasPrefix(conditionOf(&s, verdicts.Trusted).Message, strings.TrimSuffix(r.Message, "…"))
+	}) {
+		return ""
+	}
 	signed := slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { return s.Type != verdicts.TypeAttestation })
-	if r.Message == "" || signed && !r.demands && r.Verified != verdicts.VerifiedUnknown && r.Verified != verdicts.ByIndex {
+	if r.Message == "" || signed && !r.demands && !slices.Contains([]string{verdicts.VerifiedUnknown, verdicts.ByIndex, verdicts.Excepted}, r.Verified) {
 		return ""
 	}
 	return "\nreason: " + r.Message

@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -145,6 +146,9 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 		var counts []string
 		all := int64(0)
 		for _, verdict := range knownVerdicts {
+			if p.Verdicts[verdict] == 0 && verdict == verdicts.Excepted { // few servers have any
+				continue
+			}
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verdicts[verdict], verdict))
 			all += p.Verdicts[verdict]
 		}

@@ -258,7 +258,7 @@ func set(annotations map[string]string, key string, value any) {
 
 // Verdict sums up the signatures in one repository.
 type Verdict struct {
-	// Verified is True, False, Unknown, Unsigned, ByIndex or NoPolicy.
+	// Verified is True, False, Unknown, Unsigned, ByIndex, Excepted or NoPolicy.
 	Verified string `json:"verified"`
 	// Reason and Message say why.
 	Reason  string `json:"reason,omitempty"`
@@ -272,6 +272,8 @@ type Verdict struct {
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index through which the image is verified.
 	Index string `json:"index,omitempty"`
+	// Until is when the exception ends that lets the image through, in RFC 3339, if Verified is Excepted.
+	Until string `json:"until,omitempty"`
 	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none and none is
 	// demanded.
 	Attested string `json:"attested,omitempty"`

@@ -386,7 +386,10 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 	}
 	out := &Verdict{
 		Reference: ref.String(), Verified: v.Verified, Policies: covering, Missing: v.Unmet, Reason: v.Reason, Message: v.Message,
-		Signers: v.Signers, Index: v.Index, Attested: v.Attested,
+		Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
+	}
+	if v.Verified == verdicts.Unsigned && v.Message == "" {
+		out.Message = "it has no signature in " + ref.Name()
 	}
 	if len(out.Missing) == 0 && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
 		out.Missing = covering

@@ -174,5 +174,5 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 	if err != nil {
 		return annotation.Verdict{}, err
 	}
-	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Attested: v.Attested}, nil
+	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}, nil
 }

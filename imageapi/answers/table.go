@@ -20,7 +20,7 @@ var reviewTable = table.Of[*ReferenceReview]{
 		{Name: "Image", Type: "string", Description: "The beginning of the digest, or why there is none."},
 		{Name: "Repository", Type: "string", Description: "The repository of the reference, shortened from the left; for a digest in several, how many more."},
 		{Name: "Tag", Type: "string", Description: "The tag of the reference; for a digest, the tags that lead to it now."},
-		{Name: "Verdict", Type: "string", Description: "The verdict for exactly this reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), or Unknown and why."},
+		{Name: "Verdict", Type: "string", Description: "The verdict for exactly this reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), Excepted and until which day, or Unknown and why."},
 		{Name: "Pods", Type: "string", Description: "Number of pods that run the image now; a plus means that there may be more, Unknown that there may be some."},
 		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag but run a different image than it leads to now."},
 		{Name: "Checked", Type: "string", Description: "Time since the registry last confirmed where the reference leads."},
@@ -117,7 +117,7 @@ func VerdictCell(a *Answer) string {
 }
 
 func (v *Verdict) one() verdicts.One {
-	return verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: len(v.Policies) > 0}
+	return verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: len(v.Policies) > 0, Until: v.Until}
 }
 
 // tagsOf names as many tags that lead to an image as fit.

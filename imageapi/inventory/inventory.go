@@ -40,7 +40,7 @@ type Summary struct {
 	// ImagesAsOf is when the images were counted.
 	ImagesAsOf *metav1.Time `json:"imagesAsOf,omitempty"`
 	Images     int64        `json:"images"`
-	// Verified counts the images by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy.
+	// Verified counts the images by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy, Excepted.
 	Verified map[string]int64 `json:"verified,omitempty"`
 	// LayerBytes is the size of the layers of all images, each image's own counted once. DistinctLayerBytes counts each layer once, in
 	// however many images it is.

@@ -4,29 +4,29 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
 // maxCell bounds a cell of a table that has a verdict, in bytes.
-const maxCell = 18
+const maxCell = 19
 
 // One is the verdict in one place that an image is in: a repository, or a tag that is the scope of a policy.
 type One struct {
 	Verified, Reason string
 	// Covered is true if a policy covers the place.
 	Covered bool
+	// Until is when the exception ends, in RFC 3339, if the verdict is Excepted.
+	Until string
 }
-
-// worstFirst orders verdicts.
-var worstFirst = []string{VerifiedFalse, Unsigned, VerifiedUnknown, NoPolicy, ByIndex, VerifiedTrue}
 
 // Worse is the worse of two verdicts; "" is none. A second one that is not a verdict counts as False.
 func Worse(a, b string) string {
-	if b != "" && !slices.Contains(worstFirst, b) {
+	if b != "" && !slices.Contains(All, b) {
 		b = VerifiedFalse
 	}
-	if a == "" || b != "" && slices.Index(worstFirst, b) < slices.Index(worstFirst, a) {
+	if a == "" || b != "" && slices.Index(All, b) < slices.Index(All, a) {
 		return b
 	}
 	return a
@@ -64,8 +64,11 @@ func Cell(all []One) string {
 	return fmt.Sprintf("%s (%d/%d)", worst.Verified, n, len(all))
 }
 
-// Word is the verdict in a cell. If it is Unknown, it says why.
+// Word is the verdict in a cell. If it is Unknown, it says why; if it is Excepted, until which day.
 func (v One) Word() string {
+	if day, _, ok := strings.Cut(v.Until, "T"); ok && v.Verified == Excepted {
+		return v.Verified + ":" + day
+	}
 	if v.Verified != VerifiedUnknown {
 		return v.Verified
 	}

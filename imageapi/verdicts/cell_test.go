@@ -30,6 +30,11 @@ func TestCell(t *testing.T) {
 		{covered("Unsigned", "Unknown"), "Unsigned (1 of 2)"},
 		{covered("False", "made up"), "False (1 of 2)"},
 		{covered("Unknown"), "Unknown:Unread"},
+		{covered("Excepted"), "Excepted"},
+		{covered("Excepted", "True"), "Excepted (1 of 2)"},
+		{[]One{{Verified: Excepted, Covered: true, Until: "2026-12-31T10:00:00Z"}}, "Excepted:2026-12-31"},
+		{slices.Concat(free("NoPolicy"), covered("Excepted")), "Excepted (1 of 2)"},
+		{covered("Excepted", "Unknown"), "Unknown (1 of 2)"},
 		{free("NoPolicy"), "NoPolicy"},
 		{free("Unknown"), "Unknown:NoPolicy"},
 		{free("Unknown", "NoPolicy", "Unknown"), "Unknown (2 of 3)"},
@@ -37,7 +42,7 @@ func TestCell(t *testing.T) {
 		{slices.Concat(free("NoPolicy"), covered("True")), "True (1 of 2)"},
 		{slices.Concat(free("Unknown", "NoPolicy"), covered("ByIndex")), "ByIndex (1 of 3)"},
 		{slices.Concat(covered("Unsigned"), free("NoPolicy")), "Unsigned (1 of 2)"},
-		{covered(slices.Concat(slices.Repeat([]string{"Unsigned"}, 10), slices.Repeat([]string{"True"}, 22))...), "Unsigned (10/32)"},
+		{covered(slices.Concat(slices.Repeat([]string{"Unsigned"}, 10), slices.Repeat([]string{"True"}, 22))...), "Unsigned (10 of 32)"},
 	} {
 		got := Cell(tt.all)
 		if got != tt.want {

@@ -22,6 +22,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/notary"
@@ -186,6 +187,9 @@ func (b *builder) build() (*Policy, error) {
 	default:
 		return nil, b.fail("spec.policy.platforms", "is %q, must be %s or %s", platforms, PlatformsByIndex, PlatformsSigned)
 	}
+	if err := b.exceptions(p, d.Spec.Exceptions); err != nil {
+		return nil, err
+	}
 	if field, err := d.Metadata.Annotations.validate(); err != nil {
 		return nil, b.fail(field, "%w", err)
 	}
@@ -240,6 +244,47 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		}
 	}
 	return scopes, nil
+}
+
+// exceptions checks the exceptions of a document.
+func (b *builder) exceptions(p *Policy, written []Exception) error {
+	const field = "spec.exceptions"
+	if len(written) > maxExceptions {
+		return b.fail(field, "has %d exceptions, at most %d are allowed", len(written), maxExceptions)
+	}
+	for i, w := range written {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		e := exception{Exception: w}
+		switch n := len(w.Images); {
+		case n == 0:
+			return b.fail(at+".images", "is required: the images that are let through")
+		case n > maxExceptedImages:
+			return b.fail(at+".images", "has %d images, at most %d are allowed", n, maxExceptedImages)
+		}
+		for j, image := range w.Images {
+			if err := e.add(p.Scopes, image); err != nil {
+				return b.fail(fmt.Sprintf("%s.images[%d]", at, j), "%w", err)
+			}
+		}
+		until, err := time.Parse(time.RFC3339, w.Until)
+		if err != nil || until.Nanosecond() != 0 || until.UTC().Year() > 9999 {
+			return b.fail(at+".until", "is %.64q, must be a time in RFC 3339 with whole seconds, such as 2026-12-31T00:00:00Z", w.Until)
+		}
+		e.until = until.UTC()
+		for _, text := range []struct {
+			field, value string
+			most         int
+		}{{"by", w.By, maxExceptedBy}, {"reason", w.Reason, maxExceptionReason}} {
+			switch {
+			case strings.TrimSpace(text.value) == "":
+				return b.fail(at+"."+text.field, "is required: an exception says by whom it is, and why")
+			case len(text.value) > text.most || printable.Line(text.value, 0) != text.value:
+				return b.fail(at+"."+text.field, "must be one line of at most %d bytes that can be printed", text.most)
+			}
+		}
+		p.exceptions = append(p.exceptions, e)
+	}
+	return nil
 }
 
 func (b *builder) identity(s *SignedIdentity) (Identity, error) {

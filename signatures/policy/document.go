@@ -36,6 +36,10 @@ type DocumentSpec struct {
 	Scopes []string `json:"scopes"`
 	// Policy is who must have signed.
 	Policy DocumentPolicy `json:"policy"`
+	// Exceptions, ours, are at most 64, each of which lets images through until it ends.
+	//
+	// +listType=atomic
+	Exceptions []Exception `json:"exceptions,omitempty"`
 }
 
 // DocumentPolicy says who must have signed and what image the signature must name.

@@ -46,7 +46,8 @@ type Policy struct {
 	// Spec is the spec of a document that was parsed, with the content of the files that it names. It is empty for an object.
 	Spec DocumentSpec
 
-	revoked Signers // who are no longer trusted
+	exceptions []exception
+	revoked    Signers // who are no longer trusted
 
 	usable func(now time.Time) error
 	lines  map[string]int // of the fields that a set can find fault with
@@ -72,6 +73,37 @@ func (p *Policy) Usable(now time.Time) error {
 		return nil
 	}
 	return p.usable(now)
+}
+
+// Excepted returns the exception by which an image, asked for by a reference with a tag or a digest, is let through now, and when that
+// ends. Of several it is the one that ends last.
+func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Time) (e Exception, until time.Time, ok bool) {
+	if asked.Digest != "" && asked.Digest != digest {
+		return e, until, false
+	}
+	for i := range p.exceptions {
+		if one := &p.exceptions[i]; now.Before(one.until) && one.until.After(until) && one.has(asked, digest) {
+			e, until, ok = one.Exception, one.until, true
+		}
+	}
+	return e, until, ok
+}
+
+// LooksAtTags reports whether the policy may be met by an image that is asked for by one tag, and not by the same image under another tag, or
+// by its digest.
+func (p *Policy) LooksAtTags() bool {
+	return p.Identity.LooksAtTags() || slices.ContainsFunc(p.exceptions, func(e exception) bool {
+		return slices.ContainsFunc(e.images, func(image reference.Reference) bool { return image.Digest == "" })
+	})
+}
+
+// Exceptions returns the policy's exceptions, ended ones too, with when each ends: the next to end first.
+func (p *Policy) Exceptions() (all []Exception, until []time.Time) {
+	sorted := slices.SortedStableFunc(slices.Values(p.exceptions), func(a, b exception) int { return a.until.Compare(b.until) })
+	for _, e := range sorted {
+		all, until = append(all, e.Exception), append(until, e.until)
+	}
+	return all, until
 }
 
 // Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil cover nothing.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
@@ -60,6 +61,9 @@ type Keeper struct {
 	tally  tally
 
 	uncovered bool // as was logged
+
+	exceptions *metrics.GaugeVec
+	told       map[string]string // the states of exceptions when they were last told, by what names them; Run alone uses it
 }
 
 // stores are where the keeper reads and writes objects of a kind, and where it writes their status.
@@ -71,9 +75,9 @@ type fault struct{ reason, message string }
 var errNotLoaded = errors.New("the policies in the API are still being read")
 
 // NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none. Each time that other
-// policies come into force, or what they cover has to be counted again, changed is called; it must not wait.
-func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func()) *Keeper {
-	k := &Keeper{live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
+// policies come into force, or what they cover has to be counted again, changed is called; it must not wait. registerMetrics registers its metrics: nil for nowhere.
+func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func(), registerMetrics func(...metrics.Registerable)) *Keeper {
+	k := &Keeper{exceptions: newExceptionsMetric(registerMetrics), live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
 	live.Written = k.Written
 	return k
 }
@@ -255,7 +259,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.sleep(ctx, retryAfter)
 			continue
 		}
-		k.sleep(ctx, 0)
+		k.sleep(ctx, k.tellExceptions(k.live.Set().Policies()))
 	}
 }
 

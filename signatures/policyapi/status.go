@@ -34,6 +34,8 @@ const (
 	ConditionSatisfiable = "Satisfiable"
 	// ConditionCoversImages tells how many images the policy covers.
 	ConditionCoversImages = "CoversImages"
+	// ConditionExceptions tells whether exceptions of the policy let images through. It is absent from a policy that has none.
+	ConditionExceptions = "Exceptions"
 )
 
 // The reasons of conditions.
@@ -43,7 +45,8 @@ const (
 	ReasonNameTaken   = "NameTaken"   // a file has a policy of the same name
 	ReasonInvalid     = "Invalid"     // an older version accepted it
 	ReasonUsable      = "Usable"      // the root of trust can be used
-	ReasonEndsSoon    = "EndsSoon"    // all of the root of trust will have expired in 30 days
+	ReasonEndsSoon    = "EndsSoon"    // all of the root of trust will have expired in 30 days; an exception ends in a week
+	ReasonEnded       = "Ended"       // all exceptions have
 	ReasonExpired     = "Expired"     // all of the root of trust has
 	ReasonImagesFound = "ImagesFound" // by the last sweep
 	ReasonNoImages    = "NoImages"    // by the last sweep
@@ -236,6 +239,7 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 		say(ConditionApplied, metav1.ConditionFalse, f.reason, f.message)
 		meta.RemoveStatusCondition(&conditions, ConditionSatisfiable)
 		meta.RemoveStatusCondition(&conditions, ConditionCoversImages)
+		meta.RemoveStatusCondition(&conditions, ConditionExceptions)
 		return conditions
 	}
 	status, reason, message := applied(set, p)
@@ -247,6 +251,7 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	} else {
 		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "the root of trust does not rule out every signature")
 	}
+	k.excepts(p, &conditions, say)
 	switch before := meta.FindStatusCondition(conditions, ConditionCoversImages); {
 	case covered[keyOf(o)].images > 0:
 		say(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, covered[keyOf(o)].String())
@@ -256,6 +261,30 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 		say(ConditionCoversImages, metav1.ConditionUnknown, ReasonCounting, "being counted")
 	}
 	return conditions
+}
+
+// excepts sets the condition of a policy about its exceptions.
+func (k *Keeper) excepts(p *policy.Policy, conditions *[]metav1.Condition, say func(kind string, status metav1.ConditionStatus, reason, message string)) {
+	all, until := p.Exceptions()
+	now, active := k.clock.Now(), 0
+	for i := range until {
+		if now.Before(until[i]) {
+			active++
+		}
+	}
+	if len(all) == 0 {
+		meta.RemoveStatusCondition(conditions, ConditionExceptions)
+		return
+	}
+	if active == 0 {
+		say(ConditionExceptions, metav1.ConditionFalse, ReasonEnded, fmt.Sprintf("the last ended at %s: remove them", until[len(until)-1].Format(time.RFC3339)))
+		return
+	}
+	next, reason := len(all)-active, ReasonInForce
+	if exceptionState(until[next], now) == exceptionEndsSoon {
+		reason = ReasonEndsSoon
+	}
+	say(ConditionExceptions, metav1.ConditionTrue, reason, fmt.Sprintf("%d in force; the next ends at %s: %s", active, until[next].Format(time.RFC3339), describe(all[next])))
 }
 
 // uncovered warns that what no policy covers is admitted.

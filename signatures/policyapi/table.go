@@ -27,6 +27,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Covers", Type: "string", Description: "How many stored images it judges."},
 	{Name: "Age", Type: "string", Description: "Time since the object was created."},
 	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
+	{Name: "Exceptions", Type: "string", Priority: 1, Description: "How many exceptions are in force, and when the next of them ends."},
 	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from; change it there."},
 }
 
@@ -48,12 +49,16 @@ func row(p object) []any {
 	if p.spec().Policy.SignedIdentity != nil {
 		identity = p.spec().Policy.SignedIdentity.MatchPolicy
 	}
+	exceptions := none
+	if c := meta.FindStatusCondition(p.status().Conditions, ConditionExceptions); c != nil {
+		exceptions, _, _ = strings.Cut(c.Message, ": ")
+	}
 	file := p.GetAnnotations()[FileAnnotation]
 	if file == "" {
 		file = none
 	}
 	return []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
-		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, file}
+		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, exceptions, file}
 }
 
 // state shows a condition in a word: its status, or the reason why it is not True.

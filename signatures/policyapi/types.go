@@ -64,7 +64,7 @@ type ImagePolicyList struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type PolicyStatus struct {
-	// Conditions are of the types Applied, CoversImages and Satisfiable.
+	// Conditions are of the types Applied, CoversImages, Exceptions and Satisfiable.
 	//
 	// +listType=map
 	// +listMapKey=type

@@ -77,7 +77,7 @@ type Progress struct {
 	Changed    int64 `json:"changed"`
 	Failed     int64 `json:"failed"`
 	Unreadable int64 `json:"unreadable,omitempty"`
-	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy.
+	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy, Excepted.
 	Verified map[string]int64 `json:"verified"`
 	// Verdicts counts their verdicts in each repository that they are in: Verified has only the worst of an Image's.
 	Verdicts map[string]int64 `json:"verdicts"`

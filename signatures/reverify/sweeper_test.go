@@ -448,6 +448,26 @@ func TestRunSweepsWhenItHasTo(t *testing.T) {
 	}
 }
 
+// An exception of a policy ends by itself: a sweep judges its images again at that second.
+func TestRunSweepsWhenAnExceptionEnds(t *testing.T) {
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	images := signedImages(t, key, 10)
+	clock := clocktesting.NewFakeClock(start)
+	exception := fmt.Sprintf("  exceptions: [{images: [%q, %q], until: %q, by: ann, reason: why}]\n", fmt.Sprintf("sha256:%064x", 0), fmt.Sprintf("sha256:%064x", 3), start.Add(10*time.Minute).Format(time.RFC3339))
+	document := signaturestest.Document("demo", `["registry.example.com"]`, signaturestest.TrustKey(other, nil), "") + exception
+	s := sweeper(images, signatures.NewLive(signaturestest.SetFrom(t, document), clock), clock)
+	running(t, s)
+	await(t, s, clock, 1)
+	wantCounts(t, images, map[string]int{"False": 8, "Excepted": 2})
+	clock.Step(10*time.Minute - time.Second)
+	if p := s.Progress(); p.Sweep != 1 || p.Running {
+		t.Errorf("it does not wait for the end: %+v", p)
+	}
+	clock.Step(time.Second)
+	await(t, s, clock, 2)
+	wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
+}
+
 // Failures are tried again soon.
 func TestRunRetries(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)

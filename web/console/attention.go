@@ -193,7 +193,7 @@ func gone(s *summary) (counted, error) {
 }
 
 // verdictWords are the verdicts, as the API has them.
-var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Unknown"}
+var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Excepted", "Unknown"}
 
 // attention shows what needs somebody.
 func (v *visit) attention() error {
@@ -241,6 +241,7 @@ func (v *visit) attention() error {
 		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, v.countAway},
 		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).Idle)},
 		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).EndsSoon)},
+		{&concern{Title: "Exceptions that end soon", About: "in a week, or earlier, what they let through will not meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).ExceptionEndsSoon)},
 	}
 	shares, sharesErr := make([]share, len(verdictWords)), error(nil)
 	errs := make([]error, len(all))
@@ -369,4 +370,9 @@ func (p *policyView) Idle() bool {
 // EndsSoon reports whether all that a policy trusts will have expired soon.
 func (p *policyView) EndsSoon() bool {
 	return p.Satisfiable.Status == "True" && p.Satisfiable.Reason == "EndsSoon"
+}
+
+// ExceptionEndsSoon reports whether an exception of a policy ends soon.
+func (p *policyView) ExceptionEndsSoon() bool {
+	return p.Exceptions.Status == "True" && p.Exceptions.Reason == "EndsSoon"
 }

@@ -63,7 +63,7 @@ type imageList struct {
 // filters are the filters of the page with their values in a query.
 func filters(query url.Values) (all []imageFilter, selector string) {
 	all = []imageFilter{
-		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: [][2]string{{"True", "Verified"}, {"ByIndex", "Verified by index"}, {"False", "Not verified"}, {"Unsigned", "Unsigned"}, {"NoPolicy", "No policy"}, {"Unknown", "Unknown"}}},
+		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: [][2]string{{"True", "Verified"}, {"ByIndex", "Verified by index"}, {"False", "Not verified"}, {"Unsigned", "Unsigned"}, {"NoPolicy", "No policy"}, {"Excepted", "Excepted"}, {"Unknown", "Unknown"}}},
 		{Name: "used", Field: "used", Label: "Pods", Choices: [][2]string{{"true", "Runs"}, {"false", "Does not run"}, {"unknown", "Unknown"}}},
 		{Name: "architecture", More: true, Field: "dockerImageMetadata.Architecture", Label: "Architecture", Choices: [][2]string{{"amd64", "amd64"}, {"arm64", "arm64"}}},
 		{Name: "artifact", More: true, Field: "artifact", Label: "Kind", Choices: [][2]string{{"true", "Artifacts"}, {"any", "Images and artifacts"}}},

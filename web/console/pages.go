@@ -167,12 +167,16 @@ type look struct{ Icon, Word, Tone, About string }
 func verdictOf(verified any) look {
 	word := fmt.Sprint(verified)
 	first, rest, _ := strings.Cut(word, " ")
+	if day, ok := strings.CutPrefix(first, "Excepted:"); ok {
+		first, rest = "Excepted", "until "+day
+	}
 	l, ok := map[string]look{
 		"True":     {"check", "Verified", "good", "a signature that the policies trust is for this image"},
 		"ByIndex":  {"check", "Verified by index", "good", "an index that lists the image is verified"},
 		"False":    {"cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
 		"Unsigned": {"open", "Unsigned", "bad", "a policy demands a signature and there is none"},
 		"NoPolicy": {"dash", "No policy", "plain", "there is no signature and no policy demands one"},
+		"Excepted": {"dash", "Excepted", "unsure", "it does not meet the policy, and an exception lets it through"},
 		"<none>":   {"dash", "Not judged", "plain", "this is an artifact and not an image"},
 	}[first]
 	switch {

@@ -21,6 +21,7 @@ type policyView struct {
 	File                         string
 	Scopes                       []text
 	Applied, Covers, Satisfiable condition
+	Exceptions                   condition // zero if there are none
 }
 
 // sweep is how far judging all images again is.
@@ -64,6 +65,7 @@ func (v *visit) policyViews() (all []*policyView, err error) {
 				Name: p.Metadata.Name, Namespace: p.Metadata.Namespace, Root: p.Spec.Policy.RootOfTrust.PolicyType, Match: p.Spec.Policy.SignedIdentity.MatchPolicy, Scopes: p.Spec.Scopes,
 				File:    printable.Line(p.Metadata.Annotations["tidewaiter.dev/policy-file"], 256),
 				Applied: find(p.Status.Conditions, "Applied"), Covers: find(p.Status.Conditions, "CoversImages"), Satisfiable: find(p.Status.Conditions, "Satisfiable"),
+				Exceptions: find(p.Status.Conditions, "Exceptions"),
 			})
 		}
 	}

@@ -124,7 +124,7 @@ func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference
 		}
 	}
 	fresh := slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return slices.Contains(stale, p) })
-	found := findings(fresh, verdict, asked)
+	found := findings(fresh, verdict, asked, now)
 	for i := range found {
 		if asked.Digest == "" {
 			found[i].Reason += "; " + signatures.TagAge(asked, pull.Checked, now)
@@ -140,9 +140,12 @@ func policiesIn(set *policy.Set, namespace string) []*policy.Policy {
 }
 
 // findings returns a finding for each policy that is not met by a verdict.
-func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference) []admission.Finding {
+func findings(by []*policy.Policy, v annotation.Verdict, image reference.Reference, now time.Time) []admission.Finding {
 	if verdicts.IsVerified(v.Verified) {
 		return nil
+	}
+	if v.Verified == verdicts.Excepted {
+		return excepted(by, v, now)
 	}
 	if len(v.Unmet) > 0 {
 		by = slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return !slices.Contains(v.Unmet, p.ID()) })
@@ -154,6 +157,21 @@ func findings(by []*policy.Policy, v annotation.Verdict, image reference.Referen
 	found := make([]admission.Finding, 0, len(by))
 	for _, p := range by {
 		found = append(found, admission.Finding{Policy: p.ID(), Action: modeOf(p), Reason: reason})
+	}
+	return found
+}
+
+// excepted returns findings about an image that exceptions of the policies let through: the audit log has them, and whoever creates the pod is
+// warned before the exception ends.
+func excepted(by []*policy.Policy, v annotation.Verdict, now time.Time) (found []admission.Finding) {
+	action := admission.Audit
+	if until, err := time.Parse(time.RFC3339, v.Until); err != nil || until.Sub(now) < policy.ExceptionEndsSoon {
+		action = admission.Warn
+	}
+	for _, p := range by {
+		if len(v.Unmet) == 0 || slices.Contains(v.Unmet, p.ID()) {
+			found = append(found, admission.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Reason: v.Message})
+		}
 	}
 	return found
 }

@@ -135,18 +135,18 @@ func (s scenario) Namespaces(asked reference.Reference) []string {
 func (s scenario) Admission(asked reference.Reference, namespace string, v *answers.Verdict) string {
 	by := signatures.PoliciesFor(asked, namespace, s.set)
 	worst := admission.Allow
-	for _, found := range foundBy(by, v, asked) {
+	for _, found := range foundBy(by, v, asked, s.now) {
 		worst = max(worst, found.Action)
 	}
 	return worst.String()
 }
 
 // foundBy returns a finding for each policy that is not met by an answer's verdict.
-func foundBy(by []*policy.Policy, v *answers.Verdict, asked reference.Reference) []admission.Finding {
+func foundBy(by []*policy.Policy, v *answers.Verdict, asked reference.Reference, now time.Time) []admission.Finding {
 	if v.Reason == answers.ReasonTagTooOld {
 		return unknownTo(slices.DeleteFunc(slices.Clone(by), func(p *policy.Policy) bool { return !slices.Contains(v.Missing, p.ID()) }), v.Message)
 	}
-	return findings(by, annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing}, asked)
+	return findings(by, annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing, Until: v.Until}, asked, now)
 }
 
 // Verify is part of [answers.Scenario].

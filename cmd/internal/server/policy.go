@@ -72,7 +72,7 @@ func openVerification(path string) (*verification, error) {
 		return nil, err
 	}
 	v := &verification{path: path, files: set, live: signatures.NewLive(set, clock.RealClock{})}
-	v.Keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync)
+	v.Keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync, registerMetrics)
 	v.Inventory = inventory.New(func(image *imagev1.Image) string {
 		verified, _ := Summarize(image)
 		return verified

@@ -46,7 +46,7 @@ var fieldValues = map[string][]string{
 	signerField:        nil,
 	knownField:         nil,
 	recordedField:      nil,
-	verifiedField:      {verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.ByIndex},
+	verifiedField:      verdicts.All,
 	attestedField:      {"", verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.ByIndex},
 	verdictsField:      nil,
 	indexVerdictsField: nil,

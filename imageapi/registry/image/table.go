@@ -72,7 +72,7 @@ var columns = []column{
 		func(r row) any { return r.tags() },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), or Unknown and why. If repositories differ, the worst, and in how many of them: True (2 of 3)."},
+		metav1.TableColumnDefinition{Name: "Verdict", Type: "string", Description: "Whether a signature is trusted: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), Excepted and until which day, or Unknown and why. If repositories differ, the worst, and in how many of them: True (2 of 3)."},
 		func(r row) any { return r.verdict() },
 	},
 	{

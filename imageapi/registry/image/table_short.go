@@ -63,7 +63,7 @@ func (r *row) verdict() string {
 	}
 	all := make([]verdicts.One, len(r.held))
 	for i, v := range r.held {
-		all[i] = verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: v.Covered}
+		all[i] = verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: v.Covered, Until: v.Until}
 	}
 	return verdicts.Cell(all)
 }

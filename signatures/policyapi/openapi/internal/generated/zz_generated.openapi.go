@@ -17,6 +17,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy":    schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentSpec":      schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.ExactRepository":   schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.Exception":         schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor": schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioSubject":     schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys":           schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref),
@@ -162,12 +163,30 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref common.Refe
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy"),
 						},
 					},
+					"exceptions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Exceptions, ours, are at most 64, each of which lets images through until it ends.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/signatures/policy.Exception"),
+									},
+								},
+							},
+						},
+					},
 				},
 				Required: []string{"scopes", "policy"},
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy"},
+			"github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy", "github.com/tidewaiter/tidewaiter/signatures/policy.Exception"},
 	}
 }
 
@@ -188,6 +207,63 @@ func schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref common.R
 					},
 				},
 				Required: []string{"repository"},
+			},
+		},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Exception lets (an addition of ours) images through that do not meet the policy, until it ends.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"images": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Images are 1 to 32 images: a digest, in whichever repository of the scopes; a repository with a digest; or a repository with a tag, whatever that leads to.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is when the exception ends, in RFC 3339 and whole seconds, such as 2026-12-31T00:00:00Z.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"by": {
+						SchemaProps: spec.SchemaProps{
+							Description: "By is who has decided this, at most 256 bytes.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is why, at most 512 bytes.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"images", "until", "by", "reason"},
 			},
 		},
 	}
@@ -1077,7 +1153,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref common.R
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are of the types Applied, CoversImages and Satisfiable.",
+							Description: "Conditions are of the types Applied, CoversImages, Exceptions and Satisfiable.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

@@ -1,0 +1,84 @@
+package policyapi
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// The states of an exception; values of the label state.
+const (
+	exceptionInForce  = "in_force"
+	exceptionEndsSoon = "ends_soon" // in a week; not counted as in_force
+	exceptionEnded    = "ended"
+)
+
+func newExceptionsMetric(register func(...metrics.Registerable)) *metrics.GaugeVec {
+	g := metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "exceptions", StabilityLevel: metrics.ALPHA,
+		Help: "Exceptions of policies by state: in_force, ends_soon (within a week), ended.",
+	}, []string{"state"})
+	if register != nil {
+		register(g)
+	}
+	return g
+}
+
+// exceptionState is the state of an exception that ends at a time.
+func exceptionState(until, now time.Time) string {
+	switch {
+	case !now.Before(until):
+		return exceptionEnded
+	case until.Sub(now) < policy.ExceptionEndsSoon:
+		return exceptionEndsSoon
+	}
+	return exceptionInForce
+}
+
+// maxNamed is how many images of an exception are named.
+const maxNamed = 2
+
+// describe says which images an exception lets through, by whom and why.
+func describe(e policy.Exception) string {
+	images := strings.Join(e.Images[:min(len(e.Images), maxNamed)], ", ")
+	if more := len(e.Images) - maxNamed; more > 0 {
+		images += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s, by %s: %s", images, e.By, e.Reason)
+}
+
+// tellExceptions counts the exceptions of the policies in force, and logs when one ends soon and when it has ended. It returns the time
+// to the next of these moments, 0 if there is none.
+func (k *Keeper) tellExceptions(policies []*policy.Policy) (next time.Duration) {
+	now, told, counts := k.clock.Now(), map[string]string{}, map[string]int{}
+	for _, p := range policies {
+		all, until := p.Exceptions()
+		for i, e := range all {
+			state, key := exceptionState(until[i], now), p.ID()+" "+e.Until+" "+strings.Join(e.Images, ",")
+			counts[state]++
+			told[key] = state
+			switch before := k.told[key]; {
+			case before == state:
+			case state == exceptionEndsSoon:
+				slog.Warn("An exception of a policy ends soon", "policy", p.ID(), "until", e.Until, "exception", describe(e))
+			case state == exceptionEnded && before != "":
+				slog.Warn("An exception of a policy has ended", "policy", p.ID(), "until", e.Until, "exception", describe(e))
+			}
+			for _, at := range []time.Time{until[i].Add(-policy.ExceptionEndsSoon + time.Nanosecond), until[i]} {
+				if d := at.Sub(now); d > 0 && (next == 0 || d < next) {
+					next = d
+				}
+			}
+		}
+	}
+	k.told = told
+	for _, state := range []string{exceptionInForce, exceptionEndsSoon, exceptionEnded} {
+		k.exceptions.WithLabelValues(state).Set(float64(counts[state]))
+	}
+	return next
+}
