@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/networking"
 	networkingconversion "k8s.io/kubernetes/pkg/apis/networking/v1"
 	"k8s.io/kubernetes/pkg/apis/networking/validation"
+	"sigs.k8s.io/yaml"
 )
 
 // read returns a file of this folder.
@@ -145,6 +146,46 @@ func TestDocumentedNamesAreOthers(t *testing.T) {
 		if taken[string(c[1])] {
 			t.Errorf("%q is installed, too", c[1])
 		}
+	}
+}
+
+// Each alert says how bad it is and what it is, and its runbook is a section of docs/tasks/alerts.md that says what it means, how
+// to look and what to do. No section is of another alert.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	t.Parallel()
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert               string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(read(t, "chart/alerts.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	_, page, _ := strings.Cut(string(read(t, "../docs/tasks/alerts.md")), "\n## ")
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(page, "\n## ") {
+		name, text, _ := strings.Cut(section, "\n")
+		sections[name] = text
+	}
+	for _, r := range file.Groups[0].Rules {
+		if url := r.Annotations["runbook_url"]; url != "https://github.com/tidewaiter/tidewaiter/blob/main/docs/tasks/alerts.md#"+strings.ToLower(r.Alert) {
+			t.Errorf("the runbook of %s is %s", r.Alert, url)
+		}
+		if s := r.Labels["severity"]; r.Annotations["summary"] == "" || s != "critical" && s != "warning" {
+			t.Errorf("%s: %v, %v", r.Alert, r.Labels, r.Annotations)
+		}
+		for _, part := range []string{"**Meaning**: ", "**Look**: ", "**Do**: "} {
+			if !strings.Contains(sections[r.Alert], part) {
+				t.Errorf("docs/tasks/alerts.md has no %s of %s", part, r.Alert)
+			}
+		}
+		delete(sections, r.Alert)
+	}
+	for name := range sections {
+		t.Errorf("docs/tasks/alerts.md has %s, which is no alert", name)
 	}
 }
 

@@ -37,6 +37,7 @@ networkPolicy: {from: [{ipBlock: {cidr: 10.0.0.0/8}}], egress: [{ports: [{port: 
 admission: {enabled: true, failurePolicy: Ignore, timeoutSeconds: 5, exemptNamespaces: [kube-system, network]}
 serviceMonitor: {enabled: true, labels: {release: prometheus}, authorization: {credentials: {name: metrics, key: token}}}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
+dashboards: {enabled: true}
 `
 
 // helm is the command that reads the chart, without a cluster.

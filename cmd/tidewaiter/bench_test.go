@@ -106,7 +106,7 @@ type benchServer struct {
 
 func newBenchServer(b *testing.B) *benchServer {
 	b.Helper()
-	if err := setUpLogging(io.Discard, 0); err != nil {
+	if err := setUpLogging(io.Discard, 0, logText); err != nil {
 		b.Fatal(err)
 	}
 	return connect(b, serve(b))

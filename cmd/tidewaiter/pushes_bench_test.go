@@ -49,7 +49,7 @@ func BenchmarkPushes(b *testing.B) {
 }
 
 func benchmarkPushes(b *testing.B, rate int, auto bool) {
-	if err := setUpLogging(io.Discard, 0); err != nil {
+	if err := setUpLogging(io.Discard, 0, logText); err != nil {
 		b.Fatal(err)
 	}
 	o := bulk.Options{Images: b.N, Layers: 12, Referrers: true}
@@ -125,7 +125,7 @@ func BenchmarkIsolation(b *testing.B) {
 func benchmarkIsolation(b *testing.B, hanging, each int) {
 	const rate = 20 // pushes a second of the registry that answers
 	b.Run(fmt.Sprintf("Hanging=%d/Jobs=%d", hanging, hanging*each), func(b *testing.B) {
-		if err := setUpLogging(io.Discard, 0); err != nil {
+		if err := setUpLogging(io.Discard, 0, logText); err != nil {
 			b.Fatal(err)
 		}
 		registered := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

@@ -289,7 +289,7 @@ func TestOwnPathsAreGrantedByRoles(t *testing.T) {
 	administrator := kubernetes.NewForConfigOrDie(config)
 	grants := map[string][]string{
 		"nobody":                    nil,
-		"tidewaiter:metrics":        {"GET /metrics"},
+		"tidewaiter:metrics":        {"GET /metrics", "GET " + server.HealthPath + "/importing"},
 		"tidewaiter:queue-viewer":   {"GET " + admin.SpoolPath},
 		"tidewaiter:queue-operator": {"GET " + admin.SpoolPath, "POST " + admin.SpoolPath},
 		"tidewaiter:verifier":       {"GET " + admin.VerificationPath, "POST " + admin.VerificationPath},

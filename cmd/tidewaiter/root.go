@@ -75,6 +75,7 @@ func numberOfArguments(bound, given string) string {
 
 func newRootCommand() *cobra.Command {
 	var verbosity int
+	var format string
 	root := &cobra.Command{
 		Use:   "tidewaiter",
 		Short: "What is in these images, who signed them, where do they run",
@@ -95,18 +96,33 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return setUpLogging(cmd.ErrOrStderr(), verbosity)
+			return setUpLogging(cmd.ErrOrStderr(), verbosity, format)
 		},
 	}
 	root.PersistentFlags().IntVarP(&verbosity, "v", "v", 0, "log level, to standard error: 0 warnings, 1 progress, up to 10 for everything")
+	// kube-apiserver's name, and the one that many other programs have.
+	root.PersistentFlags().StringVar(&format, "logging-format", logText, "format of the log: text, or json with an object on each line")
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "log-format" {
+			name = "logging-format"
+		}
+		return pflag.NormalizedName(name)
+	})
+	cli.Complete(root, "logging-format", logText, logJSON)
 	root.AddCommand(newDataDirCommands()...)
 	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	return root
 }
 
-// setUpLogging sends the logs of every package, Kubernetes' included, to w:
+// Formats of the log.
+const (
+	logText = "text"
+	logJSON = "json"
+)
+
+// setUpLogging sends the logs of every package, Kubernetes' included, to w in a format:
 // warnings and worse at verbosity 0, klog's V(n) from verbosity n on.
-func setUpLogging(w io.Writer, verbosity int) error {
+func setUpLogging(w io.Writer, verbosity int, format string) error {
 	level := slog.LevelWarn
 	if verbosity > 0 {
 		// klog maps V(n) to slog's level -n, and has a gate of its own.
@@ -117,7 +133,17 @@ func setUpLogging(w io.Writer, verbosity int) error {
 			return err
 		}
 	}
-	slog.SetDefault(slog.New(cli.LogHandler{Handler: slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}), Quiet: verbosity == 0}))
+	options := &slog.HandlerOptions{Level: level}
+	var handler slog.Handler
+	switch format {
+	case logText:
+		handler = slog.NewTextHandler(w, options)
+	case logJSON:
+		handler = slog.NewJSONHandler(w, options)
+	default:
+		return cli.Misuse(fmt.Errorf("--logging-format %q is neither %s nor %s", format, logText, logJSON), "--logging-format %s", logJSON)
+	}
+	slog.SetDefault(slog.New(cli.LogHandler{Handler: handler, Quiet: verbosity == 0}))
 	return nil
 }
 

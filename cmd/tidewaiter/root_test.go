@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -63,7 +67,7 @@ func TestLogHasNoPathsOfSources(t *testing.T) {
 	const path = "pkg/mod/k8s.io/client-go@v0.37.1/tools/cache/reflector.go:343"
 	for verbosity, want := range []int{1, 2} {
 		var out strings.Builder
-		if err := setUpLogging(&out, verbosity); err != nil {
+		if err := setUpLogging(&out, verbosity, logText); err != nil {
 			t.Fatal(err)
 		}
 		slog.Error("Failed to watch", "err", errors.New("very short watch: "+path+": Unexpected watch close"), "reflector", path)
@@ -72,7 +76,7 @@ func TestLogHasNoPathsOfSources(t *testing.T) {
 			t.Errorf("at verbosity %d: %s", verbosity, got)
 		}
 	}
-	if err := setUpLogging(io.Discard, 0); err != nil {
+	if err := setUpLogging(io.Discard, 0, logText); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -80,7 +84,7 @@ func TestLogHasNoPathsOfSources(t *testing.T) {
 // What klog warns of is logged at verbosity 0, what it tells is not.
 func TestWarningsAreLogged(t *testing.T) {
 	var out strings.Builder
-	if err := setUpLogging(&out, 0); err != nil {
+	if err := setUpLogging(&out, 0, logText); err != nil {
 		t.Fatal(err)
 	}
 	klog.Warning("low water")
@@ -90,6 +94,42 @@ func TestWarningsAreLogged(t *testing.T) {
 	got := out.String()
 	if !strings.Contains(got, `level=WARN msg="low water"`) || !strings.Contains(got, `level=ERROR msg="no water"`) || strings.Contains(got, "high") {
 		t.Errorf("logged:\n%s", got)
+	}
+}
+
+// Each line of --logging-format json is one object, whoever logs it and whatever is in it. Other formats are refused.
+func TestLogsAreJSON(t *testing.T) {
+	var out strings.Builder
+	if err := setUpLogging(&out, 0, logJSON); err != nil {
+		t.Fatal(err)
+	}
+	klog.Warning("low\n\"water\"")
+	klog.ErrorS(errors.New("no\x1b water"), "ebb")
+	slog.Warn("high water", "at", 12*time.Hour, "err", fmt.Errorf("flood: %w", errors.New("tide")))
+	if err := setUpLogging(io.Discard, 0, logText); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var entry struct {
+			Time            time.Time
+			Level, Msg, Err string
+		}
+		if err := json.Unmarshal([]byte(line), &entry); err != nil || entry.Time.IsZero() {
+			t.Errorf("%v in %s", err, line)
+		}
+		got = append(got, entry.Level+" "+entry.Msg+" "+entry.Err)
+	}
+	if want := []string{"WARN low\n\"water\" ", "ERROR ebb no\x1b water", "WARN high water flood: tide"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for _, flag := range []string{"--logging-format", "--log-format"} {
+		if code, _, stderr := tidewaiter(t, "version", flag, "xml"); code != cli.ExitUsage || !strings.Contains(stderr, `"xml" is neither text nor json`) {
+			t.Errorf("%s xml: %d, %s", flag, code, stderr)
+		}
+		if code, _, stderr := tidewaiter(t, "version", flag, "json"); code != cli.ExitOK {
+			t.Errorf("%s json: %d, %s", flag, code, stderr)
+		}
 	}
 }
 

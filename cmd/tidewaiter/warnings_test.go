@@ -26,7 +26,7 @@ func logAt(t *testing.T, verbosity int) *servertest.LogBuffer {
 		verbosity = min(verbosity, 8)
 	}
 	out, before := &servertest.LogBuffer{}, slog.Default()
-	if err := setUpLogging(out, verbosity); err != nil {
+	if err := setUpLogging(out, verbosity, logText); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

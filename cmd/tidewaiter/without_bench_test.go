@@ -117,7 +117,7 @@ type withoutServer struct {
 
 func newWithoutServer(b *testing.B, leaveOut func(*server.Server, *server.Parts), stored int) *withoutServer {
 	b.Helper()
-	if err := setUpLogging(io.Discard, 0); err != nil {
+	if err := setUpLogging(io.Discard, 0, logText); err != nil {
 		b.Fatal(err)
 	}
 	o := server.Options{DataDir: b.TempDir(), ReplaceParts: leaveOut}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -94,6 +95,31 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 		c.followers = append(c.followers, newFollower(c, s))
 	}
 	return c, nil
+}
+
+var current = prometheus.NewDesc("tidewaiter_cluster_current",
+	"1 while the pods and workloads of a followed cluster are known as of now; 0 while they are not, and nothing is deleted.", []string{"cluster"}, nil)
+
+// Describe implements prometheus.Collector.
+func (c *Clusters) Describe(ch chan<- *prometheus.Desc) { ch <- current }
+
+// Collect implements prometheus.Collector.
+func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
+	for _, f := range c.followers {
+		value := 1.0
+		if now := c.clock.Now(); f.staleReason(now) != "" || f.workloadStaleReason(now) != "" {
+			value = 0
+		}
+		ch <- prometheus.MustNewConstMetric(current, prometheus.GaugeValue, value, f.source.Name)
+	}
+}
+
+// Check returns an error that says of which clusters it is not known as of now what runs, or what workloads need, and why.
+func (c *Clusters) Check() error {
+	if stale := append(c.StaleReasons(), c.WorkloadStaleReasons()...); len(stale) > 0 {
+		return errors.New(strings.Join(stale, "; "))
+	}
+	return nil
 }
 
 // Storage returns the storages for clients, by resource.

@@ -14,6 +14,7 @@ package hostlimit
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,16 +163,17 @@ func (l *Limiter) Done(host string, err error) (parked time.Time) {
 	return time.Time{}
 }
 
-// BackingOff returns how many hosts are backed off from.
-func (l *Limiter) BackingOff() (n int) {
+// BackingOff returns the hosts that are backed off from, in order.
+func (l *Limiter) BackingOff() (hosts []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, h := range l.hosts {
+	for name, h := range l.hosts {
 		if h.until.After(l.clock.Now()) {
-			n++
+			hosts = append(hosts, name)
 		}
 	}
-	return n
+	slices.Sort(hosts)
+	return hosts
 }
 
 // forget forgets hosts for which nothing runs, until half as many are left, or until there

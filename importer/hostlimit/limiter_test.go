@@ -3,6 +3,7 @@ package hostlimit_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -155,11 +156,11 @@ func TestParkedHostsAreCounted(t *testing.T) {
 	l.Done("a", errDead)
 	l.Done("b", errDead)
 	l.Done("c", nil)
-	if n := l.BackingOff(); n != 2 {
-		t.Errorf("%d hosts are parked, want 2", n)
+	if hosts := l.BackingOff(); !slices.Equal(hosts, []string{"a", "b"}) {
+		t.Errorf("%v are parked, want a and b", hosts)
 	}
 	clock.Step(time.Minute)
-	if n := l.BackingOff(); n != 0 {
-		t.Errorf("%d hosts are parked a minute later", n)
+	if hosts := l.BackingOff(); len(hosts) != 0 {
+		t.Errorf("%v are parked a minute later", hosts)
 	}
 }

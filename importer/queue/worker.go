@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -241,13 +242,43 @@ func guard(logger *slog.Logger, f func() error) (err error) {
 
 var errPanic = errors.New("the importer panicked; please report it with the server's log")
 
+// longWait is how long a job may wait before [Worker.Check] fails.
+const longWait = time.Hour
+
+// Check returns an error while pushes do not become Images: it says which registries are paused, and whose job has waited
+// for more than an hour. Jobs that were given up do not count: what comes after them is imported.
+func (w *Worker) Check(ctx context.Context) error {
+	depth, err := w.Queue.Depth(ctx)
+	if err != nil {
+		return fmt.Errorf("the queue cannot be read: %w", err)
+	}
+	var troubles []string
+	if hosts := w.limiter.BackingOff(); len(hosts) > 0 {
+		const most = 5 // that are named
+		more := ""
+		if len(hosts) > most {
+			more = fmt.Sprintf(" and %d others", len(hosts)-most)
+		}
+		troubles = append(troubles, "requests are paused to "+strings.Join(hosts[:min(len(hosts), most)], ", ")+more)
+	}
+	for _, receiver := range slices.Sorted(maps.Keys(depth)) {
+		if oldest := depth[receiver].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
+			troubles = append(troubles, fmt.Sprintf("a job of %s has waited since %s", receiver, oldest.UTC().Format(time.RFC3339)))
+		}
+	}
+	if len(troubles) > 0 {
+		return errors.New(strings.Join(troubles, "; "))
+	}
+	return nil
+}
+
 // WatchDepth keeps the metrics of the queue until ctx is done, also of a Worker that does not run because another server's
 // does.
 func (w *Worker) WatchDepth(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()
 	for {
-		w.metrics.parked.Set(float64(w.limiter.BackingOff()))
+		w.metrics.parked.Set(float64(len(w.limiter.BackingOff())))
 		if depth, err := w.Queue.Depth(ctx); err == nil {
 			w.metrics.setDepth(w.Receivers, depth, w.Clock.Now())
 		} else if ctx.Err() == nil {

@@ -496,10 +496,12 @@ func (s *Server) addTasks() error {
 	if err != nil {
 		return err
 	}
+	s.serveHealth(worker)
 	// A second server in one process, as in tests, is not in the metrics.
 	_ = legacyregistry.Registerer().Register(s.DB)
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
+	_ = legacyregistry.Registerer().Register(s.clusters)
 	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
 	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
 	// controllers, which are not tasks, run at each server, too: they ask nobody else.

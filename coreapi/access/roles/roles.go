@@ -124,7 +124,7 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
 		// Not part of the viewer: a path in the role view would have nobody with that role in a namespace grant it there.
 		role("tidewaiter:summary-viewer", "Reads how much is stored.", paths([]string{"get"}, "/tidewaiter/summary")),
-		role("tidewaiter:metrics", "Reads /metrics.", paths([]string{"get"}, "/metrics")),
+		role("tidewaiter:metrics", "For monitoring: reads /metrics, and whether the server imports and follows.", paths([]string{"get"}, "/metrics", "/tidewaiter/health", "/tidewaiter/health/*")),
 		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed, and what receivers of webhooks heard.", paths([]string{"get"}, "/tidewaiter/spool", "/tidewaiter/receivers")),
 		role("tidewaiter:queue-operator", "Retries and drops pushes that wait to be imported or have failed.", paths([]string{"get", "post"}, "/tidewaiter/spool"), paths([]string{"get"}, "/tidewaiter/receivers")),
 		role("tidewaiter:verifier", "Starts judging all images again, and reads the progress.", paths([]string{"get", "post"}, "/tidewaiter/verification")),
