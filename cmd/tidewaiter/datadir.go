@@ -26,7 +26,7 @@ const hasDataDirs = true
 
 // newDataDirCommands returns the verbs that open a data directory.
 func newDataDirCommands() []*cobra.Command {
-	return []*cobra.Command{newServeCommand(), newDemoCommand(), newCredentialsCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newDBCommand()}
+	return []*cobra.Command{newServeCommand(), newDemoCommand(), newCredentialsCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newDBCommand(), newConfigCommand()}
 }
 
 // ownerConfig reaches the server that holds a data directory; nil if none does.

@@ -122,8 +122,11 @@ func TestMistakes(t *testing.T) {
 		"a receiver of no type":   {"receivers:\n- {name: a, type: docker, secretFile: x, hosts: [r.example.com]}\n", `type "docker" is not known; use one of acr, `},
 		"a registry's bad prefix": {"registries:\n- prefix: https://r.example.com\n", "registries[0]"},
 	} {
-		add("configuration: "+name, serve("--data-dir", fresh, "--config", file(strings.ReplaceAll(name, " ", "-")+".yaml", c.text)), c.want)
+		path := file(strings.ReplaceAll(name, " ", "-")+".yaml", c.text)
+		add("configuration: "+name, serve("--data-dir", fresh, "--config", path), c.want)
+		add("checked configuration: "+name, []string{"config", "check", path}, c.want)
 	}
+	add("no configuration to check", []string{"config", "check", filepath.Join(dir, "none.yaml")}, "none.yaml: no such file")
 	add("no configuration", serve("--data-dir", fresh, "--config", filepath.Join(dir, "none.yaml")), "none.yaml", "leave --config out")
 	key := "policyType: PublicKey, publicKey: {keyData: aGVsbG8=}"
 	document := func(spec string) string {

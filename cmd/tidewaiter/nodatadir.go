@@ -19,7 +19,7 @@ var errNoDataDirs = cli.WithHint(errors.New("this build of tidewaiter is a clien
 // newDataDirCommands returns verbs that say that they need another build.
 func newDataDirCommands() []*cobra.Command {
 	var all []*cobra.Command
-	for _, name := range []string{"serve", "demo", "credentials", "backup", "restore", "migrate", "db"} {
+	for _, name := range []string{"serve", "demo", "credentials", "backup", "restore", "migrate", "db", "config"} {
 		all = append(all, &cobra.Command{
 			Use: name, Short: "Not in this build, which is a client only", Hidden: true, DisableFlagParsing: true,
 			RunE: func(*cobra.Command, []string) error { return errNoDataDirs },

@@ -134,7 +134,7 @@ func TestOutputs(t *testing.T) {
 		"import":         {{[]string{"import", "--no-signatures", ref}, 0, false}},
 	}
 	// These show no objects.
-	without := []string{"serve", "demo", "console", "backup", "migrate", "restore", "credentials rotate", "spool retry", "spool drop", "db check", "version"}
+	without := []string{"serve", "demo", "console", "backup", "migrate", "restore", "credentials rotate", "spool retry", "spool drop", "db check", "config check", "version"}
 	for _, verb := range verbsBelow(newRootCommand()) {
 		name := strings.TrimPrefix(verb.CommandPath(), "tidewaiter ")
 		flag := verb.Flags().Lookup("output")

@@ -209,3 +209,33 @@ func awaitDirectory(ctx context.Context, dir string, clock clock.WithTicker) err
 		}
 	}
 }
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Check a configuration file",
+		Example: "  tidewaiter config check config.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "check FILE",
+		Short: "Find the mistakes that would keep a server from starting with a configuration file",
+		Long: `Read a configuration file and the files that it names, as a server does when it
+starts. Each mistake is printed with its line. Nothing is asked over the network.`,
+		Example: "  tidewaiter config check config.yaml",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := server.CheckConfig(args[0])
+			if err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				return &cli.Exit{Code: cli.ExitSome, Err: errors.Join(found...)}
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: no mistake was found\n", args[0])
+			return err
+		},
+	})
+	return cmd
+}

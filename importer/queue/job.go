@@ -100,7 +100,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	if gone, lookErr := w.gone(ctx, ref, pushed, j.Latest); lookErr != nil || !gone {
 		return err
 	}
-	if slices.Contains(w.Scripts, j.Receiver) {
+	if w.OfScript(j.Receiver) {
 		return err
 	}
 	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {

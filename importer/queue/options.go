@@ -31,11 +31,11 @@ type Options struct {
 	Sweep SweepOptions
 	// Notifier gets what happens; may be nil.
 	Notifier Notifier
-	// Receivers are shown by the metrics also when they have no jobs.
-	Receivers []string
-	// Scripts are the receivers of people's scripts, not of registries. An image that they
+	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for none.
+	Receivers func() []string
+	// OfScript reports whether a receiver is of people's scripts, and not of a registry; nil if none is. An image that they
 	// report and the registry lacks was perhaps never pushed, or is misspelled: the job stays until somebody decides.
-	Scripts []string
+	OfScript func(receiver string) bool
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package hostlimit.
 	Concurrency, HostConcurrency int

@@ -133,7 +133,7 @@ func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
 func TestPushOfAScriptThatIsNotThereIsADeadJob(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)
-	o.Scripts = []string{"local"}
+	o.OfScript = func(receiver string) bool { return receiver == "local" }
 	w.run(o)
 	lost := "sha256:" + strings.Repeat("1", 64)
 	for _, event := range []string{"push team/app:1.0@" + lost, "push team/app@" + lost, "push team/ap:1.0"} {

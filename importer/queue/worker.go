@@ -33,6 +33,12 @@ func New(o Options) (*Worker, error) {
 	if o.Concurrency < 0 || o.HostConcurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
 		return nil, fmt.Errorf("concurrency %d, of a registry %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Settle, o.Grace)
 	}
+	if o.Receivers == nil {
+		o.Receivers = func() []string { return nil }
+	}
+	if o.OfScript == nil {
+		o.OfScript = func(string) bool { return false }
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -280,7 +286,7 @@ func (w *Worker) WatchDepth(ctx context.Context) error {
 	for {
 		w.metrics.parked.Set(float64(len(w.limiter.BackingOff())))
 		if depth, err := w.Queue.Depth(ctx); err == nil {
-			w.metrics.setDepth(w.Receivers, depth, w.Clock.Now())
+			w.metrics.setDepth(w.Receivers(), depth, w.Clock.Now())
 		} else if ctx.Err() == nil {
 			w.Logger.Error("Counting the jobs of the queue", "err", err)
 		}

@@ -14,7 +14,7 @@ func (h *Handler) SetBodyTimeout(d time.Duration) { h.timeout = d }
 // Held returns how many bodies of senders who have proved nothing yet a receiver holds,
 // and their bytes. Some receivers share them with receivers that do not exist.
 func (h *Handler) Held(receiver string) (n, bytes int) {
-	rc := h.receivers[receiver]
+	rc := (*h.receivers.Load())[receiver]
 	if rc == nil {
 		rc = h.nobody
 	}

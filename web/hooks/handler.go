@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -71,7 +74,8 @@ type Options struct {
 // wherever the Handler is mounted.
 type Handler struct {
 	router    *mux.Router
-	receivers map[string]*receiver
+	receivers atomic.Pointer[map[string]*receiver]
+	dir       string    // of relative file names
 	nobody    *receiver // stands for receivers that do not exist
 	spool     Spool
 	metrics   *hookMetrics
@@ -94,33 +98,59 @@ func New(o Options) (*Handler, error) {
 		o.Logger = slog.Default()
 	}
 	h := &Handler{
-		receivers: map[string]*receiver{},
-		nobody:    newNobody(o.Clock.Now),
-		spool:     o.Spool,
-		metrics:   newMetrics(o.RegisterMetrics),
-		timeout:   bodyTimeout,
-		now:       o.Clock.Now,
-		log:       o.Logger,
+		dir:     o.Dir,
+		nobody:  newNobody(o.Clock.Now),
+		spool:   o.Spool,
+		metrics: newMetrics(o.RegisterMetrics),
+		timeout: bodyTimeout,
+		now:     o.Clock.Now,
+		log:     o.Logger,
 
 		unauthorized: warn.Limiter{Logger: o.Logger},
 		refused:      warn.Limiter{Logger: o.Logger},
 	}
+	h.receivers.Store(&map[string]*receiver{})
+	h.router = mux.NewRouter()
+	h.router.HandleFunc("/hooks/{name}", h.deliver).Methods(http.MethodPost)
+	h.router.HandleFunc("/hooks/{name}/{token}", h.deliver).Methods(http.MethodPost)
+	return h, h.Replace(o.Receivers)
+}
+
+// Replace has the Handler serve other receivers from now on, and reads their files. A receiver that is as before keeps
+// what it heard. On an error those of before stay. It is not called twice at a time.
+func (h *Handler) Replace(receivers []Receiver) error {
+	before, now := *h.receivers.Load(), map[string]*receiver{}
 	var errs []error
-	for _, r := range o.Receivers {
-		rc, err := newReceiver(r, o.Dir, o.Clock.Now, h.nobody.unknown)
+	for _, r := range receivers {
+		if now[r.Name] != nil {
+			errs = append(errs, fmt.Errorf("receiver %q is declared twice", r.Name))
+		}
+		if rc := before[r.Name]; rc != nil && reflect.DeepEqual(rc.declared, r) {
+			now[r.Name] = rc
+			continue
+		}
+		rc, err := newReceiver(r, h.dir, h.now, h.nobody.unknown)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if h.receivers[r.Name] != nil {
-			errs = append(errs, fmt.Errorf("receiver %q is declared twice", r.Name))
-		}
-		h.receivers[r.Name] = rc
+		now[r.Name] = rc
 	}
-	h.router = mux.NewRouter()
-	h.router.HandleFunc("/hooks/{name}", h.deliver).Methods(http.MethodPost)
-	h.router.HandleFunc("/hooks/{name}/{token}", h.deliver).Methods(http.MethodPost)
-	return h, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	h.receivers.Store(&now)
+	return nil
+}
+
+// Receivers returns the receivers as they were declared, by name.
+func (h *Handler) Receivers() []Receiver {
+	all := make([]Receiver, 0, len(*h.receivers.Load()))
+	for _, rc := range *h.receivers.Load() {
+		all = append(all, rc.declared)
+	}
+	slices.SortFunc(all, func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }
 
 // ServeHTTP answers one delivery.
@@ -129,7 +159,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.router.S
 func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	start := h.now()
 	vars := mux.Vars(r)
-	rc := h.receivers[vars["name"]]
+	rc := (*h.receivers.Load())[vars["name"]]
 	if rc == nil {
 		rc = h.nobody
 	}

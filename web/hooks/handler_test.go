@@ -343,3 +343,49 @@ func TestHeard(t *testing.T) {
 		t.Errorf("after a wrong secret it heard %+v", used)
 	}
 }
+
+// Other receivers are served at once: one that is gone is refused, one that is as before keeps what it heard, one that changed
+// is as it says now. If one is wrong, those of before stay.
+func TestReplace(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	receiver := func(name string, hosts ...string) hooks.Receiver {
+		r := newReceiver(t, dir, hooks.Generic, hosts...)
+		r.Name = name
+		return r
+	}
+	h := newHandler(t, dir, spool, receiver("same", "r.example.com"), receiver("changed", "r.example.com"), receiver("gone", "r.example.com"))
+	send := func(name, host string) int {
+		r := httptest.NewRequest(http.MethodPost, "/hooks/"+name, bytes.NewReader(pushOf(host+"/app:1")))
+		r.Header.Set("Authorization", "Bearer "+testSecret)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	check := func(when string, want map[string]int) {
+		t.Helper()
+		for name, code := range want {
+			if got := send(name, "r.example.com"); got != code {
+				t.Errorf("%s: %s is answered %d, want %d", when, name, got, code)
+			}
+		}
+	}
+	before := map[string]int{"same": 202, "changed": 202, "gone": 202, "new": 401}
+	check("at first", before)
+	for _, wrong := range [][]hooks.Receiver{
+		{receiver("new", "r.example.com"), {Name: "wrong", Type: "docker"}},
+		{receiver("new", "r.example.com"), receiver("new", "other.example.com")},
+	} {
+		if err := h.Replace(wrong); err == nil {
+			t.Errorf("%v is taken", wrong)
+		}
+	}
+	check("after mistakes", before)
+	if err := h.Replace([]hooks.Receiver{receiver("same", "r.example.com"), receiver("changed", "other.example.com"), receiver("new", "r.example.com")}); err != nil {
+		t.Fatal(err)
+	}
+	heard := h.Heard()
+	if len(heard) != 3 || heard[0].Name != "changed" || heard[0].LastHeard != nil || heard[1].LastHeard != nil || heard[2].Name != "same" || heard[2].LastQueued == nil {
+		t.Errorf("%+v", heard)
+	}
+	check("afterwards", map[string]int{"same": 202, "changed": 200, "gone": 401, "new": 202})
+}

@@ -55,8 +55,9 @@ func (n *heard) note(out outcome, now time.Time) {
 
 // Heard returns what each receiver has heard, by name.
 func (h *Handler) Heard() []Heard {
-	all := make([]Heard, 0, len(h.receivers))
-	for _, rc := range h.receivers {
+	receivers := *h.receivers.Load()
+	all := make([]Heard, 0, len(receivers))
+	for _, rc := range receivers {
 		rc.heard.mu.Lock()
 		one := rc.heard.Heard
 		rc.heard.mu.Unlock()

@@ -113,11 +113,12 @@ func Validate(r Receiver) error {
 // receiver is a Receiver at work.
 type receiver struct {
 	Receiver
-	vendor vendor
-	hosts  []string // canonical
-	secret *reloadedFile[[]string]
-	keys   *reloadedFile[*keySet]
-	now    func() time.Time
+	declared Receiver // as in the configuration, without defaults
+	vendor   vendor
+	hosts    []string // canonical
+	secret   *reloadedFile[[]string]
+	keys     *reloadedFile[*keySet]
+	now      func() time.Time
 
 	// known are the bodies of senders that have proved that they know the secret.
 	// unknown are those of senders whose proof would be a signature of the body.
@@ -142,7 +143,7 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 	if err := Validate(r); err != nil {
 		return nil, err
 	}
-	rc := &receiver{Receiver: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: nobodys}
+	rc := &receiver{Receiver: r, declared: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: nobodys}
 	if len(rc.vendor.auth.hmac) > 0 {
 		rc.unknown = newBodies(maxBodyBytes)
 	}

@@ -64,7 +64,8 @@ type Config struct {
 	Sweep        Sweep                 `yaml:"sweep"`
 	Streams      Streams               `yaml:"streams"`
 
-	file string // the path of the file
+	file     string    // the path of the file
+	document yaml.Node // for the lines of errors
 }
 
 // Hooks says where webhooks are received beside the server's own port.
@@ -109,39 +110,21 @@ func (c *Streams) Rules() streams.Rules { return c.rules }
 type namespaceRule struct {
 	// Prefix is a host with its port, or a host and the beginning of a path. Of several prefixes above a repository
 	// the longest counts, by the elements of the path.
-	Prefix locatedText `yaml:"prefix"`
+	Prefix string `yaml:"prefix"`
 	// Namespace is a namespace that no other rule has, and not default.
-	Namespace locatedText `yaml:"namespace"`
-}
-
-// locatedText is a text with its place in the file, for errors.
-type locatedText struct {
-	text string
-	line int
-}
-
-// UnmarshalYAML is part of yaml.Unmarshaler.
-func (t *locatedText) UnmarshalYAML(node *yaml.Node) error {
-	t.line = node.Line
-	return node.Decode(&t.text)
+	Namespace string `yaml:"namespace"`
 }
 
 // readRules reads Namespaces.
-func (c *Streams) readRules() error {
+func (c *Config) readRules() error {
 	var rules []streams.Rule
-	for _, n := range c.Namespaces {
-		rules = append(rules, streams.Rule{Prefix: n.Prefix.text, Namespace: n.Namespace.text})
+	for _, n := range c.Streams.Namespaces {
+		rules = append(rules, streams.Rule(n))
 	}
 	var wrong int
 	var err error
-	if c.rules, wrong, err = streams.NewRules(rules); err != nil {
-		// The error is about one of two lines, mostly one after the other; the first is named.
-		n := c.Namespaces[wrong]
-		line := max(n.Prefix.line, n.Namespace.line)
-		if n.Prefix.line > 0 && n.Namespace.line > 0 {
-			line = min(n.Prefix.line, n.Namespace.line)
-		}
-		return fmt.Errorf("line %d: streams.namespaces[%d].%w", line, wrong, err)
+	if c.Streams.rules, wrong, err = streams.NewRules(rules); err != nil {
+		return c.Fault(fmt.Sprintf("streams.namespaces[%d]", wrong), err)
 	}
 	return nil
 }
@@ -252,6 +235,19 @@ func (c *Config) ImportsRunning(cluster string) bool {
 	return ptr.Deref(c.ImportRunning, true)
 }
 
+// Changed returns the top keys, without those of except, of which two configurations say something else.
+func Changed(a, b *Config, except ...string) (keys []string) {
+	was, is := reflect.ValueOf(*a), reflect.ValueOf(*b)
+	for i := range was.NumField() {
+		field := was.Type().Field(i)
+		key := field.Tag.Get("yaml")
+		if field.IsExported() && !slices.Contains(except, key) && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // resolve makes the file names in c, which are relative to dir, absolute or relative to the process.
 func (c *Config) resolve(dir string) {
 	names := []*string{&c.RegistriesDir, &c.AuthFile}
@@ -272,6 +268,16 @@ func (c *Config) resolve(dir string) {
 			*name = filepath.Join(dir, *name)
 		}
 	}
+}
+
+// Fault is an error about a key, such as "registries[0].caFile". It names the file, and the line of the key or of what is
+// nearest above it.
+func (c *Config) Fault(path string, err error) error {
+	at := ""
+	if line := lineOf(&c.document, path); line > 0 {
+		at = fmt.Sprintf("line %d: ", line)
+	}
+	return fmt.Errorf("%s: %s%s: %w", c.file, at, path, err)
 }
 
 // Path is the path of the file; empty if there is none.
@@ -298,34 +304,35 @@ func Load(path string) (*Config, error) {
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: it holds more than one YAML document", path)
 	}
+	_ = yaml.Unmarshal(data, &c.document) // it was read above
 	if c.Streams.Registry != "" {
 		if c.Streams.Registry, err = reference.ParseHost(c.Streams.Registry); err != nil {
-			return nil, fmt.Errorf("%s: streams.registry: %w", path, err)
+			return nil, c.Fault("streams.registry", err)
 		}
 	}
 	if c.Streams.PublicRegistry != "" {
 		if c.Streams.Registry == "" {
-			return nil, fmt.Errorf("%s: streams.publicRegistry is another name for streams.registry, which is not set", path)
+			return nil, c.Fault("streams.publicRegistry", errors.New("this is another name for streams.registry, which is not set"))
 		}
 		if c.Streams.PublicRegistry, err = reference.ParseHost(c.Streams.PublicRegistry); err != nil {
-			return nil, fmt.Errorf("%s: streams.publicRegistry: %w", path, err)
+			return nil, c.Fault("streams.publicRegistry", err)
 		}
 	}
 	for i, l := range c.Streams.AllowedRegistriesForImport {
 		if _, err := filepath.Match(l.DomainName, ""); err != nil || l.DomainName == "" || strings.Contains(l.DomainName, "/") {
-			return nil, fmt.Errorf("%s: streams.allowedRegistriesForImport[%d].domainName: %q is not a host, with or without a port", path, i, l.DomainName)
+			return nil, c.Fault(fmt.Sprintf("streams.allowedRegistriesForImport[%d].domainName", i), fmt.Errorf("%q is not a host, with or without a port", l.DomainName))
 		}
 	}
-	if err := c.Streams.readRules(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if err := c.readRules(); err != nil {
+		return nil, err
 	}
 	if c.OwnPodsOnly && len(c.Clusters) > 0 {
-		return nil, fmt.Errorf("%s: ownPodsOnly: true says that no cluster runs images, and clusters names some: leave one of them out", path)
+		return nil, c.Fault("ownPodsOnly", errors.New("true says that no cluster runs images, and clusters names some: leave one of them out"))
 	}
 	for i, w := range c.Workloads {
 		if w.Resource == "" || w.Resource != strings.ToLower(w.Resource) || w.Path == "" || strings.Contains(w.Group+w.Resource, "/") || slices.Contains(strings.Split(w.Path, "."), "") {
 			err := cli.WithHint(errors.New("it needs the plural of a resource, and a path to a pod template"), "{group: argoproj.io, resource: rollouts, path: spec.template}")
-			return nil, fmt.Errorf("%s: workloads[%d]: %w", path, i, err)
+			return nil, c.Fault(fmt.Sprintf("workloads[%d]", i), err)
 		}
 	}
 	c.resolve(filepath.Dir(path))
@@ -343,7 +350,7 @@ func (c *Config) registries() []pull.Registry {
 func (c *Config) allowedNetworks() (guard.Networks, error) {
 	networks, err := guard.ParseNetworks(c.AllowedNetworks)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.file, err)
+		return nil, c.Fault("allowedNetworks", err)
 	}
 	return networks, nil
 }
@@ -358,7 +365,7 @@ func (c *Config) mirrors() ([]containers.Mirrors, error) {
 		for i, m := range list {
 			policy := m.MirrorSourcePolicy
 			if policy != "" && policy != "NeverContactSource" && policy != "AllowContactingSource" {
-				return fmt.Errorf("%s: %s[%d]: mirrorSourcePolicy %q is neither NeverContactSource nor AllowContactingSource", c.file, key, i, policy)
+				return c.Fault(fmt.Sprintf("%s[%d].mirrorSourcePolicy", key, i), fmt.Errorf("%q is neither NeverContactSource nor AllowContactingSource", policy))
 			}
 			at := slices.IndexFunc(out, func(have containers.Mirrors) bool { return have.Source == m.Source })
 			if at < 0 {
@@ -385,7 +392,7 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 		}
 		host, _, below := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
 		if below {
-			return nil, fmt.Errorf("%s: registries[%d]: certificates apply to a whole host: give caFile and certDir to the entry with the prefix %q", c.file, i, host)
+			return nil, c.Fault(fmt.Sprintf("registries[%d]", i), fmt.Errorf("certificates apply to a whole host: give caFile and certDir to the entry with the prefix %q", host))
 		}
 		if canonical, err := reference.ParseHost(host); err == nil { // else the importer says what is wrong
 			host = canonical
@@ -394,7 +401,7 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 		if r.CAFile != "" {
 			var err error
 			if certs.CA, err = trusted.ReadFile(r.CAFile, maxFile); err != nil {
-				return nil, fmt.Errorf("%s: registries[%d].caFile: %w", c.file, i, err)
+				return nil, c.Fault(fmt.Sprintf("registries[%d].caFile", i), err)
 			}
 		}
 		out[host] = certs

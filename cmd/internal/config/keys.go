@@ -84,6 +84,40 @@ func keyAt(document []byte, line, tag string) string {
 	return cmp.Or(found, "the value")
 }
 
+// lineOf returns the line of a key in a document, such as "registries[0].caFile", or of what is nearest above it; 0 if not even
+// the first part of the path is there.
+func lineOf(document *yaml.Node, path string) (line int) {
+	if document.Kind != yaml.DocumentNode {
+		return 0
+	}
+	node := document.Content[0]
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+		if node.Kind == yaml.AliasNode {
+			node = node.Alias
+		}
+		var next *yaml.Node
+		switch node.Kind {
+		case yaml.SequenceNode:
+			if i, err := strconv.Atoi(step); err == nil && i < len(node.Content) {
+				next = node.Content[i]
+				line = next.Line
+			}
+		case yaml.MappingNode:
+			for i := 0; i < len(node.Content); i += 2 {
+				if node.Content[i].Value == step {
+					next = node.Content[i+1]
+					line = node.Content[i].Line
+				}
+			}
+		}
+		if next == nil {
+			return line
+		}
+		node = next
+	}
+	return line
+}
+
 // explainKeys adds to the error of a document, which should have the keys of a type, the known key that is nearest to each unknown one.
 func explainKeys(document []byte, of reflect.Type, err error) error {
 	var t *yaml.TypeError

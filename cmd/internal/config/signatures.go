@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,7 +42,7 @@ func NewFinder(cfg *Config, demands Demands) (*find.Finder, error) {
 	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks}), Demands: demands}
 	if dir := cfg.RegistriesDir; dir != "" {
 		if _, err := os.ReadDir(dir); err != nil {
-			return nil, cli.WithHint(fmt.Errorf("%s: registriesDir: %w", cfg.file, err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
+			return nil, cli.WithHint(cfg.Fault("registriesDir", err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
 		}
 		o.RegistriesDirs = []string{dir}
 	}

@@ -57,7 +57,7 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 			if cluster.Kubeconfig == "" && errors.Is(err, restclient.ErrNotInCluster) {
 				err = cli.WithHint(errors.New("no kubeconfig is given, and the server does not run in a pod"), "kubeconfig: %s.kubeconfig", cluster.Name)
 			}
-			return nil, fmt.Errorf("%s: clusters[%d]: %w", c.Path(), i, err)
+			return nil, c.Fault(fmt.Sprintf("clusters[%d]", i), err)
 		}
 		source := clusters.Source{Name: cluster.Name, Connect: func() (*restclient.Config, error) { return connect(cluster) }, ExcludedNamespaces: cluster.ExcludedNamespaces}
 		if !cluster.WithoutWorkloads {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -23,16 +25,25 @@ func TestPushedIsAJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pushes{spool: queue, cfg: &config.Config{Streams: config.Streams{Registry: "registry.example.com:5000"}, Receivers: []hooks.Receiver{
-		{Name: "part", Hosts: []string{"registry.example.com:5000"}, Repositories: []string{"team/**"}},
-		{Name: "other", Hosts: []string{"other.example.com"}},
-	}}}
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("a-secret-that-nobody-guesses"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	receivers := []hooks.Receiver{
+		{Name: "part", Type: hooks.Generic, SecretFile: secret, Hosts: []string{"registry.example.com:5000"}, Repositories: []string{"team/**"}},
+		{Name: "other", Type: hooks.Generic, SecretFile: secret, Hosts: []string{"other.example.com"}},
+	}
+	handler, err := hooks.New(hooks.Options{Receivers: receivers, Spool: queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pushes{spool: queue, handler: handler, cfg: &config.Config{Streams: config.Streams{Registry: "registry.example.com:5000"}}}
 	ref, err := reference.Parse("registry.example.com:5000/team/app:v1@sha256:9fea68ab04b020141dff90ec460f46751f8634f040e6616cd420660a96af2a61")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := p.pushed()(t.Context(), ref); err != nil {
+		if err := p.pushed(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,8 +54,15 @@ func TestPushedIsAJob(t *testing.T) {
 	if e := jobs[0].Events[0]; jobs[0].Receiver != push.OfRegistry || e.Action != push.Pushed || e.Reference() != ref {
 		t.Errorf("the job is %+v", jobs[0])
 	}
-	p.cfg.Receivers = append(p.cfg.Receivers, hooks.Receiver{Name: "all", Hosts: []string{"other.example.com", "registry.example.com:5000"}})
-	if p.pushed() != nil {
-		t.Error("the registry's webhook tells of all pushes, and they are told of twice")
+	all := hooks.Receiver{Name: "all", Type: hooks.Generic, SecretFile: secret, Hosts: []string{"other.example.com", "registry.example.com:5000"}}
+	if err := handler.Replace(append(receivers, all)); err != nil {
+		t.Fatal(err)
+	}
+	ref.Tag = "v2"
+	if err := p.pushed(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	if depth, err := queue.Depth(t.Context()); err != nil || depth[push.OfRegistry].Waiting != 0 {
+		t.Errorf("%+v, %v: the registry's webhook tells of all pushes, and they are told of twice", depth, err)
 	}
 }

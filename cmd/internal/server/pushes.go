@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -39,7 +40,7 @@ import (
 type pushes struct {
 	cfg      *config.Config
 	spool    spooler
-	handler  *hooks.Handler // nil when no receiver is configured
+	handler  *hooks.Handler
 	importer *importer.Importer
 	plain    net.Listener // nil unless configured
 }
@@ -54,7 +55,7 @@ type spooler interface {
 // openPushes prepares the spool, and the receivers if there are any.
 func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands config.Demands, server Options, shared bool) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
-		return nil, fmt.Errorf("%s: sweep: %w", cfg.Path(), err)
+		return nil, cfg.Fault("sweep", err)
 	}
 	p := &pushes{cfg: cfg}
 	o := spool.Options{RegisterMetrics: registerMetrics}
@@ -69,30 +70,51 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	if p.importer, err = NewPushImporter(cfg, demands, server); err != nil {
 		return nil, err
 	}
-	if len(cfg.Receivers) == 0 {
-		if cfg.Hooks.Listen != "" {
-			return nil, cli.WithHint(errors.New("hooks.listen is set, but there are no receivers to serve there"), "add a section receivers to %s", cfg.Path())
-		}
-		return p, nil
+	if p.handler, err = newReceivers(cfg, p.spool, registerMetrics); err != nil {
+		return nil, err
 	}
-	handler, err := hooks.New(hooks.Options{
-		Receivers:       cfg.Receivers,
-		Dir:             filepath.Dir(cfg.Path()),
-		Spool:           p.spool,
-		RegisterMetrics: registerMetrics,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cfg.Path(), err)
+	if err := checkListen(cfg); err != nil {
+		return nil, err
 	}
-	p.handler = handler
 	if cfg.Hooks.Listen != "" {
 		plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen)
 		if err != nil {
-			return nil, fmt.Errorf("%s: hooks.listen: %w", cfg.Path(), err)
+			return nil, cfg.Fault("hooks.listen", err)
 		}
 		p.plain = connections.Listen(plain)
 	}
 	return p, nil
+}
+
+// newReceivers returns the handler of the receivers of webhooks, which put what they hear into a spool.
+func newReceivers(cfg *config.Config, spool hooks.Spool, register func(...metrics.Registerable)) (*hooks.Handler, error) {
+	if err := validateReceivers(cfg); err != nil {
+		return nil, err
+	}
+	handler, err := hooks.New(hooks.Options{Receivers: cfg.Receivers, Dir: filepath.Dir(cfg.Path()), Spool: spool, RegisterMetrics: register})
+	if err != nil {
+		return nil, cfg.Fault("receivers", err)
+	}
+	return handler, nil
+}
+
+// validateReceivers returns what is wrong with the receivers without their files.
+func validateReceivers(cfg *config.Config) error {
+	var wrong []error
+	for i, r := range cfg.Receivers {
+		if err := hooks.Validate(r); err != nil {
+			wrong = append(wrong, cfg.Fault(fmt.Sprintf("receivers[%d]", i), err))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// checkListen refuses a listener for receivers when there are none.
+func checkListen(cfg *config.Config) error {
+	if len(cfg.Receivers) == 0 && cfg.Hooks.Listen != "" {
+		return cli.WithHint(cfg.Fault("hooks.listen", errors.New("there are no receivers to serve there")), "add a section receivers to %s", cfg.Path())
+	}
+	return nil
 }
 
 // NewPushImporter returns the importer of pushes of a server with options.
@@ -120,9 +142,9 @@ func NewPushImporter(cfg *config.Config, demands config.Demands, server Options)
 	return importer.New(o)
 }
 
-// hooks returns the handler of /hooks/, nil when there are no receivers.
+// hooks returns the handler of /hooks/, nil for a server that does not listen.
 func (p *pushes) hooks() http.Handler {
-	if p == nil || p.handler == nil {
+	if p == nil {
 		return nil
 	}
 	return p.handler
@@ -134,17 +156,12 @@ type receivers struct {
 }
 
 // heard tells what the receivers have heard.
-func (p *pushes) heard() receivers {
-	if p.handler == nil {
-		return receivers{[]hooks.Heard{}}
-	}
-	return receivers{p.handler.Heard()}
-}
+func (p *pushes) heard() receivers { return receivers{p.handler.Heard()} }
 
-// pushed returns a function that puts pushes to the registry of streams into the spool, as its webhook would; nil if a
-// receiver gets all pushes to that registry.
-func (p *pushes) pushed() func(context.Context, reference.Reference) error {
-	for _, r := range p.cfg.Receivers {
+// pushed puts a push to the registry of streams into the spool, as its webhook would, unless a receiver gets all pushes to
+// that registry.
+func (p *pushes) pushed(ctx context.Context, ref reference.Reference) error {
+	for _, r := range p.handler.Receivers() {
 		if len(r.Repositories) > 0 {
 			continue
 		}
@@ -154,11 +171,22 @@ func (p *pushes) pushed() func(context.Context, reference.Reference) error {
 			}
 		}
 	}
-	return func(ctx context.Context, ref reference.Reference) error {
-		return p.spool.Enqueue(ctx, []push.Event{{
-			Receiver: push.OfRegistry, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest,
-		}})
+	return p.spool.Enqueue(ctx, []push.Event{{
+		Receiver: push.OfRegistry, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest,
+	}})
+}
+
+// receiverNames are the names of the receivers of webhooks.
+func (p *pushes) receiverNames() (names []string) {
+	for _, r := range p.handler.Receivers() {
+		names = append(names, r.Name)
 	}
+	return names
+}
+
+// ofScript is queue.Options.OfScript.
+func (p *pushes) ofScript(receiver string) bool {
+	return receiver == push.OfPeople || slices.ContainsFunc(p.handler.Receivers(), func(r hooks.Receiver) bool { return r.Name == receiver && r.Type == hooks.Generic })
 }
 
 // ask is what admin.Imports asks: it queues the import of a reference.
@@ -193,13 +221,6 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		return nil, err
 	}
 	p.importer.KeepPackages(images)
-	receivers, scripts := make([]string, 0, len(p.cfg.Receivers)), []string{push.OfPeople}
-	for _, r := range p.cfg.Receivers {
-		receivers = append(receivers, r.Name)
-		if r.Type == hooks.Generic {
-			scripts = append(scripts, r.Name)
-		}
-	}
 	return queue.New(queue.Options{
 		Importer:        p.importer,
 		Images:          images,
@@ -209,8 +230,8 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
-		Receivers:       receivers,
-		Scripts:         scripts,
+		Receivers:       p.receiverNames,
+		OfScript:        p.ofScript,
 		RegisterMetrics: registerMetrics,
 	})
 }

@@ -325,7 +325,7 @@ func (s *Server) assemble(context.Context) error {
 	var pushed func(context.Context, reference.Reference) error
 	if s.pushes != nil {
 		imports = s.streamImports()
-		pushed = s.pushes.pushed()
+		pushed = s.pushes.pushed
 	}
 	packageLists, err := imagepackages.NewREST(p.Registries, legacyscheme.Scheme)
 	if err != nil {
@@ -526,6 +526,9 @@ func (s *Server) addTasks() error {
 			backups.Keep(ctx, s.Options.Backups)
 			return nil
 		}})
+	}
+	if s.Options.ConfigFile != "" {
+		s.Tasks = append(s.Tasks, Task{Name: "config", Run: s.followConfig})
 	}
 	if s.pushes.plain != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "hooks", Run: func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) }})

@@ -29,7 +29,7 @@ func trustedRoots(c *config.Config) (*trustedroot.Keeper, error) {
 	files := map[string]bool{}
 	for i, r := range c.TrustedRoots {
 		fail := func(format string, args ...any) error {
-			return fmt.Errorf("%s: trustedRoots[%d]: %w", c.Path(), i, fmt.Errorf(format, args...))
+			return c.Fault(fmt.Sprintf("trustedRoots[%d]", i), fmt.Errorf(format, args...))
 		}
 		mirror, err := url.Parse(r.Mirror)
 		switch {

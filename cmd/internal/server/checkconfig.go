@@ -1,0 +1,40 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+)
+
+// CheckConfig reads a configuration file and the files that it names, as a server does when it starts, and opens nothing.
+// found is what would stop a server; err is why the file could not be read. Neither says whether a registry, a cluster or a
+// TUF repository answers.
+func CheckConfig(path string) (found []error, err error) {
+	c, err := config.Load(path)
+	var unread *fs.PathError
+	if errors.As(err, &unread) {
+		return nil, err
+	}
+	if err != nil {
+		return []error{err}, nil
+	}
+	_, importing := NewPushImporter(c, nil, Options{})
+	_, receiving := newReceivers(c, unusedSpool{}, nil)
+	_, following := clusterSources(c)
+	_, trusting := trustedRoots(c)
+	found = []error{importing, receiving, checkListen(c), following, trusting}
+	if err := queue.SweepOptions(c.Sweep).Validate(); err != nil {
+		found = append(found, c.Fault("sweep", err))
+	}
+	return slices.DeleteFunc(found, func(err error) bool { return err == nil }), nil
+}
+
+// unusedSpool is the spool of receivers that receive nothing.
+type unusedSpool struct{}
+
+func (unusedSpool) Enqueue(context.Context, []push.Event) error { return errors.ErrUnsupported }
