@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// debianProgram is the program of a Debian package of the same name, unpacked
-// without being installed. Its version is whatever the machine's release has.
-func debianProgram(name, what string) tool {
+// debianProgram is the program of a Debian package of the same name, and others of it,
+// unpacked without being installed. Its version is whatever the machine's release has.
+func debianProgram(name, what string, others ...string) tool {
 	return tool{
 		name: name, version: "Debian's", what: what,
 		present: func(d dirs) bool { _, err := os.Stat(filepath.Join(d.bin, name)); return err == nil },
@@ -29,7 +29,12 @@ func debianProgram(name, what string) tool {
 			if err := command(tmp, nil, "dpkg-deb", "-x", debs[0], root); err != nil {
 				return err
 			}
-			return copyFile(filepath.Join(d.bin, name), filepath.Join(root, "usr", "bin", name))
+			for _, program := range append(others, name) {
+				if err := copyFile(filepath.Join(d.bin, program), filepath.Join(root, "usr", "bin", program)); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 }

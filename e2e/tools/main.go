@@ -43,8 +43,8 @@ type dirs struct {
 const operator, operatorVersion = "github.com/prometheus-operator/prometheus-operator", "v0.85.0"
 
 // tools are the pinned versions: this table, and the line of k8s.io/kubernetes
-// in go.mod (of Trillian: in trillian/go.mod, of the OpenID Connect provider: in oidc/go.mod,
-// of Prometheus: in alerts/go.mod), are the only places that name one.
+// in go.mod (of Trillian: in trillian/go.mod, of the OpenID Connect provider: in oidc/go.mod),
+// are the only places that name one.
 // The slow ones are last.
 var tools = []tool{
 	kubectl(),
@@ -71,7 +71,7 @@ var tools = []tool{
 		"a kind of the operator of Prometheus"),
 	moduleData("crds", "prometheusrules", operator, operatorVersion, "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
 		"another one"),
-	ownProgram("alerts", "reader of alert rules: Prometheus' own"),
+	debianProgram("prometheus", "Prometheus, for alerts and dashboards, with promtool", "promtool"),
 	withStaging("etcd", "go.etcd.io/etcd/server/v3", "", "the storage of that cluster", "build"),
 	moduleProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok",
 		"nodes and kubelets of clusters that are followed"),
