@@ -28,6 +28,15 @@ image: ## Make the container image bin/image, an OCI layout, for ARCH (this mach
 release: ## Make bin/release: static programs for Linux on amd64 and arm64, with checksums
 	sh deploy/release amd64 arm64
 
+.PHONY: publish
+publish: ## Push the image and the chart of a release to REGISTRY, signed by cosign with COSIGN_KEY
+	@test -n "$(REGISTRY)" || { echo 'usage: make publish REGISTRY=ghcr.io/tidewaiter COSIGN_KEY=cosign.key'; exit 2; }
+	sh deploy/publish "$(REGISTRY)"
+
+.PHONY: reproduce
+reproduce: ## Make the release again from a clone, with an empty cache, and compare it byte by byte
+	sh deploy/reproduce amd64 arm64
+
 .PHONY: clients
 clients: ## Make bin/clients: the verbs that ask a server, without C, for Linux, macOS and Windows, with checksums
 	sh deploy/clients linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -63,7 +72,7 @@ console-tour: ## Take pictures of every page of the console into bin/tour: light
 .PHONY: e2e-image
 e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
 	$(GO) run -C e2e ./tools kubectl
-	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestClient)$$' -count=1 -timeout 30m $(TESTFLAGS) .
+	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestPublish|TestClient)$$' -count=1 -timeout 30m $(TESTFLAGS) .
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification

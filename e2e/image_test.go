@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // released is the version that the image and the release of these tests have: one for both, so that the program is linked once.
@@ -222,4 +224,53 @@ func TestRelease(t *testing.T) {
 	if strings.Contains(check.Stdout+check.Stderr, "tidewaiter.service:") {
 		t.Errorf("systemd-analyze verify: %s%s", check.Stdout, check.Stderr)
 	}
+}
+
+// What deploy/publish pushes is what its policy trusts: the image by its tag and by its digest, with how it was built. helm
+// pulls the chart. Signed with another key, and not signed, it is refused.
+func TestPublish(t *testing.T) {
+	makeTarget(t, "release")
+	root := filepath.Dir(harness.ModuleDir(t))
+	r, c := registry.Start(t, registry.Distribution), newCosign(t)
+	c.key("ours", "p256")
+	c.key("theirs", "p256")
+	publish := func(key, below string) {
+		t.Helper()
+		harness.MustRun(t, harness.Command{Path: "sh", Args: []string{"deploy/publish", r.Host + "/" + below}, Dir: root, Env: []string{
+			"VERSION=" + released, "SOURCE_DATE_EPOCH=1790000000", "COSIGN=" + harness.Tool(t, "cosign"), "COSIGN_PASSWORD=", "COSIGN_KEY=" + filepath.Join(c.dir, key+".key"),
+			"COSIGN_FLAGS=--allow-http-registry --signing-config " + filepath.Join(c.dir, "signing-config.json") + " --trusted-root " + filepath.Join(c.dir, "trusted-root.json"),
+		}})
+	}
+	publish("theirs", "other")
+	publish("ours", "ours")
+	published, err := os.ReadFile(filepath.Join(root, "bin/release/published"))
+	must(t, err)
+
+	policy, err := os.ReadFile(deployed(t, "policy.yaml"))
+	must(t, err)
+	verify := func(below, ref string) harness.Result {
+		dir := t.TempDir()
+		key, err := os.ReadFile(filepath.Join(c.dir, "ours.pub"))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, "cosign.pub"), key, 0o600))
+		file := filepath.Join(dir, "policy.yaml")
+		must(t, os.WriteFile(file, bytes.ReplaceAll(policy, []byte("ghcr.io/tidewaiter"), []byte(r.Host+"/"+below)), 0o600))
+		return harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"verify", "--policy", file, ref}})
+	}
+	for _, line := range lines(string(published)) {
+		ref, _, _ := strings.Cut(line, " ")
+		if strings.Contains(ref, "/charts/") {
+			continue
+		}
+		if got := verify("ours", ref); got.Code != 0 {
+			t.Errorf("%s: %d %s%s", ref, got.Code, got.Stdout, got.Stderr)
+		}
+	}
+	if got := verify("ours", r.Host+"/ours/tidewaiter:"+released); got.Code != 0 {
+		t.Errorf("the tag: %d %s%s", got.Code, got.Stdout, got.Stderr)
+	}
+	if got := verify("other", r.Host+"/other/tidewaiter:"+released); got.Code != 1 {
+		t.Errorf("signed by others: %d %s%s", got.Code, got.Stdout, got.Stderr)
+	}
+	harness.MustRun(t, helm(t, "pull", "--plain-http", "oci://"+r.Host+"/ours/charts/tidewaiter", "--version", released, "--destination", t.TempDir()))
 }

@@ -3,11 +3,14 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,9 +20,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	spdxjson "github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdxlib"
@@ -204,5 +210,109 @@ func TestRun(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if err := run([]string{"-sbom", sbom, program}); err == nil || !strings.Contains(err.Error(), "number of seconds") {
 		t.Errorf("a wrong date: %v", err)
+	}
+}
+
+// A chart is the same bytes each time, has the release's version and files of the release's time, and can be pushed and read
+// back with the media types that helm wants; an image as well.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	r := release{version: "1.2.3", created: time.Unix(1790000000, 0).UTC()}
+	dir := filepath.Join(t.TempDir(), "chart")
+	digest, err := r.writeChart(dir, "../chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := r.writeChart(filepath.Join(t.TempDir(), "chart"), "../chart"); err != nil || again != digest {
+		t.Errorf("the same chart made %s and %s, %v", digest, again, err)
+	}
+	if _, err := r.writeChart(dir+"-none", t.TempDir()); err == nil {
+		t.Error("a folder without a chart is a chart")
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	repository := strings.TrimPrefix(server.URL, "http://") + "/charts/tidewaiter"
+	var out strings.Builder
+	if err := r.push(t.Context(), dir, repository, &out); err != nil || out.String() != repository+"@"+digest.String()+"\n" {
+		t.Fatalf("%q, %v", out.String(), err)
+	}
+	tag, err := name.NewTag(repository + ":1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := remote.Image(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := pushed.Manifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := pushed.RawConfigFile()
+	if err != nil || m.Config.MediaType != chartConfig || len(m.Layers) != 1 || m.Layers[0].MediaType != chartContent {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	var about struct{ Name, Version, AppVersion string }
+	if err := json.Unmarshal(config, &about); err != nil || about.Name != "tidewaiter" || about.Version != "1.2.3" || about.AppVersion != "1.2.3" {
+		t.Errorf("%+v, %v", about, err)
+	}
+	layers, err := pushed.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := layers[0].Compressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	zip, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+		if !h.ModTime.Equal(time.Unix(1790000000, 0)) {
+			t.Errorf("%s is of %s", h.Name, h.ModTime)
+		}
+	}
+	for _, want := range []string{"tidewaiter/Chart.yaml", "tidewaiter/templates/statefulset.yaml", "tidewaiter/dashboards/overview.json", "tidewaiter/alerts.yaml"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%v has no %s", names, want)
+		}
+	}
+
+	at := filepath.Join(t.TempDir(), "image")
+	here := ready(t)
+	other := *here
+	here.platform, other.platform = v1.Platform{OS: "linux", Architecture: "amd64"}, v1.Platform{OS: "linux", Architecture: "arm64"}
+	if _, err := r.writeLayout(at, []*program{here, &other}); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := r.push(t.Context(), at, repository, &out); err != nil || strings.Count(out.String(), "\n") != 3 || strings.Count(out.String(), " linux/arm64\n") != 1 {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+func TestProvenance(t *testing.T) {
+	t.Parallel()
+	b, err := (&release{version: "1.2.3", revision: "abc"}).provenance("https://example.com/builder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p provenance
+	if err := json.Unmarshal(b, &p); err != nil {
+		t.Fatal(err)
+	}
+	if d := p.BuildDefinition.ResolvedDependencies; d[0].Digest["gitCommit"] != "abc" || !strings.HasPrefix(d[1].URI, "pkg:golang/std@1.") || p.RunDetails.Builder.ID != "https://example.com/builder" || p.BuildDefinition.ExternalParameters["version"] != "1.2.3" {
+		t.Errorf("%s", b)
 	}
 }

@@ -152,8 +152,18 @@ func baseFiles() []file {
 	}
 }
 
-// layer packs files with the folders that they are in.
+// layer is a layer of files.
 func (r *release) layer(files []file) (v1.Layer, error) {
+	packed, err := r.pack(files)
+	if err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil },
+		tarball.WithMediaType(types.OCILayer))
+}
+
+// pack is an archive of files with the folders that they are in.
+func (r *release) pack(files []file) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
 	made := map[string]bool{".": true}
@@ -187,9 +197,6 @@ func (r *release) layer(files []file) (v1.Layer, error) {
 			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
-		tarball.WithMediaType(types.OCILayer))
+	err := w.Close()
+	return packed.Bytes(), err
 }

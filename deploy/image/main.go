@@ -3,6 +3,9 @@
 //
 //	go run ./deploy/image -version 1.2.3 -layout bin/image bin/linux-amd64/tidewaiter bin/linux-arm64/tidewaiter
 //	go run ./deploy/image -version 1.2.3 -sbom sbom.spdx.json bin/linux-amd64/tidewaiter
+//	go run ./deploy/image -version 1.2.3 -layout bin/chart -chart deploy/chart
+//	go run ./deploy/image -version 1.2.3 -layout bin/chart -push registry.example.com/charts/tidewaiter
+//	go run ./deploy/image -version 1.2.3 -revision COMMIT -provenance provenance.json -builder URI
 //
 // ko was looked at instead: it needs a base image from a registry (ko-build/ko#207 asks for none) and compiles by itself,
 // where an image is made here of programs that deploy/static linked with SQLite for both architectures.
@@ -12,6 +15,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -33,12 +37,32 @@ func run(args []string) error {
 	flags.StringVar(&r.version, "version", "0.0.0-dev", "version of the programs, which names the image")
 	flags.StringVar(&r.revision, "revision", "", "commit that they were built from")
 	layoutDir := flags.String("layout", "", "folder to create for the OCI image layout; replaced if it exists")
+	chart := flags.String("chart", "", "folder of a Helm chart to put into the layout, instead of programs")
+	push := flags.String("push", "", "repository to push the layout to, under the version, instead of creating it")
+	provenanceFile := flags.String("provenance", "", "file for the SLSA provenance of the release")
+	builder := flags.String("builder", "https://github.com/tidewaiter/tidewaiter/blob/main/Makefile", "who built the release, for its provenance")
 	sbomFile := flags.String("sbom", "", "file for the bill of materials of the one program, as SPDX in JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	var err error
 	if r.created, err = sourceDate(os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
+		return err
+	}
+	switch {
+	case *provenanceFile != "":
+		b, err := r.provenance(*builder)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(*provenanceFile, b, 0o644)
+	case *push != "":
+		return r.push(context.Background(), *layoutDir, *push, os.Stdout)
+	case *chart != "":
+		digest, err := r.writeChart(*layoutDir, *chart)
+		if err == nil {
+			fmt.Printf("%s holds the chart tidewaiter:%s, %s\n", *layoutDir, r.version, digest)
+		}
 		return err
 	}
 	var programs []*program
