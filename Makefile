@@ -71,8 +71,8 @@ console-tour: ## Take pictures of every page of the console into bin/tour: light
 
 .PHONY: e2e-image
 e2e-image: ## Make the container image and a release, run and import them; the first time everything is compiled anew, some minutes
-	$(GO) run -C e2e ./tools kubectl
-	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestPublish|TestClient)$$' -count=1 -timeout 30m $(TESTFLAGS) .
+	$(GO) run -C e2e ./tools kubectl registry helm cosign validate-krew-manifest
+	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestPublish|TestClient|TestClientManifests)$$' -count=1 -timeout 30m $(TESTFLAGS) .
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification

@@ -4,12 +4,50 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
+
+// What krew and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
+func TestClientManifests(t *testing.T) {
+	makeTarget(t, "clients")
+	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "clients")
+	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "validate-krew-manifest"), Args: []string{"-manifest", filepath.Join(dir, "tidewaiter.yaml"), "-skip-install"}})
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		return string(text)
+	}
+	krew, formula := read("tidewaiter.yaml"), read("tidewaiter-client.rb")
+	sums := lines(read("SHA256SUMS"))
+	if len(sums) != 6 {
+		t.Errorf("%d archives", len(sums))
+	}
+	for _, line := range sums {
+		sum, archive, _ := strings.Cut(line, "  ")
+		url := "https://github.com/tidewaiter/tidewaiter/releases/download/v" + released + "/" + archive
+		wantContains(t, "the manifest of krew", krew, "uri: "+url+"\n    sha256: "+sum+"\n")
+		if strings.Contains(archive, "windows") {
+			continue
+		}
+		wantContains(t, "the formula", formula, "url \""+url+"\"\n      sha256 \""+sum+"\"\n")
+	}
+	if ruby, err := exec.LookPath("ruby"); err == nil {
+		harness.MustRun(t, harness.Command{Path: ruby, Args: []string{"-c", filepath.Join(dir, "tidewaiter-client.rb")}})
+	}
+	// kubectl finds the program as a plugin, which calls itself by that name.
+	path := t.TempDir()
+	harness.MustRun(t, harness.Command{Path: "tar", Args: []string{"-xzf", filepath.Join(dir, "tidewaiter-client_"+released+"_linux_"+goEnv(t, "GOHOSTARCH")+".tar.gz"), "-C", path}})
+	must(t, os.Rename(filepath.Join(path, "tidewaiter"), filepath.Join(path, "kubectl-tidewaiter")))
+	s := harness.SharedServer(t)
+	help := s.KubectlCommand(t, "tidewaiter", "get", "--help")
+	help.Args, help.Env = help.Args[2:], append(help.Env, "PATH="+path+":"+os.Getenv("PATH"))
+	wantContains(t, "its help", harness.MustRun(t, help), "kubectl tidewaiter get")
+}
 
 // The client needs no C compiler, is small, asks a server as the whole program does, and says what it cannot do.
 func TestClient(t *testing.T) {

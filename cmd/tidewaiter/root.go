@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -92,6 +94,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 
   # Complete verbs, references and flag values in the shell
   source <(tidewaiter completion bash)`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: calledAs(os.Args[0])},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -112,6 +115,14 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	root.AddCommand(newDataDirCommands()...)
 	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	return root
+}
+
+// calledAs is how people call the program by its path: kubectl finds a plugin by a name such as kubectl-tidewaiter.
+func calledAs(path string) string {
+	if plugin, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(path), ".exe"), "kubectl-"); ok {
+		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	return "tidewaiter"
 }
 
 // Formats of the log.
