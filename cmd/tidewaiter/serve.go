@@ -174,10 +174,21 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		slog.Warn("created a new, empty database; if one should exist already, check --data-dir and that its disk is mounted", "dir", o.DataDir)
 	}
 	return s.Run(ctx, func(context.Context) error {
-		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n", s.URL, s.Credentials.Kubeconfig)
+		next := ""
+		if isNew && o.ConfigFile == "" && o.Policy == "" {
+			next = nextSteps
+		}
+		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n%s", s.URL, s.Credentials.Kubeconfig, next)
 		return err
 	})
 }
+
+// nextSteps are printed by the first start of a server that nothing is configured for.
+const nextSteps = `No registry, cluster or policy is configured. Next:
+  tidewaiter import REGISTRY/REPOSITORY:TAG                 import an image and ask about it
+  tidewaiter serve --config FILE (docs/start/webhook.md)    have a registry tell of its pushes
+  tidewaiter serve --policy FILE (docs/tasks/signers.md)    say who must have signed what
+`
 
 // ownerInterval is how often a server that waits for its data directory looks whether it is free.
 const ownerInterval = 200 * time.Millisecond

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
@@ -63,6 +65,34 @@ func TestServeWaitsForItsDirectory(t *testing.T) {
 	}
 	if err := stepUntil(t, clock, ended); err != nil {
 		t.Errorf("when the directory is free: %v", err)
+	}
+}
+
+// The first start with nothing configured says what to do next; a later one, and one with a configuration, does not.
+func TestServeSaysWhatIsNext(t *testing.T) {
+	serve := func(args ...string) string {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var out servertest.LogBuffer
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, append([]string{"serve", "--secure-port", "0"}, args...), strings.NewReader(""), &out, io.Discard)
+		}()
+		servertest.Eventually(t, "a server that is ready", func() bool { return strings.Contains(out.String(), "\n") })
+		stop()
+		if code := <-ended; code != 0 {
+			t.Errorf("%q ends with %d", args, code)
+		}
+		return out.String()
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	if out := serve("--data-dir", dir); !strings.HasSuffix(out, "\n"+nextSteps) {
+		t.Errorf("the first start says %q", out)
+	}
+	for _, args := range [][]string{{"--data-dir", dir}, {"--data-dir", filepath.Join(t.TempDir(), "data"), "--config", servertest.WriteConfig(t, ownPodsOnly)}} {
+		if out := serve(args...); strings.Count(out, "\n") != 1 {
+			t.Errorf("%q says %q", args, out)
+		}
 	}
 }
 
