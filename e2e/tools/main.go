@@ -61,7 +61,7 @@ var tools = []tool{
 		"the hello-world image, saved by Docker 25"),
 	moduleProgram("staticcheck", "honnef.co/go/tools", "v0.8.2", "cmd/staticcheck",
 		"linter of .ci/run"),
-	moduleProgram("validate-krew-manifest", "sigs.k8s.io/krew", "v0.4.5", "cmd/validate-krew-manifest",
+	moduleProgram("validate-krew-manifest", "sigs.k8s.io/krew", "v0.4.3", "cmd/validate-krew-manifest",
 		"what krew's index accepts"),
 	moduleProgram("govulncheck", "golang.org/x/vuln", "v1.7.0", "cmd/govulncheck",
 		"known vulnerabilities in what is called, for .ci/run"),
