@@ -300,6 +300,9 @@ func TestNoClusterIsFollowed(t *testing.T) {
 			t.Errorf("this is not JSON: %s", stdout)
 		}
 	}
+	if code, stdout, stderr := tidewaiter(t, append(args, "--plan", "registry", q.registry.Host, "--commands", "crane")...); code != cli.ExitNone || stdout != "" || !strings.Contains(stderr, "follows no cluster") {
+		t.Errorf("a plan for a registry says %d %s%s", code, stdout, stderr)
+	}
 	for _, want := range []string{decisionMark, decisionDelete} {
 		code, stdout, stderr := tidewaiter(t, append(args, "--without-clusters", "--confirm")...)
 		if code != cli.ExitOK || !strings.Contains(stdout, want+": 1") {

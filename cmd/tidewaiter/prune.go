@@ -22,10 +22,12 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/registryplan"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
@@ -73,6 +75,7 @@ type pruneOptions struct {
 	revisions           int
 	younger, grace      time.Duration
 	verdicts            []string
+	plan, commands      string
 	output              cli.Output
 	now                 func() time.Time
 }
@@ -99,6 +102,7 @@ type pruner struct {
 	client      *imageclient.Client
 	ask         func(context.Context, ...answers.Question) ([]answers.Answer, error)
 	revisionsOf map[imageKey]string // each with a tag that led to it
+	goes        map[imageKey]bool   // images that a plan deletes; nil if marks decide
 	report      func(pruned) error
 	counts      map[string]int // by decision, and by decision and reason
 }
@@ -114,7 +118,7 @@ func keyOf(name string) imageKey {
 func newPruneCommand() *cobra.Command {
 	o := &pruneOptions{now: time.Now}
 	cmd := &cobra.Command{
-		Use:   "prune",
+		Use:   "prune [--plan registry HOST[/PATH]]",
 		Short: "Delete images that nothing needs, after a grace period in which one command undoes it",
 		Long: `Delete images that no tag leads to, no pod uses, no workload needs, and no remaining
 index lists. A workload creates pods, whether any run now or not: a Deployment with
@@ -136,6 +140,12 @@ Prune keeps an image if
     --without-clusters what runs may be, where the server follows no cluster),
   - an index that is not marked lists it: an index is deleted before what it lists.
 
+With --plan registry, prune changes nothing here, and prints what a registry, or the part
+of it below a path, may delete and must keep by the same rules, but for --grace: what runs
+anywhere, what tags lead to or led to lately, what indexes list, signatures. --commands
+prints commands of crane, regctl or for Harbor's API that delete it, for you to read and
+run. What is in the registry and was never imported is not known, and is in no command.
+
 The exit code is 0 if everything was decided and done, 1 if some images were kept
 because it is unknown whether they are needed, or could not be changed, and 2 if
 nothing could be done.`,
@@ -151,11 +161,14 @@ nothing could be done.`,
   # Undo
   tidewaiter prune --undo --confirm
 
+  # What may a registry delete?
+  tidewaiter prune --plan registry registry.example.com --commands crane >delete.sh
+
   # Each decision, including images that are kept, for programs
   tidewaiter prune --kept -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(args); err != nil {
 				return err
 			}
 			l, err := o.looker(cmd)
@@ -167,12 +180,16 @@ nothing could be done.`,
 				return err
 			}
 			p := &pruner{pruneOptions: o, images: images.Resource(imagev1.GroupVersion.WithResource("images")), client: l.client, ask: l.ask, counts: map[string]int{}}
-			if err := p.run(cmd.Context(), cmd.OutOrStdout()); errors.Is(err, errUnfollowed) {
+			run := p.run
+			if o.plan != "" {
+				run = func(ctx context.Context, out io.Writer) error { return p.planFor(ctx, out, args[0]) }
+			}
+			if err := run(cmd.Context(), cmd.OutOrStdout()); errors.Is(err, errUnfollowed) {
 				return cli.WithHint(err, "name clusters in the server's configuration, or ownPodsOnly: true if no cluster runs its images; --without-clusters prunes once by tags and its own pods alone")
 			} else if err != nil {
 				return err
 			}
-			if !o.confirm {
+			if !o.confirm && o.plan == "" {
 				fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed; to apply this, add --confirm")
 			}
 			n := p.counts[decisionFail]
@@ -195,13 +212,32 @@ nothing could be done.`,
 	f.BoolVar(&o.withoutWorkloads, "without-workloads", false, "delete even if it is unknown what workloads need: then only pods and tags keep images")
 	f.BoolVar(&o.withoutClusters, "without-clusters", false, "delete even if the server follows no cluster, so that it is unknown what runs: then only tags and the server's own pods keep images")
 	f.BoolVar(&o.kept, "kept", false, "also list the images that are kept")
+	f.StringVar(&o.plan, "plan", "", "registry: print what a registry may delete and must keep, and change nothing")
+	f.StringVar(&o.commands, "commands", "", "with --plan: print commands that delete, of crane, regctl or harbor (curl)")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
+	cli.Complete(cmd, "plan", planRegistry)
+	cli.Complete(cmd, "commands", registryplan.Formats...)
 	cli.Complete(cmd, "verdict", knownVerdicts...)
 	o.addFlags(cmd)
 	return cmd
 }
 
-func (o *pruneOptions) check() error {
+// planRegistry is the one value of --plan.
+const planRegistry = "registry"
+
+// check checks the flags and the arguments together.
+func (o *pruneOptions) check(args []string) error {
+	const hint = "tidewaiter prune --plan registry registry.example.com --commands crane"
+	switch format := o.output.String(); {
+	case o.plan != "" && (o.plan != planRegistry || len(args) == 0):
+		return cli.Misuse(errors.New("--plan registry needs the name of a registry"), hint)
+	case o.plan == "" && (len(args) > 0 || o.commands != ""):
+		return cli.Misuse(errors.New("the name of a registry, and --commands, are for --plan registry"), hint)
+	case o.plan != "" && (o.confirm || o.undo || format == "name" || format == "jsonl"):
+		return cli.Misuse(errors.New("--plan changes nothing, so it goes with neither --confirm nor --undo; it prints json and yaml"), hint)
+	case o.commands != "" && !slices.Contains(registryplan.Formats, o.commands):
+		return cli.Misuse(fmt.Errorf("--commands %s is not known", o.commands), "it is one of %s", strings.Join(registryplan.Formats, ", "))
+	}
 	if o.revisions < 0 || o.younger < 0 || o.grace < 0 {
 		return cli.Misuse(errors.New("--keep-tag-revisions, --keep-younger-than and --grace cannot be negative"), "0 turns the rule off")
 	}
@@ -376,8 +412,7 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 		if tag := p.revisionsOf[keyOf(index.Name)]; tag != "" {
 			return keep(keptRevision, "listed by index %s, one of the last %d images of %s", index.Name, p.revisions, tag)
 		}
-		_, disabled := index.Annotations[annotation.Prune]
-		if _, marked := annotation.Marked(index.Annotations); (!marked || disabled) && index.Name != image.Name {
+		if index.Name != image.Name && p.stays(index) {
 			return keep(keptListed, "index %s lists it", index.Name)
 		}
 	}
@@ -416,6 +451,158 @@ func (p *pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 	}
 	d.After = &after
 	return d, nil
+}
+
+// stays reports whether an index stays.
+func (p *pruner) stays(index *metav1.PartialObjectMetadata) bool {
+	_, goes := annotation.Marked(index.Annotations)
+	if p.goes != nil {
+		goes = p.goes[keyOf(index.Name)]
+	}
+	_, disabled := index.Annotations[annotation.Prune]
+	return disabled || !goes
+}
+
+// planWarning is what every plan does not know.
+const planWarning = "what was never imported is not known, such as an index that lists an image which may be deleted: import all that the registry has first (tidewaiter import --catalog), and delete nothing else"
+
+// planFor prints what a registry may delete.
+func (p *pruner) planFor(ctx context.Context, out io.Writer, where string) error {
+	host, path, _ := strings.Cut(strings.TrimSuffix(where, "/"), "/")
+	host, err := reference.ParseHost(host)
+	if err != nil {
+		return cli.Misuse(err, "tidewaiter prune --plan registry registry.example.com/team")
+	}
+	if err := p.readRevisions(ctx); err != nil {
+		return err
+	}
+	p.goes = map[imageKey]bool{}
+	plan := registryplan.New(strings.TrimSuffix(host+"/"+path, "/"), p.now())
+	plan.Warnings = append(plan.Warnings, planWarning)
+	is := func(r reference.Reference) bool {
+		return r.Host == host && (path == "" || r.Repository == path || strings.HasPrefix(r.Repository, path+"/"))
+	}
+	var listed []string // images that are kept only because an index lists them
+	err = pages.Each(ctx, metav1.ListOptions{Limit: prunePage}, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
+		for i := range list.Items {
+			again, err := p.planOne(ctx, plan, &list.Items[i], is, false)
+			if err != nil {
+				return err
+			}
+			if again {
+				listed = append(listed, list.Items[i].Name)
+			}
+		}
+		return nil
+	})
+	for err == nil && len(listed) > 0 { // what goes may have been the last index that listed an image
+		var left []string
+		if left, err = p.planListed(ctx, plan, listed, is, false); err == nil && len(left) == len(listed) {
+			left, err = p.planListed(ctx, plan, listed, is, true)
+		}
+		listed = left
+	}
+	if err != nil {
+		return err
+	}
+	plan.Finish()
+	switch {
+	case p.commands != "":
+		return plan.Commands(out, p.commands)
+	case !p.output.ForPeople():
+		return p.output.Print(out, cli.Document{Whole: plan})
+	}
+	return plan.Print(out)
+}
+
+// planListed decides once more about images that indexes list. left are those for which it is not the last time and nothing has
+// changed.
+func (p *pruner) planListed(ctx context.Context, plan *registryplan.Plan, names []string, is func(reference.Reference) bool, last bool) (left []string, err error) {
+	for _, name := range names {
+		image, err := p.images.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		var again bool
+		if err == nil {
+			again, err = p.planOne(ctx, plan, image, is, last)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if again {
+			left = append(left, name)
+		}
+	}
+	return left, nil
+}
+
+// planOne adds an image to a plan, once for each of the repositories that are planned. again is true, and nothing is added, if
+// indexes are all that keeps it, which may go yet.
+func (p *pruner) planOne(ctx context.Context, plan *registryplan.Plan, image *metav1.PartialObjectMetadata, is func(reference.Reference) bool, last bool) (again bool, err error) {
+	var whole *imagev1.Image
+	in := annotation.In(image.Annotations, "", image.Name)
+	if len(in) == 0 {
+		if whole, err = p.client.Get(ctx, image.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+		in = annotation.In(whole.Annotations, whole.DockerImageReference, whole.Name)
+	}
+	if in = slices.DeleteFunc(in, func(r reference.Reference) bool { return !is(r) }); len(in) == 0 {
+		return false, nil
+	}
+	d, err := p.decide(ctx, image)
+	kind := registryplan.Delete
+	switch {
+	case errors.Is(err, errUnfollowed) || ctx.Err() != nil:
+		return false, err
+	case apierrors.IsNotFound(err):
+		return false, nil // somebody has deleted it here, so it is not known
+	case err != nil:
+		kind, d.Reason, d.Message = registryplan.Unknown, decisionFail, err.Error()
+	case d.Reason == annotation.UnknownReason, d.Reason == annotation.WorkloadsReason:
+		kind = registryplan.Unknown
+	case d.Reason == keptListed && !last:
+		return true, nil
+	case d.Decision == decisionKeep, d.Decision == decisionUnmark:
+		kind = registryplan.Keep
+	default:
+		p.goes[keyOf(image.Name)] = true
+		d.Message = strings.TrimSuffix(d.Message, ", and it was marked")
+	}
+	p.counts[map[registryplan.Kind]string{registryplan.Delete: decisionDelete, registryplan.Keep: decisionKeep, registryplan.Unknown: decisionKeep}[kind]+" "+d.Reason]++
+	if whole == nil && image.Annotations[annotation.Platform] == "" { // it may be an index
+		if whole, err = p.client.Get(ctx, image.Name, metav1.GetOptions{}); err != nil {
+			return false, err
+		}
+	}
+	one := registryplan.Image{Digest: image.Name, Reason: d.Reason, Message: printable.Line(d.Message, maxPruneReason)}
+	if whole != nil {
+		one.Lists = manifest.Listed(whole)
+	}
+	found := annotation.Found(image.Annotations)
+	for _, repository := range in {
+		of := one
+		r := found[repository.String()]
+		of.Attached = r.Holders()
+		if r.Unread != "" || r.Cut {
+			plan.Warn(fmt.Sprintf("not all signatures of images in %s are known", repository.Name()))
+		}
+		for _, ref := range annotation.Known(image.Annotations) {
+			if ref.Tag != "" && ref.Bare() == repository {
+				of.Tags = append(of.Tags, ref.Tag)
+			}
+		}
+		if d.unasked != "" {
+			plan.Warn("it is not known what runs everywhere, and a flag says that this does not matter")
+		}
+		if err := plan.Add(repository.Name(), kind, of); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // otherVerdict says in which repository an image has another verdict than those that are to go; no reason if it has none, or if all

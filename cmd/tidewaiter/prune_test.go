@@ -26,6 +26,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/registryplan"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
@@ -299,6 +300,74 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// A plan for a registry deletes what nothing needs, also the last platform of an index that goes, and changes nothing itself.
+func TestPlanForARegistry(t *testing.T) {
+	p := newPruning(t, "")
+	for n := 1; n <= 4; n++ {
+		p.create(n)
+	}
+	p.create(11, 10)     // an index that nothing needs
+	p.create(10)         // and what it lists
+	p.create(13, 12, 14) // an index that a tag leads to
+	p.create(12)
+	p.create(14)
+	p.create(15, 14) // another one that nothing needs
+	p.lead("v1", 1, 2, 13)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "elsewhere.example.com/app@" + pruneDigest(3)}}}}
+	if _, err := p.kube.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the pod counts", func() bool {
+		list, err := p.images.List(t.Context(), metav1.ListOptions{FieldSelector: "used=true"})
+		return err == nil && len(list.Items) == 1
+	})
+	before := p.stored()
+	ask := func(code int, args ...string) string {
+		t.Helper()
+		got, stdout, stderr := tidewaiter(t, append([]string{"prune", "--plan", "registry", "--keep-younger-than", "0s", "--keep-tag-revisions", "2", "--kubeconfig", p.kubeconfig}, args...)...)
+		if got != code {
+			t.Fatalf("%q: exit code %d, want %d: %s%s", args, got, code, stdout, stderr)
+		}
+		return stdout
+	}
+	var plan registryplan.Plan
+	if err := json.Unmarshal([]byte(ask(cli.ExitOK, "a.example.com", "-o", "json")), &plan); err != nil {
+		t.Fatal(err)
+	}
+	numbers := func(all []registryplan.Image) (out []int) {
+		for _, image := range all {
+			for n := range 20 {
+				if pruneDigest(n) == image.Digest {
+					out = append(out, n)
+				}
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	if len(plan.Repositories) != 1 || plan.Repositories[0].Repository != "a.example.com/team/app" {
+		t.Fatalf("the plan is %+v", plan)
+	}
+	r := plan.Repositories[0]
+	if got := fmt.Sprint(numbers(r.Delete), numbers(r.Keep), numbers(r.Unknown)); got != "[1 4 10 11 15] [2 3 12 13 14] []" {
+		t.Errorf("to delete, keep, unknown: %s", got)
+	}
+	commands := ask(cli.ExitOK, "a.example.com/team", "--commands", "crane")
+	index, listed := strings.Index(commands, "crane delete a.example.com/team/app@"+pruneDigest(11)), strings.Index(commands, "crane delete a.example.com/team/app@"+pruneDigest(10))
+	if index < 0 || listed < index || strings.Count(commands, "crane delete") != 5 {
+		t.Errorf("the commands are\n%s", commands)
+	}
+	if out := ask(cli.ExitOK, "b.example.com"); !strings.Contains(out, "no image of b.example.com is known") {
+		t.Errorf("of another registry it says %s", out)
+	}
+	if got := p.stored(); !slices.Equal(got, before) {
+		t.Errorf("stored are %v, before were %v", got, before)
+	}
+	for _, bad := range [][]string{nil, {"a.example.com", "--confirm"}, {"a.example.com", "-o", "name"}, {"a.example.com", "--commands", "rm"}, {"a b"}} {
+		ask(cli.ExitUsage, bad...)
+	}
+}
+
 // What has pruning disabled is kept, and what it lists, also if both were marked before. --undo takes its mark off as any other.
 func TestPruneDisabled(t *testing.T) {
 	p := newPruning(t, "")
@@ -352,6 +421,10 @@ func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 	p.want("a cluster is away", got, map[int]string{1: "keep unknown", 2: "unmark unknown"})
 	if !strings.Contains(out, "it is unknown whether pods use it: the pods of cluster away are not known yet") || len(p.stored()) != 2 {
 		t.Errorf("%s", out)
+	}
+	code, stdout, stderr := tidewaiter(t, "prune", "--plan", "registry", "a.example.com", "--keep-younger-than", "0s", "--kubeconfig", p.kubeconfig, "--commands", "crane")
+	if code != cli.ExitSome || strings.Contains(stdout, "crane delete") || !strings.Contains(stdout, "0 to delete, 0 to keep, 2 unknown") {
+		t.Errorf("a plan for the registry: %d %s%s", code, stdout, stderr)
 	}
 }
 

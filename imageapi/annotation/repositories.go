@@ -126,6 +126,21 @@ func (r *Repository) LeftOutOf(attestations bool) *[]string {
 	return &r.LeftOut
 }
 
+// Holders are the digests of the manifests in the repository that hold signatures and attestations of the image, sorted, as far as
+// they are known.
+func (r Repository) Holders() []string {
+	all := slices.Clone(r.Manifests)
+	var attached []struct{ Digest string }
+	_ = json.Unmarshal(r.Attestations, &attached) // what cannot be read names none
+	for _, a := range attached {
+		if reference.IsDigest(a.Digest) {
+			all = append(all, a.Digest)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 func (r Repository) isEmpty() bool {
 	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && len(r.Manifests) == 0 && r.Unread == "" && r.Unusable == ""
 }
