@@ -38,7 +38,7 @@ func TestKubectlGet(t *testing.T) {
 	})
 	t.Run("wide", func(t *testing.T) {
 		rows := lines(s.Kubectl(t, "get", "image", name, "-o", "wide"))
-		want := []string{"IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE", "OUTDATED", "SIZE", "LAYERS", "PLATFORM", "SIGNATURES", "SIGNER", "ATTESTED", "CREATED", "VERDICTS", "NAME"}
+		want := []string{"IMAGE", "REPOSITORY", "TAGS", "VERDICT", "PODS", "AGE", "OUTDATED", "GONE", "SIZE", "LAYERS", "PLATFORM", "SIGNATURES", "SIGNER", "ATTESTED", "CREATED", "BASE", "VERDICTS", "NAME"}
 		if got := columns(rows[0]); !slices.Equal(got, want) {
 			t.Fatalf("columns %q, want %q", got, want)
 		}

@@ -54,6 +54,50 @@ func (s storages) selected(t *testing.T, selector string) string {
 	return strings.Join(names, " ")
 }
 
+// An image is gone from a repository that lost its digest, not from one that lost a tag of it.
+func TestSelectWhatIsGone(t *testing.T) {
+	s := newStorages(t, nil)
+	image := ociImage(t)
+	lost := map[reference.Reference]string{}
+	mark := func(text string) {
+		ref, err := reference.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost[ref] = "2026-05-28T10:00:00Z"
+		annotation.SetMissing(image.Annotations, lost)
+	}
+	image.Annotations = map[string]string{}
+	mark("registry.example.com/acme/web:1")
+	image = s.mustCreate(t, image)
+	known := strings.TrimPrefix(image.DockerImageReference, "registry.example.com/")
+	expect := func(selector, want, cell string) {
+		t.Helper()
+		if got := s.selected(t, selector); got != want {
+			t.Errorf("%s selects %q, want %q", selector, got, want)
+		}
+		table, err := s.images.ConvertToTable(requestContext(), image, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == "Gone" })
+		if got := table.Rows[0].Cells[at]; got != cell {
+			t.Errorf("the cell is %q, want %q", got, cell)
+		}
+	}
+	expect("gone=true", "", "<none>")
+	expect("gone=", known, "<none>")
+	for _, where := range []string{"registry.example.com/acme/web", "mirror.example.com/acme/web"} {
+		mark(where + "@" + image.Name)
+	}
+	image, err := s.update(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("gone=true", known, "mirror.example.com/acme/web,+1")
+	expect("gone=", "", "mirror.example.com/acme/web,+1")
+}
+
 func TestSelectByVerdict(t *testing.T) {
 	var asked atomic.Int64
 	s := newStoragesWith(t, imageapi.Options{Summarize: func(image *imagev1.Image) (string, []string) {

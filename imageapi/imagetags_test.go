@@ -141,14 +141,17 @@ func TestTagHistoryIsKept(t *testing.T) {
 	}
 	for selector, want := range map[string]bool{
 		"image=" + digestOf(2): false, "reference=registry.example.com/team/app:v1": true, "repository=registry.example.com/team/app": true, "repository=registry.example.com/team": false,
+		"gone=true": true, "gone=": false, "image=": true,
 	} {
 		if got := s.selected(s.tags, selector); slices.Contains(got, tag.Name) != want {
 			t.Errorf("%s selects %v", selector, got)
 		}
 	}
 	s.lead(tag, digestOf(2), "import")
-	if got := s.selected(s.tags, "image="+digestOf(2)); !slices.Equal(got, []string{tag.Name}) {
-		t.Errorf("the image is known by %v", got)
+	for _, selector := range []string{"image=" + digestOf(2), "gone=", "gone!=true"} {
+		if got := s.selected(s.tags, selector); !slices.Equal(got, []string{tag.Name}) {
+			t.Errorf("once it leads to the image again, %s selects %v", selector, got)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func TestTableTellsVersionsOfWindowsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"windows/amd64:10.0.17763.6532,windows/amd64:10.0.20348.2849,windows/amd64", "windows/amd64:10.0.17763.6532"} {
-		if got := table.Rows[i].Cells[9]; got != want {
+		if got := table.Rows[i].Cells[10]; got != want {
 			t.Errorf("row %d has %v, want %s", i, got, want)
 		}
 	}
@@ -86,18 +86,18 @@ func TestTable(t *testing.T) {
 		columns = append(columns, column{c.Name, c.Priority})
 	}
 	if diff := cmp.Diff([]column{{"Image", 0}, {"Repository", 0}, {"Tags", 0}, {"Verdict", 0}, {"Pods", 0}, {"Age", 0},
-		{"Outdated", 1}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Signer", 1}, {"Attested", 1}, {"Created", 1}, {"Verdicts", 1}, {"Name", 1}}, columns); diff != "" {
+		{"Outdated", 1}, {"Gone", 1}, {"Size", 1}, {"Layers", 1}, {"Platform", 1}, {"Signatures", 1}, {"Signer", 1}, {"Attested", 1}, {"Created", 1}, {"Base", 1}, {"Verdicts", 1}, {"Name", 1}}, columns); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want := [][]any{
 		{signed.Name[7:19], "registry.example.com/acme/web", "<none>", "Unknown:NotJudged", "Unknown", "2d2h",
-			"<none>", "31.5MB", int64(3), "linux/arm64/v8", int64(1), "<none>", "<none>", "2026-01-02T03:04:05Z", "Unknown@registry.example.com/acme/web", signed.Name},
+			"<none>", "<none>", "31.5MB", int64(3), "linux/arm64/v8", int64(1), "<none>", "<none>", "2026-01-02T03:04:05Z", "<none>", "Unknown@registry.example.com/acme/web", signed.Name},
 		{index.Name[7:19], "registry.example.com/acme/web", "<none>", "NoPolicy", "Unknown", "2d2h",
-			"<none>", "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web", index.Name},
+			"<none>", "<none>", "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web", index.Name},
 		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
-			"<none>", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
+			"<none>", "<none>", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
 		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
-			"<none>", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
+			"<none>", "<none>", "<none>", int64(0), "<none>", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
 	}
 	for i, row := range table.Rows {
 		if diff := cmp.Diff(want[i], row.Cells); diff != "" {
@@ -178,7 +178,7 @@ func TestHumanSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := table.Rows[0].Cells[7]; got != want {
+		if got := table.Rows[0].Cells[8]; got != want {
 			t.Errorf("%s bytes: %v, want %s", size, got, want)
 		}
 	}

@@ -68,6 +68,8 @@ type imageReport struct {
 	Running *answers.Running `json:"running,omitempty"`
 	// NeededBy are workloads that need the image, whether they run it or not.
 	NeededBy []string `json:"neededBy,omitempty"`
+	// Base is what the image is built on.
+	Base *answers.Base `json:"base,omitempty"`
 	// Unknowns are what is not known, or not as of now, and why.
 	Unknowns []answers.UnknownPart `json:"unknowns,omitempty"`
 
@@ -102,7 +104,7 @@ type content struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	// Run has the rest of how the image runs, from the configuration: health check, stop signal, shell.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Base is the image that this one says it was built from, by the manifest's annotations or its labels.
+	// Base is the image that this one says it was built on, by the manifest's annotations or its labels.
 	Base string `json:"base,omitempty"`
 }
 
@@ -152,14 +154,9 @@ func contentOf(image *imagev1.Image) content {
 	if run := image.Annotations[annotation.RunConfig]; json.Valid([]byte(run)) {
 		c.Run = json.RawMessage(run)
 	}
-	var said map[string]string
-	if m, err := manifest.Of(image); err == nil {
-		said = m.Annotations
-	}
-	const name, digest = "org.opencontainers.image.base.name", "org.opencontainers.image.base.digest" // OCI image-spec, annotations.md
-	c.Base = cmp.Or(said[name], c.Labels[name])
-	if d := cmp.Or(said[digest], c.Labels[digest]); d != "" {
-		c.Base += "@" + d
+	var digest string
+	if c.Base, digest = manifest.BaseOf(image); digest != "" {
+		c.Base += "@" + digest
 	}
 	return c
 }
@@ -179,7 +176,7 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 		r.Created = &created
 	}
 	r.LeftOut = leftOut(image)
-	r.Indexes, r.FormerTags, r.Checked, r.Running, r.NeededBy, r.Unknowns = f.Meaning.Indexes, f.Meaning.FormerTags, f.Checked, f.Running, f.NeededBy, f.Unknowns
+	r.Indexes, r.FormerTags, r.Checked, r.Running, r.NeededBy, r.Base, r.Unknowns = f.Meaning.Indexes, f.Meaning.FormerTags, f.Checked, f.Running, f.NeededBy, f.Base, f.Unknowns
 	if r.ArtifactType = image.Annotations[annotation.ArtifactType]; r.ArtifactType == "" {
 		r.judged(&f.Answer)
 		r.signed(image)
@@ -279,6 +276,7 @@ func (r *imageReport) print(out io.Writer) error {
 	if r.Running != nil && r.Running.Outdated > 0 {
 		line("Outdated", fmt.Sprintf("%d pods name the tag and run something else than it leads to now", r.Running.Outdated))
 	}
+	line("Base", baseLine(r.Base))
 	line("Needed by", strings.Join(r.NeededBy, ", "))
 	for _, u := range r.Unknowns {
 		line("Not known", u.Part+": "+u.Reason)
@@ -293,6 +291,30 @@ func (r *imageReport) print(out io.Writer) error {
 		r.Content.printConfig(out)
 	}
 	return r.printTables(out)
+}
+
+// baseLine says what an image is built on, and whether that is the base's present revision.
+func baseLine(b *answers.Base) string {
+	if b == nil {
+		return ""
+	}
+	text := b.Reference
+	if b.Digest != "" {
+		text += "@" + b.Digest
+	}
+	if b.By == "layers" {
+		text += ", by its layers"
+	}
+	switch b.Outdated {
+	case answers.BaseCurrent:
+		return text + ", the present revision"
+	case answers.BaseOutdated:
+		if text += ", an older revision"; b.Until != nil {
+			text += " until " + ago(b.Until.Time)
+		}
+		return text + ": it leads to " + b.Now + " now"
+	}
+	return text + ", revision unknown: " + b.Message
 }
 
 func ago(t time.Time) string {
@@ -310,7 +332,6 @@ func (c *content) print(line func(name, value string)) {
 	if c.Size > 0 {
 		line("Size", fmt.Sprintf("%s in %d layers", table.Size(c.Size), len(c.Layers)))
 	}
-	line("Base", c.Base)
 	if !c.Configured {
 		if len(c.Layers) > 0 || len(c.Platforms) < 2 && (len(c.Platforms) == 0 || c.Platforms[0].Digest == "") {
 			line("Configuration", "unknown")

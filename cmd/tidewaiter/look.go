@@ -1,17 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
@@ -69,12 +76,13 @@ func (l *looker) corrected(asked, meant string) string {
 type getOptions struct {
 	clientOptions
 	output cli.Output
+	base   string
 }
 
 func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
-		Use:        "get REF",
+		Use:        "get {REF | images --base REF}",
 		SuggestFor: []string{"list", "ls", "image", "images", "show"},
 		Short:      "Show what a reference means in one line: repository, tag, verdict, pods",
 		Long: `Show what a reference means, in one line: the image, repository and tag, the verdict
@@ -87,11 +95,19 @@ through, until the day shown), or Unknown with the reason.
 
 ` + referenceHelp + `
 
+get images --base REF lists the images that are built on REF, a tag, a repository or a
+whole digest. -o wide says in BASE how that is known: annotation (the image says so) or
+layers (its layers begin with those of the base). kubectl shows the same:
+kubectl get images --field-selector base=REF.
+
 The exit code is 0 if the image was found, 1 if the server does not know it, and 2 if
 REF is ambiguous or the server did not answer.`,
 		Example: `  # By tag, and by the beginning of a digest
   tidewaiter get registry.example.com/team/app:v1
   tidewaiter get 9f86d081884c
+
+  # What is built on this image?
+  tidewaiter get images --base registry.example.com/team/app:base
 
   # For programs: the Image, or its name
   tidewaiter get -o yaml registry.example.com/team/app:v1
@@ -101,6 +117,9 @@ REF is ambiguous or the server did not answer.`,
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("base") {
+				return o.builtOn(cmd, l, args[0])
 			}
 			f, err := l.one(cmd.Context(), args[0], "")
 			if err != nil {
@@ -116,10 +135,47 @@ REF is ambiguous or the server did not answer.`,
 			return o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: f.image, Names: []string{imageName(f.Meaning.Digest)}})
 		},
 	}
+	cmd.Flags().StringVar(&o.base, "base", "", "with images: list those that are built on this tag, repository or digest")
 	o.output.AddFlag(cmd, "a line", append([]string{cli.Wide}, cli.ObjectFormats...)...)
 	o.addFlags(cmd)
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	return cmd
+}
+
+// imagesPage is how many rows of a table are read at a time.
+const imagesPage = 500
+
+// builtOn lists the images that are built on a base.
+func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
+	selector := fields.OneTermEqualSelector(selectors.Base, o.base).String()
+	switch {
+	case what != "images":
+		return cli.Misuse(errors.New("--base lists images"), "tidewaiter get images --base %s", cli.Quote(o.base))
+	case !o.output.ForPeople():
+		return cli.Misuse(errors.New("--base prints a table"), "kubectl get images --field-selector %s -o yaml", cli.Quote(selector))
+	}
+	all := &metav1.Table{}
+	err := pages.Each(cmd.Context(), metav1.ListOptions{Limit: imagesPage}, func(ctx context.Context, options metav1.ListOptions) (*metav1.Table, error) {
+		query := url.Values{"fieldSelector": {selector}, "includeObject": {string(metav1.IncludeNone)}, "limit": {fmt.Sprint(options.Limit)}}
+		if options.Continue != "" {
+			query.Set("continue", options.Continue)
+		}
+		return cli.GetTable(ctx, l.Config, "/apis/"+imagev1.GroupVersion.String()+"/images", query)
+	}, func(page *metav1.Table) error {
+		if all.ColumnDefinitions == nil {
+			all.ColumnDefinitions = page.ColumnDefinitions
+		}
+		all.Rows = append(all.Rows, page.Rows...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(all.Rows) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), "no image is known to be built on it")
+		return nil
+	}
+	return cli.WriteTable(cmd.OutOrStdout(), all, o.output.Wide())
 }
 
 // imageName is an Image's name with its resource, as kubectl takes it.

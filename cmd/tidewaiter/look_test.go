@@ -36,6 +36,60 @@ type looking struct {
 	images     *imageclient.Client
 }
 
+// build imports an image with layers of these texts, which says that it was built on a reference, unless that is empty.
+func (l *looking) build(tag, on string, layers ...string) string {
+	l.t.Helper()
+	digest := pushed(l.t, l.a, tag, `{"os":"linux","architecture":"amd64"}`, func(raw string) string {
+		head, _, _ := strings.Cut(raw, `"layers":[`)
+		var all []string
+		for _, text := range layers {
+			all = append(all, fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":%q,"size":%d}`, manifest.Digest([]byte(text)), len(text)))
+		}
+		said := ""
+		if on != "" {
+			said = fmt.Sprintf(`,"annotations":{"org.opencontainers.image.base.name":%q}`, on)
+		}
+		return head + `"layers":[` + strings.Join(all, ",") + `]` + said + `}`
+	})
+	l.run("import", l.a.Host+"/"+tag)
+	return digest
+}
+
+// What is built on an image is found by what it says and by its layers, and whether the base has moved on since.
+func (l *looking) showsBases(t *testing.T) {
+	base := l.a.Host + "/team/base:1"
+	first := l.build("team/base:1", "", "debian")
+	built := l.build("team/built:1", base, "debian", "program")
+	also := l.build("team/also:1", "", "debian", "script")
+	says := func(want ...string) {
+		t.Helper()
+		stdout, stderr, code := l.run("describe", l.a.Host+"/team/built:1")
+		text := strings.Join(strings.Fields(stdout), " ")
+		for _, w := range want {
+			if code != cli.ExitOK || !strings.Contains(text, w) {
+				t.Errorf("describe does not say %q: %s%s", w, stdout, stderr)
+			}
+		}
+	}
+	lists := func(want map[string]string) {
+		t.Helper()
+		stdout, stderr, code := l.run("get", "images", "--base", base, "-o", "wide")
+		if lines := strings.Count(stdout, "\n"); code != cli.ExitOK || lines != 1+len(want) {
+			t.Errorf("%d lines: %s%s", lines, stdout, stderr)
+		}
+		for digest, how := range want {
+			if !strings.Contains(stdout, how) || !strings.Contains(stdout, digest) {
+				t.Errorf("%s by %s is missing: %s", digest, how, stdout)
+			}
+		}
+	}
+	says("Base: " + base + "@" + first + ", by its layers, the present revision")
+	lists(map[string]string{built: " annotation,layers ", also: " layers "})
+	second := l.build("team/base:1", "", "debian 2")
+	says("by its layers, an older revision until ", "it leads to "+second+" now")
+	lists(map[string]string{built: " annotation "})
+}
+
 // newLooking has team/app:v1 moved from old to new in one registry, team/app:v1 in another as well, one tag that is gone, one
 // whose image was deleted, and an index of two platforms.
 func newLooking(t *testing.T) *looking {
@@ -225,8 +279,10 @@ func TestLookUp(t *testing.T) {
 			}
 		}
 	})
+	t.Run("base", l.showsBases)
 	t.Run("examples", func(t *testing.T) {
 		lead := l.a.Host + "/team/app"
+		l.build("team/app:base", "", "base")
 		pushed(t, l.a, "team/app:v2", `{"os":"linux","architecture":"arm64"}`, nil)
 		l.run("import", lead+":v2")
 		names := strings.NewReplacer("registry.example.com/team/app", lead, "9f86d081884c", short("old"), " app:", " "+lead+":")

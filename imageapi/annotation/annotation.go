@@ -214,3 +214,18 @@ func SetMissing(annotations map[string]string, missing map[reference.Reference]s
 	b, _ := json.Marshal(texts) // strings always marshal
 	annotations[Gone] = string(b)
 }
+
+// GoneFrom returns the repositories that no longer have the image of a digest, by the word of their registries, sorted:
+// nobody can pull it there by its digest.
+func GoneFrom(annotations map[string]string, digest string) (all []reference.Reference) {
+	if _, ok := annotations[Gone]; !ok {
+		return nil
+	}
+	for ref := range Missing(annotations) {
+		if ref.Digest == digest && ref.Tag == "" {
+			all = append(all, ref.Bare())
+		}
+	}
+	slices.SortFunc(all, compare)
+	return all
+}

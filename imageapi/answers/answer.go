@@ -157,6 +157,7 @@ func (s *session) answer(ctx context.Context, q Question) Answer {
 	s.placed(ctx, &a, m)
 	s.judged(ctx, &a, q, m)
 	s.used(ctx, &a, m)
+	s.based(ctx, &a, m)
 	return a
 }
 

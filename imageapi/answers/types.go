@@ -151,10 +151,39 @@ type Answer struct {
 	//
 	// +listType=atomic
 	Previous []Previous `json:"previous,omitempty"`
+	// Base is what the image is built on, if its annotations or labels say that.
+	Base *Base `json:"base,omitempty"`
 	// Unknowns are the parts of the answer that are not known, or not known as of now.
 	//
 	// +listType=atomic
 	Unknowns []UnknownPart `json:"unknowns,omitempty"`
+}
+
+// The values of Base.Outdated.
+const (
+	BaseOutdated = "True"
+	BaseCurrent  = "False"
+	BaseUnknown  = "Unknown"
+)
+
+// Base is what an image is built on.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Base struct {
+	// Reference is the base's, and Digest the revision of it that the image is built on.
+	Reference string `json:"reference,omitempty"`
+	Digest    string `json:"digest,omitempty"`
+	// By says how the digest is known: annotation (the image says it), or layers (the image's begin with those of this revision).
+	By string `json:"by,omitempty"`
+	// Now is the digest that the reference leads to now.
+	Now string `json:"now,omitempty"`
+	// Outdated is True if the image is built on an older revision of its base than Now, False if it is not, or Unknown.
+	Outdated string `json:"outdated"`
+	// Until is when the reference ceased to lead to Digest, if that is known.
+	Until *metav1.Time `json:"until,omitempty"`
+	// Message says why something is not known.
+	Message string `json:"message,omitempty"`
 }
 
 // Meaning is what a reference means.

@@ -1,5 +1,5 @@
 // Package inventory counts what is stored: images by verdict, how many bytes their layers have with and without what they share,
-// and the pushes of the last days.
+// the pushes of the last days, and the images that run and are gone from their registries.
 //
 // Images are counted while a sweep goes through all of them anyway (signatures/reverify), so a count costs no reads of its own. Tags are
 // read when somebody asks, at most for a fiftieth of the time. The answer has its time.
@@ -58,6 +58,7 @@ type Summary struct {
 	PushesAsOf *metav1.Time `json:"pushesAsOf,omitempty"`
 	// Pushes are the last days, the oldest first.
 	Pushes []Day `json:"pushes,omitempty"`
+	Gone
 }
 
 // Day is a day in UTC.
@@ -82,9 +83,12 @@ type Counter struct {
 	verdict func(*imagev1.Image) string
 	clock   clock.Clock
 	wake    chan struct{} // holds a token when tags are to be counted
+	// wakeGone holds a token when what is gone is to be counted.
+	wakeGone chan struct{}
 
 	mu     sync.Mutex
 	now    Summary
+	gone   Gone
 	due    time.Time // when tags may be counted again
 	count  Summary   // of the sweep that goes on
 	layers sample
@@ -93,7 +97,7 @@ type Counter struct {
 
 // New makes a Counter. verdict tells an image's verdict in a word.
 func New(verdict func(*imagev1.Image) string, c clock.Clock) *Counter {
-	return &Counter{verdict: verdict, clock: c, wake: make(chan struct{}, 1)}
+	return &Counter{verdict: verdict, clock: c, wake: make(chan struct{}, 1), wakeGone: make(chan struct{}, 1)}
 }
 
 // Begin is part of reverify.Tally.
@@ -158,6 +162,7 @@ func (c *Counter) Summary() Summary {
 			now.Outdated = ptr.To(int64(pods))
 		}
 	}
+	now.Gone = c.gone
 	return now
 }
 

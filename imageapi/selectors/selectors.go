@@ -34,6 +34,11 @@ const (
 	Layer = "layer"
 	// Package has the packages of an image, by name or by package URL, as the SBOMs list them that are attached to it.
 	Package = "package"
+	// Gone is "true" for an image that a repository no longer has by its digest, and for a tag that its registry no longer
+	// has, by the word of the registry.
+	Gone = "gone"
+	// Base has the base that an image is built on: its digest, its reference, or its repository.
+	Base = "base"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot read, or YAML
 	// cannot hold. A server makes it printable when it starts.
 	Unprintable = "unprintable"

@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -76,7 +77,13 @@ func (w *Worker) refreshTag(ctx context.Context, ref reference.Reference) (diges
 }
 
 func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Reference) {
-	w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: image, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"})
+	n := Notice{Reason: NoticeGoneFromRegistry, Image: image, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"}
+	if w.Running != nil {
+		if pods := w.Running.PodsRunning(image); pods > 0 {
+			n.Warning, n.Message = true, fmt.Sprintf("%s, and %d pods are known to run the image", n.Message, pods)
+		}
+	}
+	w.notify(ctx, n)
 }
 
 // searchSigned searches signatures again for the images of which a manifest that is now gone held signatures or

@@ -27,6 +27,8 @@ type Options struct {
 	Pods Pods
 	// Streams gets the results of imports for tags of streams; may be nil.
 	Streams Streams
+	// Running knows what every sweep must ask about, whether a tag leads to it or not; may be nil.
+	Running Running
 	// Sweep finds what lost notifications did not report.
 	Sweep SweepOptions
 	// Notifier gets what happens; may be nil.
@@ -72,11 +74,11 @@ type Worker struct {
 // tag that was added or removed (Harbor).
 //
 // A sweep also imports the references that tags of image streams want imported regularly
-// (Streams.Scheduled).
+// (Streams.Scheduled), and asks about each stored image that pods run (Running).
 //
 // A sweep imports every tag of a repository, which costs one small request for a known
 // image, and then asks about known references that it has not met. It does not find what
-// has no tag, as that is not listed.
+// has no tag, as that is not listed, unless pods run it.
 type SweepOptions struct {
 	// Repositories, host/path, at most 1,000.
 	Repositories []string

@@ -55,6 +55,15 @@ type Streams interface {
 	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
 }
 
+// Running knows what pods run.
+type Running interface {
+	// EachRunning calls use with each image that a pod runs and of which the repository and the digest are known, until use
+	// fails. An image may come several times. cluster is the pod's if its pull secrets may be used, else "".
+	EachRunning(ctx context.Context, use func(cluster string, image reference.Reference) error) error
+	// PodsRunning counts the pods that are known to run the image of a digest.
+	PodsRunning(digest string) int
+}
+
 // Lister lists Images in pages.
 type Lister interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)

@@ -1,10 +1,13 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -59,6 +62,55 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 		return nil, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
 	}
 	return w.importPresent(ctx, im, ref, w.Images)
+}
+
+// checkRunning asks the registry whether it still has an image that pods run, and searches the image's signatures again. What
+// it does not show to the server, it is asked for with the pull secrets of the pods: an image is gone if nobody who may pull it
+// is shown it. An image that is not stored is left to its import.
+func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) error {
+	if _, err := w.Images.Get(ctx, ref.Digest, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	shown, own := w.shows(ctx, w.Importer, ref)
+	if shown {
+		return own
+	}
+	var unknown error // why it may be there all the same
+	secrets := false
+	for _, cluster := range clusters {
+		if w.Pods == nil {
+			break
+		}
+		keychains, unread, err := w.Pods.Keychains(ctx, cluster, ref)
+		if unread = cmp.Or(err, unread); unread != nil {
+			unknown = fmt.Errorf("reading the pull secrets of the pods of cluster %s that use it: %w", cluster, unread)
+		}
+		for _, k := range keychains {
+			shown, err := w.shows(ctx, w.Importer.With(k), ref)
+			if shown {
+				return err
+			}
+			if secrets = true; pull.ReasonOf(err) != pull.NotFound {
+				unknown = err
+			}
+		}
+	}
+	if !secrets && pull.ReasonOf(own) != pull.NotFound {
+		unknown = cmp.Or(unknown, own)
+	}
+	if unknown != nil {
+		return unknown
+	}
+	return w.markGone(ctx, ref.Digest, ref)
+}
+
+// shows reports whether the registry shows an image to im, or may do so later: err is then why not everything could be read.
+// Otherwise err is why the registry hides it.
+func (w *Worker) shows(ctx context.Context, im *importer.Importer, ref reference.Reference) (shown bool, err error) {
+	result, err := w.importPresent(ctx, im, ref, w.Images)
+	return err == nil || result != nil || !isHidden(err), err
 }
 
 // isHidden reports whether other credentials may show what these do not.

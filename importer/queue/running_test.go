@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -148,5 +149,125 @@ func TestClusterOfAJob(t *testing.T) {
 	e.Tag = ""
 	if _, err := push.Decode(e.Encode()); err == nil {
 		t.Error("what runs has neither tag nor digest, and is taken")
+	}
+}
+
+// fakeRunning is what pods run.
+type fakeRunning struct {
+	cluster string
+	images  []reference.Reference
+}
+
+func (r *fakeRunning) EachRunning(_ context.Context, use func(string, reference.Reference) error) error {
+	for _, image := range r.images {
+		if err := use(r.cluster, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *fakeRunning) PodsRunning(string) int { return 3 }
+
+// running is an image of the test's registry by its digest.
+func (w *workerTest) running(repository, digest string) reference.Reference {
+	return reference.Reference{Host: w.registry.Host, Repository: repository, Digest: digest}
+}
+
+// A sweep finds what pods run and what is gone, and signatures that come and go, also where no tag leads and no repository is
+// swept. What is not stored is left to its import.
+func TestSweepChecksWhatRuns(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	a, stranger := w.push("team/app:1", "a"), w.push("team/app:2", "stranger")
+	o.Running = &fakeRunning{"prod", []reference.Reference{w.running("team/app", a), w.running("team/app", a), w.running("team/app", stranger)}}
+	o.Pods = fakePods{}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Importer.Import(t.Context(), w.running("team/app", a), w.images); err != nil {
+		t.Fatal(err)
+	}
+	w.delete("team/app", "1") // the tag
+	w.registry.Reset()
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), []string{a})
+	w.expect("gone while it is there", w.gone(a), nil)
+	if heads := w.registry.Count("^HEAD .*" + a); heads != 1 || w.registry.Count(stranger) != 0 {
+		t.Errorf("%d HEADs, and %d requests for what is not stored", heads, w.registry.Count(stranger))
+	}
+
+	signature := strings.Replace(a, ":", "-", 1) + ".sig"
+	w.push("team/app:"+signature, "signature")
+	worker.SweepOnce(t.Context())
+	if n := len(w.image(a).Signatures); n != 1 {
+		t.Errorf("%d signatures are found", n)
+	}
+	w.delete("team/app", signature)
+	worker.SweepOnce(t.Context())
+	if n := len(w.image(a).Signatures); n != 0 {
+		t.Errorf("%d signatures stay that were removed", n)
+	}
+
+	w.notices.take()
+	w.delete("team/app", a)
+	worker.SweepOnce(t.Context())
+	w.expect("gone", w.gone(a), []string{"team/app@" + a})
+	if got := w.notices.messages(queue.NoticeGoneFromRegistry); len(got) != 1 || !strings.HasSuffix(got[0], "is no longer in the registry, and 3 pods are known to run the image") {
+		t.Errorf("told is %q", got)
+	}
+	w.notices.take()
+	worker.SweepOnce(t.Context())
+	w.expect("told again", w.notices.take(), nil)
+	w.push("team/app:1", "a")
+	worker.SweepOnce(t.Context())
+	w.expect("gone after it came back", w.gone(a), nil)
+}
+
+// What only pods may pull is gone if none of them can pull it. A registry that hides it from the server has said nothing, and
+// pull secrets that cannot be read could be the right ones.
+func TestSweepAsksWithPullSecrets(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"basic", "bearer"} {
+		w, o := prepareWorker(t)
+		w.private(scheme)
+		a := w.push("team/app:1", "a")
+		pods := &fakePods{keychains: []authn.Keychain{passwords{"team", "right"}}}
+		running := &fakeRunning{"prod", []reference.Reference{w.running("team/app", a)}}
+		o.Pods, o.Running = pods, running
+		worker, err := queue.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Importer.With(pods.keychains[0]).Import(t.Context(), running.images[0], w.images); err != nil {
+			t.Fatal(err)
+		}
+		worker.SweepOnce(t.Context())
+		w.expect("gone while it is there", w.gone(a), nil)
+		w.registry.Inject("/v2/team/app/manifests/"+a, 0, func(next http.Handler) http.Handler { // to whom it would be shown, it is gone
+			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				shown := httptest.NewRecorder()
+				if next.ServeHTTP(shown, r.Clone(r.Context())); shown.Code == http.StatusOK {
+					registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN")(next).ServeHTTP(rw, r)
+					return
+				}
+				next.ServeHTTP(rw, r)
+			})
+		})
+		for _, unknown := range []func(){
+			func() { pods.keychains = nil },
+			func() { pods.keychains = []authn.Keychain{passwords{"team", "wrong"}} },
+			func() { pods.unread = errors.New("secrets are forbidden") },
+			func() { pods.unread, pods.err = nil, errors.New("the cluster is away") },
+			func() { running.cluster = "" },
+		} {
+			unknown()
+			worker.SweepOnce(t.Context())
+			w.expect(scheme+": gone, although it is not known", w.gone(a), nil)
+		}
+		running.cluster, pods.err, pods.keychains = "prod", nil, []authn.Keychain{passwords{"team", "right"}}
+		worker.SweepOnce(t.Context())
+		w.expect(scheme+": gone", w.gone(a), []string{"team/app@" + a})
 	}
 }

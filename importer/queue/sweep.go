@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -27,7 +28,7 @@ func (o SweepOptions) Validate() error {
 // sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the next one is left out of
 // that, and delays no other.
 func (w *Worker) sweepEvery(ctx context.Context) {
-	if len(w.swept) == 0 && w.Streams == nil {
+	if len(w.swept) == 0 && w.Streams == nil && w.Running == nil {
 		return
 	}
 	ticker := w.Clock.NewTicker(w.Sweep.Every)
@@ -51,7 +52,7 @@ const (
 	maxRefusals = 5
 )
 
-// sweep sweeps the repositories, and what tags of image streams want imported regularly. Registries are swept beside each
+// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods run. Registries are swept beside each
 // other, under limits of the sweep's own: pushes go first, and have theirs.
 func (w *Worker) sweep(ctx context.Context) {
 	start := w.Clock.Now()
@@ -65,9 +66,13 @@ func (w *Worker) sweep(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		w.Logger.Error("A sweep cannot read what image streams follow", "err", err)
 	}
+	running, err := s.readRunning(ctx)
+	if err != nil && ctx.Err() == nil {
+		w.Logger.Error("A sweep cannot read what pods run", "err", err)
+	}
 	s.hosts(ctx)
-	if len(w.swept)+scheduled > 0 {
-		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", len(w.swept), "scheduled", scheduled, "duration", w.Clock.Since(start))
+	if len(w.swept)+scheduled+running > 0 {
+		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", len(w.swept), "scheduled", scheduled, "running", running, "duration", w.Clock.Since(start))
 	}
 }
 
@@ -88,14 +93,15 @@ type hostSweep struct {
 	*sweeper
 	name                   string
 	repositories, followed []reference.Reference
-	left                   atomic.Bool // it does not answer now, or asks to be left alone for too long
+	running                map[reference.Reference][]string // images that pods run, with clusters whose pull secrets may be used
+	left                   atomic.Bool                      // it does not answer now, or asks to be left alone for too long
 }
 
 // host returns what waits for a registry.
 func (s *sweeper) host(name string) *hostSweep {
 	h := s.waiting[name]
 	if h == nil {
-		h = &hostSweep{sweeper: s, name: name}
+		h = &hostSweep{sweeper: s, name: name, running: map[reference.Reference][]string{}}
 		s.waiting[name] = h
 	}
 	return h
@@ -135,16 +141,24 @@ func (h *hostSweep) sweep(ctx context.Context) {
 			h.failing.Warn(repository.Name(), "a sweep stopped before the end of a repository", "repository", repository.Name(), "err", err)
 		}
 	}
+	h.each(ctx, slices.Values(h.followed), "a sweep could not import what an image stream follows", h.sweepFollowed)
+	h.each(ctx, maps.Keys(h.running), "a sweep could not check an image that pods run", func(ctx context.Context, ref reference.Reference) error {
+		return h.checkRunning(ctx, ref, h.running[ref])
+	})
+}
+
+// each calls f with references of the registry, several at a time, until the registry is left. failed says what a failure means.
+func (h *hostSweep) each(ctx context.Context, all iter.Seq[reference.Reference], failed string, f func(context.Context, reference.Reference) error) {
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
-	for _, ref := range h.followed {
+	for ref := range all {
 		if h.left.Load() || ctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
-			err := h.ask(ctx, func() error { return h.sweepFollowed(ctx, ref) })
+			err := h.ask(ctx, func() error { return f(ctx, ref) })
 			if err != nil && !errors.Is(err, errLeft) && ctx.Err() == nil {
-				h.failing.Warn(ref.String(), "a sweep could not import what an image stream follows", "reference", ref.String(), "err", err)
+				h.failing.Warn(ref.String(), failed, "reference", ref.String(), "err", err)
 			}
 			return nil
 		})
@@ -262,6 +276,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(h.running, func(ref reference.Reference, _ []string) bool { return asked.has(ref) })
 	return h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })
 }
 
@@ -308,6 +323,35 @@ func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) 
 		return ctx.Err()
 	})
 	return scheduled, err
+}
+
+// maxClusters bounds the clusters whose pull secrets are used for one image.
+const maxClusters = 4
+
+// readRunning reads which images pods run. It sweeps if they become too many.
+func (s *sweeper) readRunning(ctx context.Context) (running int, err error) {
+	if s.Running == nil {
+		return 0, nil
+	}
+	read := 0
+	err = s.Running.EachRunning(ctx, func(cluster string, image reference.Reference) error {
+		image = image.Bare().WithDigest(image.Digest)
+		h := s.host(image.Host)
+		clusters, had := h.running[image]
+		if cluster != "" && len(clusters) < maxClusters && !slices.Contains(clusters, cluster) {
+			clusters = append(clusters, cluster)
+		}
+		h.running[image] = clusters
+		if !had {
+			running, read = running+1, read+1
+		}
+		if read == maxScheduled {
+			s.hosts(ctx)
+			read = 0
+		}
+		return ctx.Err()
+	})
+	return running, err
 }
 
 // isSilent reports whether a registry does not answer now.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/imageapi/inventory"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/feeder"
 	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
 // workloads are the kinds that are followed in clusters.
@@ -130,4 +133,55 @@ func isKnown(ctx context.Context, images importer.ListedImages, ref reference.Re
 		return false, err
 	}
 	return slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()), nil
+}
+
+// goneImages is one for all servers of a process, of which tests have several.
+var goneImages = inventory.NewGoneGauge()
+
+// runningImages is what the worker of pushes asks about pods: a queue.Running.
+type runningImages struct{ *Server }
+
+// EachRunning is part of queue.Running.
+func (r runningImages) EachRunning(ctx context.Context, use func(cluster string, image reference.Reference) error) error {
+	var failed error
+	err := r.Usage.Each(ctx, func(p usage.Pod) {
+		cluster := p.Cluster
+		if !r.Config.ImportsRunning(cluster) {
+			cluster = ""
+		}
+		for _, image := range p.Images {
+			if failed == nil && image.Host != "" && image.Repository != "" && image.Digest != "" {
+				failed = use(cluster, image)
+			}
+		}
+	})
+	return cmp.Or(failed, err)
+}
+
+// PodsRunning is part of queue.Running.
+func (r runningImages) PodsRunning(digest string) int {
+	n, _ := r.answerer.Use.Pods(digest, nil)
+	return n
+}
+
+// countGone counts the images that run and are gone from their registries until ctx is done.
+func (s *Server) countGone(ctx context.Context) error {
+	client, err := imageclient.New(s.Web.ClientConfig())
+	if err != nil {
+		return err
+	}
+	registerMetrics(goneImages)
+	s.Verification.Inventory.RunGone(ctx, client, s.answerer.Use.StaleReasons, goneImages)
+	return nil
+}
+
+// goneNotifier passes notices on, and has what is gone counted when something is.
+type goneNotifier struct{ *Server }
+
+// Notify is part of queue.Notifier.
+func (n goneNotifier) Notify(ctx context.Context, notice queue.Notice) {
+	n.Events.Notify(ctx, notice)
+	if notice.Reason == queue.NoticeGoneFromRegistry {
+		n.Verification.Inventory.RecountGone()
+	}
 }

@@ -215,7 +215,7 @@ func registerMetrics(all ...metrics.Registerable) {
 }
 
 // worker returns the worker that imports what is pushed, used by pods and followed by streams.
-func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, streams queue.Streams) (*queue.Worker, error) {
+func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, running queue.Running, streams queue.Streams) (*queue.Worker, error) {
 	images, err := imageclient.New(client)
 	if err != nil {
 		return nil, err
@@ -226,6 +226,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Images:          images,
 		Queue:           p.spool,
 		Pods:            pods,
+		Running:         running,
 		Streams:         streams,
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),

@@ -492,7 +492,7 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 
 // addTasks adds the tasks of a listening server.
 func (s *Server) addTasks() error {
-	worker, err := s.pushes.worker(s.Web.ClientConfig(), s.Events, s.admitter, s.followed)
+	worker, err := s.pushes.worker(s.Web.ClientConfig(), goneNotifier{s}, s.admitter, runningImages{s}, s.followed)
 	if err != nil {
 		return err
 	}
@@ -514,6 +514,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "streams", Run: s.keepStreams, One: true},
 		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
 		Task{Name: "clusters", Run: s.clusters.Run},
+		Task{Name: "gone", Run: s.countGone},
 	)
 	if s.etcd != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "etcd-compaction", Run: s.etcd.KeepCompact, One: true}, Task{Name: "shared-checks", Run: s.checks.Follow})

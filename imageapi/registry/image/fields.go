@@ -33,7 +33,7 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
 // so the most selective come first.
-var indexedFields = []string{indexVerdictsField, listsField, layerField, referenceField, verdictsField, knownField, signerField, warningsField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{indexVerdictsField, listsField, layerField, baseField, referenceField, verdictsField, knownField, signerField, warningsField, goneField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -53,7 +53,9 @@ var fieldValues = map[string][]string{
 	listsField:         nil,
 	layerField:         nil,
 	packageField:       nil,
+	baseField:          nil,
 	warningsField:      {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
+	goneField:          {"", "true"},
 	unprintableField:   {"", "true"},
 	usedField:          {"true", "false", "unknown"},
 	usedByField:        nil,
@@ -83,6 +85,12 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 	}
 	if label == layerField && !reference.IsDigest(value) {
 		return "", "", fmt.Errorf("field label %q of images is a whole digest, such as sha256: and 64 hex digits, not %q", label, value)
+	}
+	if label == baseField {
+		var err error
+		if value, err = canonicalBase(value); err != nil {
+			return "", "", err
+		}
 	}
 	if label == knownField || label == recordedField {
 		if ref, err := reference.Parse(value); err == nil {
@@ -136,9 +144,17 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := layers(image); len(all) > 0 {
 			return all
 		}
+	case baseField:
+		if all := annotatedBases(image); len(all) > 0 {
+			return all
+		}
 	case warningsField:
 		if all := warnings(image); len(all) > 0 {
 			return all
+		}
+	case goneField:
+		if len(annotation.GoneFrom(image.Annotations, image.Name)) > 0 {
+			return []string{"true"}
 		}
 	case unprintableField:
 		if hasUnprintable(image) {
@@ -297,7 +313,7 @@ func (f *facts) indexers(names []string) *cache.Indexers {
 	for _, field := range names {
 		key := storage.FieldIndex(field)
 		switch field {
-		case knownField, warningsField:
+		case knownField, warningsField, baseField:
 			key += "#" + reference.FormVersion
 		case verifiedField, verdictsField:
 			key += "#" + verdictsVersion

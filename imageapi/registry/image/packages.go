@@ -36,7 +36,7 @@ func errPackageListOnly() error {
 
 // listWithPackage lists the images that have a package, and warns of those of which that is not known. Which they are is known of
 // the other kind, by its index.
-func (r *REST) listWithPackage(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+func (r *REST) listWithPackage(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	if r.packages == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for images: this server does not know packages", packageField))
 	}
@@ -70,7 +70,7 @@ func (r *REST) listWithPackage(ctx context.Context, options *internalversion.Lis
 	if 0 < options.Limit && options.Limit < maxNamesWithPackage {
 		most = int(options.Limit)
 	}
-	return r.listNames(ctx, &others, func(ctx context.Context, from string, revision int64) ([]string, int64, string, error) {
+	return r.listNames(ctx, store, &others, func(ctx context.Context, from string, revision int64) ([]string, int64, string, error) {
 		return r.packages.With(ctx, wanted, from, revision, most)
 	})
 }

@@ -40,14 +40,23 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
+	var on *bases
+	if selectsByBase(options) {
+		if on, err = r.basesIn(ctx, options.FieldSelector); err != nil {
+			return nil, err
+		}
+		store.predicate = on.predicate(store.predicate)
+	}
 	var list runtime.Object
 	switch {
 	case selectsByDigest(options):
 		list, err = listByDigest(ctx, store, options)
 	case selectsByPackage(options):
-		list, err = r.listWithPackage(ctx, options)
+		list, err = r.listWithPackage(ctx, store, options)
 	case selectsUsed(options):
-		list, err = r.listNames(ctx, options, r.usedNames)
+		list, err = r.listNames(ctx, store, options, r.usedNames)
+	case on != nil:
+		list, err = on.listOn(ctx, store, options)
 	default:
 		list, err = store.List(ctx, options)
 	}
@@ -64,6 +73,9 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	}
 	if selectsByPackage(listOptions) {
 		return nil, errPackageListOnly()
+	}
+	if selectsByBase(listOptions) {
+		return nil, errBaseListOnly()
 	}
 	store, listOptions, err := r.asked(listOptions)
 	if err != nil {
@@ -93,6 +105,9 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	}
 	if selectsByPackage(options) {
 		return nil, errPackageListOnly()
+	}
+	if selectsByBase(options) {
+		return nil, errBaseListOnly()
 	}
 	if selectsByUse(options) {
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)

@@ -55,6 +55,7 @@ type row struct {
 	attested string
 	pods     string
 	outdated string
+	bases    *bases // that the row was selected by; nil if it was not
 }
 
 // columns of `kubectl get images`, and after them those that -o wide adds, the long ones last.
@@ -86,6 +87,10 @@ var columns = []column{
 	{
 		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more."},
 		func(r row) any { return r.outdated },
+	},
+	{
+		metav1.TableColumnDefinition{Name: "Gone", Type: "string", Priority: 1, Description: "The first repository whose registry says that it no longer has the image, and how many more; <none> if none is known."},
+		func(r row) any { return orNone(firstOf(annotation.GoneFrom(r.Annotations, r.Name))) },
 	},
 	{
 		metav1.TableColumnDefinition{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
@@ -121,6 +126,10 @@ var columns = []column{
 		},
 	},
 	{
+		metav1.TableColumnDefinition{Name: "Base", Type: "string", Priority: 1, Description: "What the image is built on, by its annotations. Of images that are selected by a base, how that is known: annotation, layers, or both."},
+		func(r row) any { return orNone(printable.Line(r.base(), maxRepositoryCell)) },
+	},
+	{
 		metav1.TableColumnDefinition{Name: "Verdicts", Type: "string", Priority: 1, Description: "The verdict in each of the image's repositories, and for each tag that is the scope of a policy."},
 		func(r row) any { return orNone(r.verdicts()) },
 	},
@@ -144,11 +153,11 @@ type tableConvertor struct{ images *REST }
 // ConvertToTable prints an Image or an ImageList. Rows that were selected by a reference are about that reference.
 func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	c.images.Facts.warnOfStale(ctx)
-	about, err := c.about(ctx)
+	about, on, err := c.about(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows := func(image *imagev1.Image) [][]any { return c.rows(ctx, image, about) }
+	rows := func(image *imagev1.Image) [][]any { return c.rows(ctx, image, about, on) }
 	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: rows}.ConvertToTable(ctx, object, options)
 }
 
@@ -166,15 +175,21 @@ func (c warnsOfUse) ConvertToTable(ctx context.Context, object, options runtime.
 	return c.TableConvertor.ConvertToTable(ctx, object, options)
 }
 
-// about is the reference that a request selects images by.
-func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, err error) {
+// about is the reference, and on the base, that a request selects images by.
+func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, on *bases, err error) {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if !ok || info.FieldSelector == "" {
-		return ref, nil
+		return ref, nil, nil
 	}
 	selector, err := fields.ParseSelector(info.FieldSelector)
+	if err == nil {
+		selector, err = selector.Transform(ConvertFieldLabel)
+	}
 	if err != nil {
-		return ref, err
+		return ref, nil, err
+	}
+	if on, err = c.images.basesIn(ctx, selector); err != nil {
+		return ref, nil, err
 	}
 	if ref = namedIn(selector); ref.Host != "" && (ref.Tag != "" || ref.Digest != "") {
 		ref = ref.Pulled()
@@ -182,11 +197,11 @@ func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, err
 			ref, _, _, err = c.images.Answers.Leads(ctx, ref) // a mirror's name stands for another
 		}
 	}
-	return ref, err
+	return ref, on, err
 }
 
-func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about reference.Reference) [][]any {
-	f, r := c.images.Facts, row{Image: image}
+func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about reference.Reference, on *bases) [][]any {
+	f, r := c.images.Facts, row{Image: image, bases: on}
 	var err error
 	if r.metadata, err = manifest.Metadata(image); err != nil {
 		r.metadata = &docker10.DockerImage{}

@@ -45,10 +45,17 @@ func (r *row) repositories() string {
 	if r.asked.Host != "" {
 		return cutLeft(r.asked.Name(), maxRepositoryCell)
 	}
-	all := annotation.In(r.Annotations, r.DockerImageReference, r.Name)
+	if text := firstOf(annotation.In(r.Annotations, r.DockerImageReference, r.Name)); text != "" {
+		return text
+	}
+	return orNone(printable.Line(r.DockerImageReference, maxRepositoryCell))
+}
+
+// firstOf names the first of some repositories, and counts the others.
+func firstOf(all []reference.Reference) string {
 	switch len(all) {
 	case 0:
-		return orNone(printable.Line(r.DockerImageReference, maxRepositoryCell))
+		return ""
 	case 1:
 		return cutLeft(all[0].Name(), maxRepositoryCell)
 	}

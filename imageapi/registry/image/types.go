@@ -149,8 +149,10 @@ const (
 	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
 	listsField         = selectors.Lists              // of an index: the images that it lists
 	layerField         = selectors.Layer              // the digests of the layers
+	baseField          = selectors.Base               // the base that the annotations name, by digest, reference and repository
 	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
 	packageField       = selectors.Package            // of another kind; see listWithPackage
+	goneField          = selectors.Gone               // "true" if a repository no longer has the digest
 	unprintableField   = selectors.Unprintable
 	usedField          = "used"           // computed when asked, and not stored
 	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image

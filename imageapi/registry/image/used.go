@@ -41,7 +41,7 @@ func (r *REST) usedNames(ctx context.Context, from string, _ int64) (names []str
 
 // listNames lists the images that a source names, as far as they match. It reads only these. All pages show one revision, and a
 // page begins where the one before ended.
-func (r *REST) listNames(ctx context.Context, options *internalversion.ListOptions, source nameSource) (runtime.Object, error) {
+func (r *REST) listNames(ctx context.Context, store imageStore, options *internalversion.ListOptions, source nameSource) (runtime.Object, error) {
 	label := labels.Everything()
 	if options.LabelSelector != nil {
 		label = options.LabelSelector
@@ -68,7 +68,7 @@ func (r *REST) listNames(ctx context.Context, options *internalversion.ListOptio
 	list := &imagev1.ImageList{Items: []imagev1.Image{}}
 	read := func(name string) error {
 		field := fields.AndSelectors(options.FieldSelector, fields.OneTermEqualSelector(nameField, name))
-		obj, err := r.Store.ListPredicate(ctx, r.Facts.predicate(label, field), one)
+		obj, err := store.ListPredicate(ctx, store.predicate(label, field), one)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ import (
 )
 
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
-var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings}
+var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings, selectors.Gone}
 
 // Outdated counts the pods that name a tag and run something else than it leads to. complete is false if there may be more.
 type Outdated func(tag reference.Reference) (n int, complete bool)
@@ -58,7 +58,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	for _, name := range tagFields {
 		key := storage.FieldIndex(name)
 		switch name {
-		case selectors.TagImage:
+		case selectors.TagImage, selectors.Gone:
 		case selectors.TagShort:
 			key += "#" + reference.FormVersion + ".1" // since it has names without a tag
 		default:
@@ -369,6 +369,12 @@ func tagValues(name string, tag *imagev1.ImageTag) []string {
 		image, _ := tags.Now(tag)
 		return []string{image}
 	}
+	if name == selectors.Gone {
+		if image, known := tags.Now(tag); known && image == "" {
+			return []string{"true"}
+		}
+		return []string{""}
+	}
 	ref, ok := tags.Reference(tag)
 	switch {
 	case !ok:
@@ -402,14 +408,24 @@ func tagAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return tag.Labels, generic.AddObjectMetaFieldsSet(set, &tag.ObjectMeta, true), nil
 }
 
+// Predicate selects tags. Tags without a value of a field are not in the field's index.
 func Predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
-	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: tagAttributes, IndexFields: tagFields}
+	indexed := slices.DeleteFunc(slices.Clone(tagFields), func(name string) bool {
+		value, ok := field.RequiresExactMatch(name)
+		return ok && value == ""
+	})
+	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: tagAttributes, IndexFields: indexed}
 }
 
 // ConvertFieldLabel accepts the selectable fields of tags, and references as people write them.
 func ConvertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort, selectors.Warnings:
+		return label, value, nil
+	case selectors.Gone:
+		if value != "" && value != "true" {
+			return "", "", fmt.Errorf("field label %q of image tags cannot be %q: it is true, or empty for tags that are not known to be gone", label, value)
+		}
 		return label, value, nil
 	case selectors.TagReference, selectors.TagRepository:
 		ref, err := reference.Parse(value)

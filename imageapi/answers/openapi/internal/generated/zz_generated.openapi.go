@@ -14,6 +14,7 @@ import (
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Answer":                schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Base":                  schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked":               schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag":             schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange":          schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref),
@@ -157,6 +158,12 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 							},
 						},
 					},
+					"base": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Base is what the image is built on, if its annotations or labels say that.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Base"),
+						},
+					},
 					"unknowns": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -180,7 +187,71 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked", "github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning", "github.com/tidewaiter/tidewaiter/imageapi/answers.Previous", "github.com/tidewaiter/tidewaiter/imageapi/answers.Question", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Base", "github.com/tidewaiter/tidewaiter/imageapi/answers.Checked", "github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning", "github.com/tidewaiter/tidewaiter/imageapi/answers.Previous", "github.com/tidewaiter/tidewaiter/imageapi/answers.Question", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Base is what an image is built on.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"reference": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reference is the base's, and Digest the revision of it that the image is built on.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"by": {
+						SchemaProps: spec.SchemaProps{
+							Description: "By says how the digest is known: annotation (the image says it), or layers (the image's begin with those of this revision).",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"now": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Now is the digest that the reference leads to now.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"outdated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outdated is True if the image is built on an older revision of its base than Now, False if it is not, or Unknown.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is when the reference ceased to lead to Digest, if that is known.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message says why something is not known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"outdated"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 

@@ -1,0 +1,294 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+)
+
+// An image is built on a base if the annotations of its manifest say so, or if its layers begin with those of the base.
+
+// maxBases bounds the images of a base that layers are compared with: an index has one for each platform.
+const maxBases = 32
+
+// How an image is known to be built on a base.
+const (
+	byAnnotation = "annotation"
+	byLayers     = "layers"
+)
+
+// bases are the images of a base that a selector names.
+type bases struct {
+	value  string // of the selector
+	images []*imagev1.Image
+}
+
+// baseReference is the reference in the annotation of a base, as it is pulled; the zero Reference if it is none.
+func baseReference(name string) reference.Reference {
+	ref, err := reference.Parse(name)
+	if err != nil || name == "" {
+		return reference.Reference{}
+	}
+	return ref.Pulled()
+}
+
+// annotatedBases are the values of the field base that an image's annotations give it: a digest, a reference, and the
+// repository of that.
+func annotatedBases(image *imagev1.Image) (all []string) {
+	name, digest := manifest.BaseOf(image)
+	if reference.IsDigest(digest) {
+		all = append(all, digest)
+	}
+	if ref := baseReference(name); ref.Host != "" {
+		all = append(all, ref.String(), ref.Name())
+		if ref.Digest != "" {
+			all = append(all, ref.Digest)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// canonicalBase checks a value of the field base: a digest, or a reference, which is completed as those of References are.
+func canonicalBase(value string) (string, error) {
+	if reference.IsDigest(value) {
+		return value, nil
+	}
+	ref, err := reference.Parse(value)
+	if err != nil {
+		return "", fmt.Errorf("field label %q of images is a reference or a whole digest: %w", baseField, err)
+	}
+	if ref.Digest != "" {
+		return ref.Digest, nil
+	}
+	return ref.String(), nil
+}
+
+// selectsByBase reports whether images are selected by their base.
+func selectsByBase(options *internalversion.ListOptions) bool {
+	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		return r.Field == baseField
+	})
+}
+
+// errBaseListOnly refuses a request other than a list by base: with a tag that moves, images change their base.
+func errBaseListOnly() error {
+	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted", baseField))
+}
+
+// basesIn reads the images of the base that a selector names; nil if it names none.
+func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, error) {
+	var b *bases
+	for _, q := range selector.Requirements() {
+		if q.Field != baseField {
+			continue
+		}
+		if b != nil || q.Operator == selection.NotEquals || q.Value == "" {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q may be given once, and with =", baseField))
+		}
+		b = &bases{value: q.Value}
+	}
+	if b == nil {
+		return nil, nil
+	}
+	digest := b.value
+	if !reference.IsDigest(digest) {
+		ref, err := reference.Parse(b.value)
+		if err != nil || ref.Tag == "" || r.Answers == nil {
+			return b, nil // a repository: annotations name it
+		}
+		if _, digest, _, err = r.Answers.Leads(ctx, ref); err != nil {
+			return nil, err
+		}
+	}
+	return b, r.readBases(ctx, b, digest)
+}
+
+// readBases reads the image of a base, or those that it lists.
+func (r *REST) readBases(ctx context.Context, b *bases, digest string) error {
+	get := func(digest string) (*imagev1.Image, error) {
+		obj, err := r.Store.Get(ctx, digest, &metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imagev1.Image), nil
+	}
+	var whole *imagev1.Image
+	if digest != "" {
+		var err error
+		if whole, err = get(digest); err != nil {
+			return err
+		}
+	}
+	if whole == nil {
+		warning.AddWarning(ctx, "", fmt.Sprintf("the layers of the base %s are not known here: only images whose annotations name it are listed", b.value))
+		return nil
+	}
+	if len(whole.DockerImageLayers) > 0 {
+		b.images = append(b.images, whole)
+	}
+	platforms := listed(whole)
+	if len(platforms) > maxBases {
+		warning.AddWarning(ctx, "", fmt.Sprintf("the base %s lists %d images: the layers of the first %d are compared", b.value, len(platforms), maxBases))
+		platforms = platforms[:maxBases]
+	}
+	missing := 0
+	for _, platform := range platforms {
+		platform, _, _ = strings.Cut(platform, "@")
+		image, err := get(platform)
+		if err != nil {
+			return err
+		}
+		if image == nil {
+			missing++
+		} else if len(image.DockerImageLayers) > 0 {
+			b.images = append(b.images, image)
+		}
+	}
+	if missing > 0 {
+		warning.AddWarning(ctx, "", fmt.Sprintf("%d images that the base %s lists are not stored, so images with their layers may be missing", missing, b.value))
+	}
+	return nil
+}
+
+// by returns how an image is known to be built on the base; nil if it is not known to be.
+func (b *bases) by(image *imagev1.Image) (by []string) {
+	if slices.Contains(annotatedBases(image), b.value) {
+		by = append(by, byAnnotation)
+	}
+	if b.under(image) {
+		by = append(by, byLayers)
+	}
+	return by
+}
+
+// under reports whether the layers of another image begin with those of the base.
+func (b *bases) under(image *imagev1.Image) bool {
+	begins := false
+	for _, base := range b.images {
+		if base.Name == image.Name {
+			return false
+		}
+		begins = begins || manifest.BeginsWith(image, base)
+	}
+	return begins
+}
+
+// predicate is a predicate that also selects images by the layers of the base.
+func (b *bases) predicate(of func(labels.Selector, fields.Selector) storage.SelectionPredicate) func(labels.Selector, fields.Selector) storage.SelectionPredicate {
+	return func(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+		p := of(label, field)
+		attributes := p.GetAttrs
+		p.GetAttrs = func(obj runtime.Object) (labels.Set, fields.Set, error) {
+			label, set, err := attributes(obj)
+			if image, ok := obj.(*imagev1.Image); ok && err == nil && b.under(image) {
+				key, value := selectors.Term(baseField, b.value)
+				set[key] = value
+			}
+			return label, set, err
+		}
+		return p
+	}
+}
+
+// listOn lists the images that are built on the base, from the index of annotations and that of layers: a page has those of
+// both up to a name, each once.
+func (b *bases) listOn(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
+	ways := []fields.Selector{options.FieldSelector}
+	var tops []string
+	for _, base := range b.images {
+		top := base.DockerImageLayers[len(base.DockerImageLayers)-1].Name
+		if !slices.Contains(tops, top) {
+			tops = append(tops, top)
+			ways = append(ways, fields.AndSelectors(options.FieldSelector, fields.OneTermEqualSelector(layerField, top)))
+		}
+	}
+	label := labels.Everything()
+	if options.LabelSelector != nil {
+		label = options.LabelSelector
+	}
+	const prefix = "/" // of keys in continue tokens
+	part, until, out := *options, "", &imagev1.ImageList{Items: []imagev1.Image{}}
+	if options.Limit > 0 {
+		part.Limit = options.Limit/int64(len(ways)) + 1 // most images are found by one way
+	}
+	seen := map[string]bool{}
+	for _, way := range ways {
+		part.FieldSelector = way
+		obj, err := store.ListPredicate(ctx, store.predicate(label, way), &part)
+		if err != nil {
+			return nil, err
+		}
+		list := obj.(*imagev1.ImageList)
+		if out.ResourceVersion == "" {
+			out.ResourceVersion = list.ResourceVersion
+			if part.Continue == "" { // a token has the revision
+				part.ResourceVersion, part.ResourceVersionMatch = list.ResourceVersion, metav1.ResourceVersionMatchExact
+			}
+		}
+		if list.Continue != "" {
+			next, _, err := storage.DecodeContinue(list.Continue, prefix)
+			if err != nil {
+				return nil, err
+			}
+			if until == "" || next < until {
+				until = next
+			}
+		}
+		for i := range list.Items {
+			if !seen[list.Items[i].Name] {
+				seen[list.Items[i].Name] = true
+				out.Items = append(out.Items, list.Items[i])
+			}
+		}
+	}
+	slices.SortFunc(out.Items, func(a, b imagev1.Image) int { return cmp.Compare(a.Name, b.Name) })
+	if until != "" { // beyond it, one of the ways has more
+		out.Items = slices.DeleteFunc(out.Items, func(image imagev1.Image) bool { return prefix+image.Name >= until })
+	}
+	if options.Limit > 0 && int64(len(out.Items)) > options.Limit {
+		until = prefix + out.Items[options.Limit].Name
+		out.Items = out.Items[:options.Limit]
+	}
+	if until == "" {
+		return out, nil
+	}
+	revision, err := storage.APIObjectVersioner{}.ParseResourceVersion(out.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	out.Continue, err = storage.EncodeContinue(until, prefix, int64(revision))
+	return out, err
+}
+
+// base is what the annotations say that an image is built on, or how it is known to be built on the base that was asked for.
+func (r row) base() string {
+	if r.bases != nil {
+		return strings.Join(r.bases.by(r.Image), ",")
+	}
+	name, digest := manifest.BaseOf(r.Image)
+	if ref := baseReference(name); ref.Host != "" {
+		return cutLeft(ref.String(), maxRepositoryCell)
+	}
+	return reference.ShortDigest(digest)
+}
