@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +22,9 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
@@ -152,15 +156,28 @@ func TestConsole(t *testing.T) {
 	if text := b.visit(t, "images"); !strings.Contains(text, "Sign in to Tidewaiter") {
 		t.Fatalf("nobody has signed in and sees\n%s", text)
 	}
+	d.runs(t, "keeper", "lighthouse:v1")
 	b.signIn(t, d.token)
-	if text := b.visit(t, "image?ref=lighthouse:v1"); !strings.Contains(text, "signed by harbour-master") {
-		t.Errorf("the signer of lighthouse:v1 is not named:\n%s", text)
-	}
 
-	// From the first page, two clicks lead to why ferry:v1 is not verified, and where it runs.
+	// From the first page, two clicks lead to who signed lighthouse:v1, and which pods run it.
 	b.visit(t, "")
 	var text string
-	b.click(t, "a.concern.grave", ".filters")
+	b.click(t, `.shares a[href*="verdict=True"]`, ".filters")
+	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	if !regexp.MustCompile(`harbour/lighthouse\s+v1\s+signed by harbour-master`).MatchString(text) {
+		t.Errorf("a click from the first page the signer of lighthouse:v1 is not named:\n%s", text)
+	}
+	b.run(t, chromedp.Evaluate(`[...document.querySelectorAll("td.first a")].find(a => a.textContent.includes("lighthouse") && !a.closest("tr").textContent.includes("index")).click()`, nil), chromedp.WaitReady("#h-where"),
+		chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	for _, want := range []string{"signed by harbour-master", "1 pod", "keeper", "local / default"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("two clicks from the first page there is no %q:\n%s", want, text)
+		}
+	}
+
+	// Two clicks lead to why ferry:v1 is not verified, too.
+	b.visit(t, "")
+	b.click(t, `a.concern[href="/console/images?verdict=False"]`, ".filters")
 	b.click(t, "table.cards tbody a", "#h-where")
 	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
 	for _, want := range []string{"harbour/ferry", "DigestMismatch", "Where it runs", "In no pod", "podman pull"} {
@@ -217,6 +234,165 @@ func TestConsole(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// runs has a pod of the server's own API run what a tag of the demonstration leads to.
+func (d *demonstration) runs(t *testing.T, pod, tag string) {
+	t.Helper()
+	crane := harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}
+	repository, _, _ := strings.Cut(tag, ":")
+	image := d.registry + "/harbour/" + repository + "@" + strings.TrimSpace(harness.MustRun(t, crane))
+	d.kubectl.Args = []string{"create", "-f", "-"}
+	d.kubectl.Stdin = fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default"}, "spec": {"containers": [{"name": "main", "image": %q}]}}`, pod, image)
+	harness.MustRun(t, d.kubectl)
+	d.kubectl.Stdin = ""
+	d.kubectl.Args = []string{"patch", "pod", pod, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status": {"containerStatuses": [{"name": "main", "image": %q, "imageID": %q}]}}`, image, image)}
+	harness.MustRun(t, d.kubectl)
+}
+
+// What strangers write into images is text in a browser: markup, marks that turn a line around, and what steers a terminal. Two tags are
+// compared, whose differences are such texts.
+func TestConsoleShowsHostileTextsAsText(t *testing.T) {
+	t.Parallel()
+	const markup = `<script>document.title="owned"</script><img src=x onerror='document.title="owned"'>`
+	const steering = "\u202egnp.exe\x1b[2J\u009b31m"
+	d := startDemonstration(t)
+	to := d.registry + "/harbour/wreck:v1"
+	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{
+		"mutate", "--insecure", d.registry + "/harbour/buoy:v1", "--label", "org.opencontainers.image.title=" + markup + steering, "--label", markup + "=1", "--env", "SHELL=" + markup + steering, "--user", markup,
+		"--entrypoint", markup, "--cmd", steering, "--workdir", "/" + markup, "-t", to,
+	}})
+	b := startBrowser(t, d.url)
+	b.signIn(t, d.token)
+	var text string
+	harness.Eventually(t, func() error {
+		if text = b.visit(t, "image?ref=wreck:v1"); !strings.Contains(text, "SHELL=") {
+			return fmt.Errorf("the image is not known yet:\n%s", text)
+		}
+		return nil
+	})
+	digest := regexp.MustCompile(`@(sha256:[0-9a-f]{64})`).FindStringSubmatch(text)[1]
+	query := url.QueryEscape(markup + steering)
+	for path, shows := range map[string]bool{
+		"image?ref=wreck:v1": true, "compare?a=buoy:v1&b=wreck:v1": true, "raw?digest=" + digest: true, "images?q=" + query: true, "images?signer=" + query: false, "running?pod=" + query: false,
+		"repositories?q=" + query: true, "policies?try=" + query: true, "activity": false, "": false,
+	} {
+		var title string
+		var elements int
+		b.run(t, chromedp.Navigate(b.base+"/console/"+path), chromedp.WaitReady("body"), chromedp.Evaluate("document.body.innerText", &text), chromedp.Title(&title),
+			chromedp.Evaluate(`document.querySelectorAll("main img, main script, body > script").length`, &elements))
+		if shows && !strings.Contains(text, "<script>document.title") {
+			t.Errorf("%q does not show the text:\n%s", path, text)
+		}
+		if title == "owned" || elements > 0 || strings.ContainsAny(text, "\u202e\x1b\u009b") {
+			t.Errorf("%q has the title %q, %d elements of a stranger, and the text %q", path, title, elements, text)
+		}
+	}
+	text = b.visit(t, "compare?a=buoy:v1&b=wreck:v1")
+	for _, want := range []string{"User", "Entrypoint", "Environment SHELL", "Label org.opencontainers.image.title", "both", "not set"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the comparison lacks %q:\n%s", want, text)
+		}
+	}
+	b.clean(t)
+}
+
+// A push that was given up is tried again by who may do that, from the page; who may only look sees no button, and is refused who asks
+// without one.
+func TestConsoleRetriesWithTheRight(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	ref, err := name.ParseReference(d.registry+"/harbour/deep:v1", name.Insecure)
+	must(t, err)
+	must(t, remote.WriteIndex(ref, nested(4))) // nobody imports that
+	d.kubectl.Args = []string{"create", "clusterrolebinding", "looks", "--clusterrole=tidewaiter:queue-viewer", "--serviceaccount=default:viewer"}
+	harness.MustRun(t, d.kubectl)
+	b := startBrowser(t, d.url)
+	b.signIn(t, d.token)
+	var text string
+	harness.Eventually(t, func() error {
+		if text = b.visit(t, "activity"); !strings.Contains(text, "given up") {
+			return fmt.Errorf("the push was not given up:\n%s", text)
+		}
+		return nil
+	})
+	if strings.Contains(text, "Retry") || !strings.Contains(text, "nested more than 3 deep") {
+		t.Errorf("who may only look sees\n%s", text)
+	}
+	var code int
+	b.run(t, chromedp.Evaluate(`fetch("/console/queue", {method: "POST", body: new URLSearchParams({do: "retry", id: "1"})}).then(async r => (document.title = await r.text(), r.status))`, &code, awaitPromise), chromedp.Title(&text))
+	if code != http.StatusForbidden || !strings.Contains(text, "tidewaiter:queue-operator") {
+		t.Errorf("who asks without the right is answered %d %s", code, text)
+	}
+	b.mu.Lock()
+	b.problems = nil // the browser has told of the 403
+	b.mu.Unlock()
+
+	d.kubectl.Args = []string{"create", "clusterrolebinding", "operates", "--clusterrole=tidewaiter:queue-operator", "--serviceaccount=default:viewer"}
+	harness.MustRun(t, d.kubectl)
+	b.visit(t, "activity")
+	b.run(t, chromedp.Click(`//button[text()="Retry"]`), chromedp.WaitReady(".done", chromedp.ByQuery), chromedp.Text(".done", &text, chromedp.ByQuery))
+	if !strings.Contains(text, "tried again") {
+		t.Errorf("after a retry the page says %q", text)
+	}
+	harness.Eventually(t, func() error {
+		if text = b.visit(t, "activity"); !strings.Contains(text, "given up") {
+			return fmt.Errorf("it was not tried again:\n%s", text)
+		}
+		return nil
+	})
+	b.run(t, chromedp.Click(`//button[text()="Drop"]`), chromedp.WaitReady(".done", chromedp.ByQuery))
+	if text := b.visit(t, "activity"); !strings.Contains(text, "Nothing waits") {
+		t.Errorf("after it was dropped the queue is\n%s", text)
+	}
+	b.clean(t)
+}
+
+// The keyboard alone leads everywhere, and shows where it is.
+func TestConsoleByKeyboard(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+	b.visit(t, "") // the field for the token has the focus
+	b.run(t, chromedp.KeyEvent(d.token), chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("nav"))
+	// reach presses Tab until an element has the focus. Each that has it on the way can be seen and shows it.
+	reach := func(selector string) {
+		t.Helper()
+		for range 120 {
+			var at struct {
+				There, Seen bool
+				What        string
+			}
+			b.run(t, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(fmt.Sprintf(`(() => {
+				const e = document.activeElement, box = e.getBoundingClientRect(), style = getComputedStyle(e);
+				return {There: e.matches(%q), Seen: e === document.body || e.matches(":focus-visible") && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2 && box.width > 0 && box.bottom > 0, What: e.outerHTML.slice(0, 200)};
+			})()`, selector), &at))
+			if !at.Seen {
+				t.Errorf("the focus cannot be seen at %s", at.What)
+			}
+			if at.There {
+				return
+			}
+		}
+		t.Fatalf("the keyboard does not reach %s", selector)
+	}
+	reach(".skip")
+	b.run(t, chromedp.KeyEvent(kb.Enter))
+	reach("main a, main summary") // past the navigation
+	b.visit(t, "")
+	reach(`nav a[href="/console/images"]`)
+	b.run(t, chromedp.KeyEvent(kb.Enter), chromedp.WaitReady(".filters", chromedp.ByQuery))
+	reach(`select[name="verdict"]`)
+	b.run(t, chromedp.KeyEvent("n"), chromedp.WaitReady(`select[name="verdict"] option[value="False"][selected]`, chromedp.ByQuery)) // Not verified
+	reach(`td.first a`)
+	var text string
+	b.run(t, chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	if !strings.Contains(text, "harbour/ferry") {
+		t.Errorf("the keyboard leads to\n%s", text)
+	}
+	reach(`.who button.signout, .who form[action="/console/sign-out"] button`)
+	b.run(t, chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("#token"))
+	b.clean(t)
 }
 
 // A person signs in with a provider of OpenID Connect, with PKCE and no secret, and comes back to the page that was asked for, although
