@@ -79,7 +79,7 @@ func (m *mirror) follow(ctx context.Context) error {
 	err := m.store.Follow(ctx, from, func(changes []truth.Change, upTo int64) error { return m.apply(ctx, changes, upTo) })
 	if errors.Is(err, ErrCompacted) || errors.Is(err, truth.ErrReplaced) || errors.Is(err, errTogether) {
 		m.db.log.Warn("changes cannot be followed one by one: the copy is filled again, and watches restart", "dir", m.db.dir, "err", err)
-		m.refill()
+		m.refill(errors.Is(err, truth.ErrReplaced))
 		return nil
 	}
 	return err
@@ -218,24 +218,56 @@ func (m *mirror) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if was == id && filled > 0 && !m.mustFill && head >= m.applied {
-		m.works()
-		m.set(func() { m.filling = false })
-		return nil
+	m.mu.Lock()
+	applied, mustFill, replaced := m.applied, m.mustFill, m.replaced
+	m.mu.Unlock()
+	if was == id && filled > 0 && !mustFill && head >= applied {
+		goesOn, err := m.goesOn(asking, applied)
+		if err != nil {
+			return err
+		}
+		if goesOn {
+			m.works()
+			m.set(func() { m.filling = false })
+			return nil
+		}
+		replaced = true
+		m.db.log.Warn("the store was restored and has gone on: the copy is filled anew, and watches begin again", "dir", m.db.dir, "revision", head)
 	}
-	return m.fill(ctx, id)
+	return m.fill(ctx, id, replaced)
+}
+
+// goesOn tells whether the store had, at the file's revision rev, what the file has last. A store that was restored in place has
+// the same identity, and may be past the file's revision.
+func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
+	var last truth.Change
+	var sum int64
+	err := m.db.read(ctx, func(c *sqlite.Conn) error {
+		return c.Each(func(row []driver.Value) error {
+			last.Key, last.Rev, sum = row[0].(string), row[1].(int64), row[2].(int64)
+			return nil
+		}, "SELECT r.key, r.rev, c.sum FROM revisions r JOIN contents c ON c.rev = r.rev WHERE r.until IS NULL ORDER BY r.rev DESC LIMIT 1")
+	})
+	if err != nil || last.Rev == 0 {
+		return err == nil, err
+	}
+	page, _, _, err := m.store.Range(ctx, last.Key, rev)
+	if errors.Is(err, truth.ErrCompacted) {
+		return true, nil // which following finds, too
+	}
+	return len(page) > 0 && page[0].Key == last.Key && page[0].Rev == last.Rev && datafile.Checksum(last.Key, page[0].Value) == sum, err
 }
 
 // fill makes the file a copy of what the store has at one revision. Objects that the file has already stay; history
-// begins at the revision. Nothing is read meanwhile.
-func (m *mirror) fill(ctx context.Context, id int64) error {
+// begins at the revision. Nothing is read meanwhile. A store that was replaced has something else at the file's revision.
+func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 	d := m.db
 	begun := d.clock.Now()
 	page, rev, more, err := m.store.Range(ctx, "", 0)
 	if err != nil {
 		return err
 	}
-	if err := m.beginFill(ctx, id, rev); err != nil {
+	if err := m.beginFill(ctx, id, rev, replaced); err != nil {
 		return err
 	}
 	read, written, from := 0, 0, ""
@@ -271,7 +303,7 @@ func (m *mirror) fill(ctx context.Context, id int64) error {
 		return err
 	}
 	m.works()
-	m.set(func() { m.applied, m.filling, m.mustFill, m.epoch = rev, false, false, m.epoch+1 })
+	m.set(func() { m.applied, m.filling, m.mustFill, m.replaced, m.epoch = rev, false, false, false, m.epoch+1 })
 	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
 	return nil
 }
@@ -287,7 +319,7 @@ func (t *tx) setMeta(name string, value int64) error {
 const fillRows = 500
 
 // beginFill ends all watches, and removes the history. If the file was a copy of another store, it removes everything.
-func (m *mirror) beginFill(ctx context.Context, id, rev int64) error {
+func (m *mirror) beginFill(ctx context.Context, id, rev int64, replaced bool) error {
 	d := m.db
 	same := false
 	err := d.write(ctx, func(t *tx) error {
@@ -295,7 +327,7 @@ func (m *mirror) beginFill(ctx context.Context, id, rev int64) error {
 		if err != nil {
 			return err
 		}
-		if rev < t.rev || was != id && was != 0 && rev == t.rev {
+		if rev < t.rev || rev == t.rev && (was != id && was != 0 || replaced) {
 			return fmt.Errorf("the store is at revision %d, and was at %d: it was restored, and revisions that clients know would mean something else. "+
 				"Restore it with etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted; or stop all servers, remove the database in their data directories, and start all clients again", rev, t.rev)
 		}
@@ -353,19 +385,21 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 	err = m.db.write(ctx, func(t *tx) error {
 		written = 0
 		base, events := t.rev, len(t.events)
-		want := make(map[string]int64, len(page))
+		type version struct{ rev, sum int64 }
+		want := make(map[string]version, len(page))
 		for _, c := range page {
-			want[c.Key] = c.Rev
+			want[c.Key] = version{c.Rev, datafile.Checksum(c.Key, c.Value)}
 		}
 		have := map[string]bool{}
 		var stale []int64
 		err := t.c.Each(func(row []driver.Value) error {
 			key, rev := row[0].(string), row[1].(int64)
-			if have[key] = want[key] == rev; !have[key] {
+			sum, _ := row[2].(int64) // a value that is missing is fetched anew
+			if have[key] = want[key] == (version{rev, sum}); !have[key] {
 				stale = append(stale, rev)
 			}
 			return nil
-		}, "SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ? AND key < ?", from, end)
+		}, "SELECT r.key, r.rev, c.sum FROM revisions r INDEXED BY live LEFT JOIN contents c ON c.rev = r.rev WHERE r.until IS NULL AND r.key >= ? AND r.key < ?", from, end)
 		for _, rev := range stale {
 			if err == nil {
 				_, err = t.removeAll("SELECT rev, key, size, 1 FROM revisions WHERE rev = ?", rev)

@@ -3,6 +3,8 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ type mirror struct {
 	epoch    int64         // how often the file has been filled
 	filling  bool          // the file is not known to be of a revision
 	mustFill bool          // changes of the store are missing from the file
+	replaced bool          // the store was restored: what it has at the file's revision is something else
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
 
@@ -80,7 +83,7 @@ func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
 	// A revision that another mirror reported is no later than the head.
 	head, err := m.head.Wait(ctx)
 	if errors.Is(err, truth.ErrReplaced) {
-		m.refill()
+		m.refill(true)
 		head, err = 0, nil
 	}
 	if err != nil {
@@ -126,6 +129,10 @@ func (m *mirror) wait(ctx context.Context, rev int64) (epoch int64, err error) {
 
 func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (int64, error) {
 	m.db.arrived(ctx)
+	had, err := m.serves(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var expires int64
 	if opts.TTL > 0 {
 		expires = m.db.clock.Now().Add(opts.TTL).UnixMilli()
@@ -142,19 +149,40 @@ func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte
 		}
 	}()
 	rev, err := m.store.Put(ctx, key, expect, value, expires)
-	return m.written(ctx, rev, err)
+	return m.written(ctx, had, rev, err)
 }
 
 func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, error) {
 	m.db.arrived(ctx)
+	had, err := m.serves(ctx)
+	if err != nil {
+		return 0, err
+	}
 	rev, err := m.store.Delete(ctx, key, expect)
-	return m.written(ctx, rev, err)
+	return m.written(ctx, had, rev, err)
 }
 
-// written waits until the file has a write, or what it conflicts with.
-func (m *mirror) written(ctx context.Context, rev int64, err error) (int64, error) {
+// serves waits until the file is a copy of the store, and returns its revision. A store that was restored is refused: what
+// is written there would be lost with it when it is restored as it should be.
+func (m *mirror) serves(ctx context.Context) (rev int64, err error) {
+	if _, err = m.wait(ctx, math.MinInt64); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.applied, nil
+}
+
+// written waits until the file has a write, or what it conflicts with. The file had revision had before.
+func (m *mirror) written(ctx context.Context, had, rev int64, err error) (int64, error) {
+	if err == nil && rev <= had {
+		err = &truth.UnknownError{Err: fmt.Errorf("%w: it writes at revision %d, and was at %d", truth.ErrReplaced, rev, had)}
+	}
 	var refused *truth.RefusedError
 	switch {
+	case errors.Is(err, truth.ErrReplaced):
+		m.refill(true)
+		return 0, err
 	case err == nil:
 		m.db.failing.Store(nil)
 	case errors.As(err, &refused):
@@ -182,9 +210,9 @@ func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err 
 }
 
 // refill has the file filled again, during which nothing is read.
-func (m *mirror) refill() {
+func (m *mirror) refill(replaced bool) {
 	m.set(func() {
-		m.filling, m.mustFill = true, true
+		m.filling, m.mustFill, m.replaced = true, true, m.replaced || replaced
 		m.stopFollowing()
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // openMirror opens a copy of a store in a directory.
@@ -301,6 +302,43 @@ func TestMirrorOfRestoredStore(t *testing.T) {
 	}
 	if _, _, err := d.GetAt(t.Context(), "/k/lost", kept+1); !errors.Is(err, db.ErrCompacted) {
 		t.Errorf("a revision of before: %v", err)
+	}
+}
+
+// TestMirrorOfStoreRestoredInPlace: a store that was restored and is the same cluster is noticed by a write, which is not
+// answered as one; by a database that was away, the store being past its revision, in that what it has last is not there.
+func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
+	store, dir := dbtest.NewTruth(), t.TempDir()
+	away, err := db.Open(db.Options{Dir: dir, Truth: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := mustPut(t, away, "/k/kept", 0, "v")
+	mustPut(t, away, "/k/lost", 0, "v")
+	if err := away.Close(); err != nil {
+		t.Fatal(err)
+	}
+	there := openMirror(t, store, t.TempDir())
+	if got := contents(t, there); len(got) != 2 {
+		t.Fatalf("%q", got)
+	}
+	store.RestoreInPlace(kept, 0)
+	var unknown *truth.UnknownError
+	if _, err := there.Put(t.Context(), "/k/new", 0, []byte("v"), db.PutOptions{}); !errors.As(err, &unknown) {
+		t.Errorf("a write at a revision that was: %v", err)
+	}
+	var unavailable *datafile.UnavailableError
+	if _, err := there.Put(t.Context(), "/k/new", 0, []byte("v"), db.PutOptions{}); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "--bump-revision") {
+		t.Errorf("the next one: %v", err)
+	}
+
+	store.RestoreInPlace(kept, 0)
+	other := openMirror(t, store, t.TempDir())
+	mustPut(t, other, "/k/lost", 0, "another") // at the revision that it had before
+	mustPut(t, other, "/k/more", 0, "v")
+	away = openMirror(t, store, dir)
+	if x, y := contents(t, other), contents(t, away); !slices.Equal(x, y) || len(x) != 3 {
+		t.Errorf("one has %q\nthe other %q", x, y)
 	}
 }
 

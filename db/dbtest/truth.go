@@ -54,9 +54,15 @@ func (s *Truth) Elsewhere() { s.change(func() { s.rev++ }) }
 
 // Restore puts the store back to an earlier revision, as another cluster, and raises its revision by bump.
 func (s *Truth) Restore(rev, bump int64) {
+	s.RestoreInPlace(rev, bump)
+	s.change(func() { s.id++ })
+}
+
+// RestoreInPlace is Restore as the same cluster: etcd makes its ID of the members' names and addresses.
+func (s *Truth) RestoreInPlace(rev, bump int64) {
 	s.change(func() {
 		n := sort.Search(len(s.log), func(i int) bool { return s.log[i].Rev > rev })
-		s.log, s.rev, s.id = s.log[:n:n], rev+bump, s.id+1
+		s.log, s.rev = s.log[:n:n], rev+bump
 		if bump > 0 {
 			s.compacted = s.rev
 		}

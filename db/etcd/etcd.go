@@ -17,7 +17,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -51,7 +50,7 @@ type Options struct {
 
 // Store is a truth.Store in etcd.
 type Store struct {
-	client *kubernetes.Client
+	client *clientv3.Client
 	prefix string // without a slash at its end
 
 	cluster atomic.Uint64 // of the first answer; 0 before
@@ -86,7 +85,7 @@ func New(o Options) (*Store, error) {
 			return nil, fmt.Errorf("etcd: %w", err)
 		}
 	}
-	client, err := kubernetes.New(config)
+	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
@@ -96,8 +95,8 @@ func New(o Options) (*Store, error) {
 // Close ends all calls.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Identity is made of the cluster's ID and the prefix. A cluster that was restored has another ID. From now on an answer
-// of another cluster is truth.ErrReplaced.
+// Identity is made of the cluster's ID and the prefix. A cluster that was restored has the same ID if its members have the
+// same names and addresses. From now on an answer of another cluster is truth.ErrReplaced.
 func (s *Store) Identity(ctx context.Context) (int64, error) {
 	r, err := s.ask(ctx)
 	if err != nil {
@@ -173,10 +172,7 @@ func (s *Store) pressIfBehind() {
 
 // Put is part of truth.Store.
 func (s *Store) Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	r, err := s.client.Kubernetes.OptimisticPut(ctx, s.prefix+key, pack(value, expires), expect, kubernetes.PutOptions{})
-	return outcome(r.Revision, r.Succeeded, err)
+	return s.commit(ctx, key, expect, clientv3.OpPut(s.prefix+key, string(pack(value, expires))))
 }
 
 // Delete is part of truth.Store.
@@ -184,28 +180,41 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 	if expect == 0 { // which etcd would take for "delete what is not there"
 		return 0, truth.ErrConflict
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	r, err := s.client.Kubernetes.OptimisticDelete(ctx, s.prefix+key, expect, kubernetes.DeleteOptions{})
-	return outcome(r.Revision, r.Succeeded, err)
+	return s.commit(ctx, key, expect, clientv3.OpDelete(s.prefix+key))
 }
 
-func outcome(rev int64, succeeded bool, err error) (int64, error) {
+// commit writes a key if it is at a revision. The transaction has the form of Kubernetes' own, which is the only one that
+// stand-ins for etcd know.
+func (s *Store) commit(ctx context.Context, key string, expect int64, write clientv3.Op) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	r, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(s.prefix+key), "=", expect)).
+		Then(write).Else(clientv3.OpGet(s.prefix+key, clientv3.WithKeysOnly())).Commit()
+	if err == nil {
+		if err := s.known(r.Header); err != nil {
+			return 0, &truth.UnknownError{Err: err}
+		}
+		if !r.Succeeded {
+			return r.Header.Revision, truth.ErrConflict
+		}
+		return r.Header.Revision, nil
+	}
+	return 0, refusal(err)
+}
+
+// refusal says what a failure means for the write.
+func refusal(err error) error {
 	switch {
-	case err == nil && !succeeded:
-		return rev, truth.ErrConflict
-	case err == nil:
-		return rev, nil
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return 0, &truth.RefusedError{Reason: "etcd has no space left and takes only deletions: see --quota-backend-bytes of etcd, compact and defragment it, and end the alarm (etcdctl alarm disarm)", Err: err}
+		return &truth.RefusedError{Reason: "etcd has no space left and takes only deletions: see --quota-backend-bytes of etcd, compact and defragment it, and end the alarm (etcdctl alarm disarm)", Err: err}
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return 0, &truth.TooLargeError{Reason: "etcd does not take so large an object: see its flag --max-request-bytes", Err: err}
+		return &truth.TooLargeError{Reason: "etcd does not take so large an object: see its flag --max-request-bytes", Err: err}
 	}
 	switch code(err) {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition:
-		return 0, &truth.RefusedError{Reason: "etcd has refused a write", Err: err}
+		return &truth.RefusedError{Reason: "etcd has refused a write", Err: err}
 	}
-	return 0, &truth.UnknownError{Err: fmt.Errorf("etcd has not answered: %w", err)}
+	return &truth.UnknownError{Err: fmt.Errorf("etcd has not answered: %w", err)}
 }
 
 // Range is part of truth.Store.
@@ -240,7 +249,7 @@ var errStalled = errors.New("etcd's watch reports nothing: restarting it at anot
 // Follow is part of truth.Store. One is under way at a time.
 func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
 	// A watcher of its own has a connection of its own, which ends with it.
-	watcher := clientv3.NewWatcher(s.client.Client)
+	watcher := clientv3.NewWatcher(s.client)
 	defer watcher.Close()
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer cancel(nil)

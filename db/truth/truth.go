@@ -60,7 +60,7 @@ type Change struct {
 
 // Store holds the truth. Its methods may be called from any goroutine.
 type Store interface {
-	// Identity is a number above zero that no other store has, nor this one after it was restored.
+	// Identity is a number above zero that no other store has. One that was restored may have the same.
 	Identity(context.Context) (int64, error)
 	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns the revision. With
 	// ErrConflict it returns a revision at which the conflict can be seen. Other errors are *RefusedError,
