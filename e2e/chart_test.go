@@ -21,6 +21,9 @@ import (
 const everyOption = `
 image: {digest: "sha256:0000000000000000000000000000000000000000000000000000000000000000"}
 imagePullSecrets: [{name: pull}]
+replicas: 3
+etcd: {servers: [https://etcd-0.etcd:2379, https://etcd-1.etcd:2379], prefix: /other, secretName: etcd-client}
+pki: {secretName: tidewaiter-pki}
 config: {sweep: {repositories: [registry.example.com/team/app], every: 6h}}
 extraArgs: [--max-requests-inflight=800]
 secrets: [hook]
@@ -82,7 +85,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("deploy/kustomize has what the chart lacks: %v", slices.Sorted(maps.Keys(fromBase)))
 	}
 
-	for _, values := range []string{"rbac: {pullsecrets: []}", "rbac: {pullSecrets: true}", "rbac: {pullSecrets: [Team]}", "image: {digest: latest}", "apiGroups: [apps]", "secrets: hook", "prometheusRule: {enabled: sometimes}", "admission: {failurePolicy: Maybe}"} {
+	for _, values := range []string{"rbac: {pullsecrets: []}", "replicas: 0", "etcd: {servers: [etcd:2379]}", "rbac: {pullSecrets: true}", "rbac: {pullSecrets: [Team]}", "image: {digest: latest}", "apiGroups: [apps]", "secrets: hook", "prometheusRule: {enabled: sometimes}", "admission: {failurePolicy: Maybe}"} {
 		if got := harness.Run(t, helm(t, "template", "tidewaiter", chart, "--values", valuesFile(t, values))); got.Code == 0 || !strings.Contains(got.Stderr, "schema") {
 			t.Errorf("values %q: code %d, %s", values, got.Code, got.Stderr)
 		}
@@ -98,6 +101,16 @@ func TestChart(t *testing.T) {
 			}
 		}
 	}
+	for values, want := range map[string]string{"{replicas: 3, pki: {secretName: pki}}": "etcd.servers", `{replicas: 2, etcd: {servers: ["http://etcd:2379"]}}`: "pki.secretName"} {
+		if got := harness.Run(t, helm(t, "template", "tidewaiter", chart, "--values", valuesFile(t, values))); got.Code == 0 || !strings.Contains(got.Stderr, want) {
+			t.Errorf("values %s: code %d, %s", values, got.Code, got.Stderr)
+		}
+	}
+	three := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--values", valuesFile(t,
+		`{replicas: 3, etcd: {servers: ["https://a:2379", "https://b:2379"], secretName: etcd-client}, pki: {secretName: tidewaiter-pki}}`))))
+	wantContains(t, "the StatefulSet of three", three["StatefulSet/tidewaiter"], `"replicas":3`, `"--etcd-servers=https://a:2379,https://b:2379"`, `"--etcd-certfile=/etc/tidewaiter/etcd/tls.crt"`,
+		`"--pki-dir=/etc/tidewaiter/pki"`, `"secretName":"etcd-client"`, `"secretName":"tidewaiter-pki"`, `"podAntiAffinity"`, `"topologyKey":"kubernetes.io/hostname"`)
+	wantContains(t, "the budget of three", three["PodDisruptionBudget/tidewaiter"], `"maxUnavailable":1`)
 	without := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--values",
 		valuesFile(t, "apiGroups: []\nrbac: {aggregate: false}\nnetworkPolicy: {enabled: false}"))))
 	for key, object := range without {

@@ -174,8 +174,8 @@ func (c *Credentials) ensureAdminCertificate(now time.Time) error {
 		}
 	}
 	err := c.issueAdmin(now)
-	if isFull(err) {
-		slog.Warn("the disk is full: the administrator's certificate cannot be written; retrying in a day and at the next start", "err", err)
+	if isFull(err) || errors.Is(err, syscall.EROFS) { // of a mounted Secret
+		slog.Warn("the administrator's certificate cannot be written; retrying in a day and at the next start", "err", err)
 		return nil
 	}
 	return err

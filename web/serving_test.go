@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,6 +58,36 @@ func TestServingCertificateIsRenewedOnFullDisk(t *testing.T) {
 		kept, err := os.ReadFile(c.serving.certFile)
 		if err != nil || !bytes.Equal(kept, renewed) || told != 1 {
 			t.Errorf("with room again the file does not hold what is served: %v, told %d times", err, told)
+		}
+	})
+}
+
+// TestCredentialsOfAMountedSecret: shared credentials may be where nothing can be written, as a Secret is mounted. The
+// administrator's certificate, which the server does without, is then not renewed.
+func TestCredentialsOfAMountedSecret(t *testing.T) {
+	t.Parallel()
+	dbtest.OnSmallDisk(t, 1<<20, func(mounted string) {
+		shared := filepath.Join(mounted, "pki")
+		if err := os.Mkdir(shared, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		made, err := LoadSharedCredentials(t.TempDir(), shared, nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("", mounted, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		nearItsEnd := time.Now().Add(350 * 24 * time.Hour)
+		c, err := LoadSharedCredentials(t.TempDir(), shared, nil, nearItsEnd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.CAFile != made.CAFile || c.AuthorityMade() {
+			t.Error("the authority is another one")
+		}
+		if err := c.WriteKubeconfig("https://127.0.0.1:6443"); err != nil {
+			t.Error(err)
 		}
 	})
 }
