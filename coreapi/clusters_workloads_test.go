@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -130,6 +131,14 @@ func TestWorkloadsThatAreNotKnown(t *testing.T) {
 		})
 	}
 	unknown("cronjobs.batch")
+	current := `
+# HELP tidewaiter_cluster_current 1 while the pods and workloads of a followed cluster are known as of now; 0 while they are not, and nothing is deleted.
+# TYPE tidewaiter_cluster_current gauge
+tidewaiter_cluster_current{cluster="prod"} 0
+`
+	if err := testutil.CollectAndCompare(f.api.Clusters, strings.NewReader(current)); err != nil {
+		t.Error(err)
+	}
 	prod.Allow("cronjobs")
 	f.needed(t, digestA)
 	prod.Forbid("rollouts")

@@ -26,6 +26,7 @@ var rare = map[string]string{
 	"tidewaiter_admission_duration_seconds_bucket":           "no cluster asks about its pods",
 	"tidewaiter_admission_reviews_total":                     "no cluster asks about its pods",
 	"tidewaiter_cluster_current":                             "no cluster is followed",
+	"tidewaiter_gone_running_images":                         "no cluster is followed",
 	"tidewaiter_outdated_pods":                               "no cluster is followed",
 	"tidewaiter_policy_reloads_total":                        "no policy changes",
 	"tidewaiter_refused_requests_total":                      "nobody asks too much",

@@ -100,7 +100,7 @@ func TestWebhookRefusals(t *testing.T) {
 		}
 	}
 
-	if list := h.spool(t, "list"); !strings.Contains(list, "no such job") {
+	if list := h.spool(t, "list"); !strings.Contains(list, "the spool is empty") {
 		t.Errorf("the spool holds\n%s", list)
 	}
 	if names := imageNames(t, h.Server); len(names) > 0 {

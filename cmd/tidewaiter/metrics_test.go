@@ -96,9 +96,6 @@ func TestHealth(t *testing.T) {
 	if code, body := ask(http.MethodGet, server.HealthPath); code != http.StatusInternalServerError || !strings.Contains(body, "[+]importing ok\n[-]following failed") {
 		t.Errorf("both: %d %s", code, body)
 	}
-	if _, metrics := ask(http.MethodGet, "/metrics"); !strings.Contains(metrics, `tidewaiter_cluster_current{cluster="away"} 0`) {
-		t.Error("the metric says that the cluster is known")
-	}
 	if code, body := ask(http.MethodPost, admin.ImportsPath+"?reference=127.0.0.1:1/team/app:v1"); code/100 != 2 {
 		t.Fatalf("asking for an import: %d %s", code, body)
 	}

@@ -232,7 +232,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"get", "a", l.b.Host + "/team/l"}, nil}, // it takes one
 		{[]string{"get", "-o", ""}, []string{"wide", "json", "yaml", "name"}},
 		{[]string{"pods", "-o", ""}, []string{"wide", "json", "jsonl", "yaml", "name"}},
-		{[]string{"prune", "--verdict", ""}, []string{"True", "ByIndex", "False", "Unknown", "Unsigned", "NoPolicy"}},
+		{[]string{"prune", "--verdict", ""}, []string{"True", "ByIndex", "False", "Unknown", "Unsigned", "NoPolicy", "Excepted"}},
 		{[]string{"spool", "list", "--state", ""}, []string{"waiting", "leased", "dead"}},
 	} {
 		verb := 1

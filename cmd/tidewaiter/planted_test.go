@@ -193,7 +193,7 @@ func TestVerbsDoNotNeedTheKubeconfig(t *testing.T) {
 	if err := os.WriteFile(tidewaiterserver.KubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil { // after oc logout
 		t.Fatal(err)
 	}
-	if code, stdout, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK || !strings.Contains(stdout, "no such job") {
+	if code, stdout, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK || !strings.Contains(stdout, "the spool is empty") {
 		t.Errorf("exit code %d, %s%s", code, stdout, stderr)
 	}
 }

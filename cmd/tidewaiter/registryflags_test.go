@@ -137,7 +137,7 @@ func TestImportFromAMirror(t *testing.T) {
 		t.Errorf("the source was contacted: %v", got)
 	}
 	write("Never")
-	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, source.Host+"/team/app:v1"); code == cli.ExitOK || !strings.Contains(stderr, `imageTagMirrors[0]: mirrorSourcePolicy "Never" is neither`) {
+	if code, _, stderr := tidewaiter(t, "import", "--dry-run", "--config", config, source.Host+"/team/app:v1"); code == cli.ExitOK || !strings.Contains(stderr, `line 4: imageTagMirrors[0].mirrorSourcePolicy: "Never" is neither`) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -100,7 +100,11 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 		return o.output.Print(cmd.OutOrStdout(), document)
 	}
 	if len(jobs) == 0 {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "no job waits in the spool")
+		none := "the spool is empty"
+		if o.state != "" {
+			none = "no such job"
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), none)
 		return err
 	}
 	return table.Print(cmd.OutOrStdout())
