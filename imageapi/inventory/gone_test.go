@@ -42,6 +42,12 @@ func (g *goneImages) set(n int, fail error, doubts ...string) {
 	g.n, g.fail, g.doubts = n, fail, doubts
 }
 
+func (g *goneImages) times() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked
+}
+
 // What is gone is counted again after a while, or when it is asked for; while it is not known, it is not zero.
 func TestGoneIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,10 +88,10 @@ func TestGoneIsCounted(t *testing.T) {
 		c.RecountGone()
 		time.Sleep(minRest + time.Second)
 		expect("asked for", 1, "1")
-		before := images.asked
+		before := images.times()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := images.asked - before; n < 10 || n > 13 {
+		if n := images.times() - before; n < 10 || n > 13 {
 			t.Errorf("in an hour it counts %d times", n)
 		}
 	})
