@@ -43,7 +43,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got string
-		if err := b.Open(text, &got); err == nil && text != good {
+		// Each process of a fuzzer has sealed the value anew, so the text says nothing.
+		if err := b.Open(text, &got); err == nil && got != "value" {
 			t.Errorf("%q is opened: %q", text, got)
 		}
 	})
