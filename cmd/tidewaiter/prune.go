@@ -568,15 +568,20 @@ func (p *pruner) planOne(ctx context.Context, plan *registryplan.Plan, image *me
 		return true, nil
 	case d.Decision == decisionKeep, d.Decision == decisionUnmark:
 		kind = registryplan.Keep
-	default:
-		p.goes[keyOf(image.Name)] = true
-		d.Message = strings.TrimSuffix(d.Message, ", and it was marked")
 	}
-	p.counts[map[registryplan.Kind]string{registryplan.Delete: decisionDelete, registryplan.Keep: decisionKeep, registryplan.Unknown: decisionKeep}[kind]+" "+d.Reason]++
 	if whole == nil && image.Annotations[annotation.Platform] == "" { // it may be an index
-		if whole, err = p.client.Get(ctx, image.Name, metav1.GetOptions{}); err != nil {
+		if whole, err = p.client.Get(ctx, image.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return false, nil
+		} else if err != nil {
 			return false, err
 		}
+	}
+	switch kind {
+	case registryplan.Delete:
+		p.goes[keyOf(image.Name)] = true
+		d.Message = strings.TrimSuffix(d.Message, ", and it was marked")
+	case registryplan.Unknown:
+		p.counts[decisionFail]++ // as the exit code says
 	}
 	one := registryplan.Image{Digest: image.Name, Reason: d.Reason, Message: printable.Line(d.Message, maxPruneReason)}
 	if whole != nil {

@@ -60,19 +60,25 @@ func newPruning(t *testing.T, configFile string) *pruning {
 		t.Fatal(err)
 	}
 	// The verb has the rights of its role, and no others.
-	bind(t, p.kube, "pruner", "tidewaiter:pruner", "")
+	p.become("pruner")
+	return p
+}
+
+// become has the verb run as a user who has the role of the same name.
+func (p *pruning) become(user string) {
+	p.t.Helper()
+	bind(p.t, p.kube, user, "tidewaiter:"+user, "")
 	rules, err := clientcmd.LoadFromFile(p.kubeconfig)
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	for _, user := range rules.AuthInfos {
-		user.Impersonate = "pruner"
+	for _, info := range rules.AuthInfos {
+		info.Impersonate = user
 	}
-	p.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	p.kubeconfig = filepath.Join(p.t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*rules, p.kubeconfig); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
-	return p
 }
 
 // pruneDigest is the digest of the image of a number.
@@ -362,6 +368,11 @@ func TestPlanForARegistry(t *testing.T) {
 	}
 	if got := p.stored(); !slices.Equal(got, before) {
 		t.Errorf("stored are %v, before were %v", got, before)
+	}
+	// Who may not delete images is not told what the server would say to that.
+	p.become("image-viewer")
+	if out := ask(cli.ExitSome, "a.example.com", "--commands", "crane"); strings.Contains(out, "crane delete") || !strings.Contains(out, ": 0 to delete, ") || strings.Contains(out, " 0 unknown") {
+		t.Errorf("what cannot be decided is not unknown:\n%s", out)
 	}
 	for _, bad := range [][]string{nil, {"a.example.com", "--confirm"}, {"a.example.com", "-o", "name"}, {"a.example.com", "--commands", "rm"}, {"a b"}} {
 		ask(cli.ExitUsage, bad...)

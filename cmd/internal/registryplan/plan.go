@@ -3,6 +3,7 @@
 package registryplan
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -83,7 +84,7 @@ func (p *Plan) Add(repository string, kind Kind, image Image) error {
 		r = &Repository{Repository: repository, Delete: []Image{}, Keep: []Image{}, Unknown: []Image{}, Attached: []string{}}
 		p.by[repository], p.Repositories = r, append(p.Repositories, r)
 	}
-	list := map[Kind]*[]Image{Delete: &r.Delete, Keep: &r.Keep, Unknown: &r.Unknown}[kind]
+	list := [...]*[]Image{Delete: &r.Delete, Keep: &r.Keep, Unknown: &r.Unknown}[kind]
 	*list = append(*list, image)
 	return nil
 }
@@ -149,7 +150,8 @@ func (p *Plan) Finish() {
 }
 
 // indexesFirst puts each index before what it lists.
-func indexesFirst(all []Image) (sorted []Image) {
+func indexesFirst(all []Image) []Image {
+	sorted := make([]Image, 0, len(all))
 	listed := map[string]int{} // by how many of those that are left
 	for _, image := range all {
 		for _, digest := range image.Lists {
@@ -180,37 +182,24 @@ func indexesFirst(all []Image) (sorted []Image) {
 
 // Commands writes the plan as commands for a shell, in one of Formats.
 func (p *Plan) Commands(w io.Writer, format string) error {
-	line := func(format string, args ...any) (err error) {
-		_, err = fmt.Fprintf(w, format+"\n", args...)
-		return err
-	}
-	if err := line("#!/bin/sh\n# What %s may delete, as of %s. Read it before you run it.\nset -eu", p.Registry, p.AsOf.Format(time.RFC3339)); err != nil {
-		return err
-	}
+	out := bufio.NewWriter(w) // it keeps its first error for Flush
+	fmt.Fprintf(out, "#!/bin/sh\n# What %s may delete, as of %s. Read it before you run it.\nset -eu\n", p.Registry, p.AsOf.Format(time.RFC3339))
 	for _, text := range p.Warnings {
-		if err := line("# Warning: %s", text); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "# Warning: %s\n", text)
 	}
 	for _, r := range p.Repositories {
-		if err := line("# %s: %d to delete, %d to keep, %d unknown", r.Repository, len(r.Delete), len(r.Keep), len(r.Unknown)); err != nil {
-			return err
-		}
+		fmt.Fprintf(out, "# %s: %d to delete, %d to keep, %d unknown\n", r.Repository, len(r.Delete), len(r.Keep), len(r.Unknown))
 		for _, image := range r.Delete {
-			if err := line("%s", command(format, r.Repository, image.Digest)); err != nil {
-				return err
-			}
+			fmt.Fprintln(out, command(format, r.Repository, image.Digest))
 		}
 		if format == "harbor" {
 			continue // it deletes what is attached with the image
 		}
 		for _, digest := range r.Attached {
-			if err := line("%s", command(format, r.Repository, digest)); err != nil {
-				return err
-			}
+			fmt.Fprintln(out, command(format, r.Repository, digest))
 		}
 	}
-	return nil
+	return out.Flush()
 }
 
 // Print writes how much of each repository may be deleted, for people.

@@ -1,6 +1,7 @@
 package registryplan
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -48,6 +49,18 @@ func TestCommands(t *testing.T) {
 		if !strings.Contains(out.String(), "# Warning: cluster prod is away\n") {
 			t.Errorf("%s does not say what is not known", format)
 		}
+	}
+}
+
+// A list in which nothing is has no other form for programs than one that has something.
+func TestEmptyListsAreLists(t *testing.T) {
+	p := New("r.example.com", time.Unix(1700000000, 0))
+	if err := p.Add("r.example.com/app", Keep, Image{Digest: digest(1)}); err != nil {
+		t.Fatal(err)
+	}
+	p.Finish()
+	if text, err := json.Marshal(p); err != nil || !strings.Contains(string(text), `"delete":[]`) || strings.Contains(string(text), "null") {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 
