@@ -120,6 +120,8 @@ func TestMistakes(t *testing.T) {
 		"something but no YAML":   {"a: [\n", "line 1"},
 		"two documents":           {"{}\n---\n{}\n", "more than one YAML document"},
 		"a receiver of no type":   {"receivers:\n- {name: a, type: docker, secretFile: x, hosts: [r.example.com]}\n", `type "docker" is not known; use one of acr, `},
+		"a name of no cluster":    {"clusters:\n- {name: Prod, kubeconfig: " + filepath.Join(data, "admin.kubeconfig") + "}\n", `the cluster name "Prod"`},
+		"a kubelet without a key": {"kubelet: {certFile: x}\n", "give both the certificate and its key, or neither"},
 		"a registry's bad prefix": {"registries:\n- prefix: https://r.example.com\n", "registries[0]"},
 	} {
 		path := file(strings.ReplaceAll(name, " ", "-")+".yaml", c.text)

@@ -83,18 +83,28 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{usage.Local: true}
+	if err := CheckNames(o.Sources); err != nil {
+		return nil, err
+	}
 	for _, s := range o.Sources {
-		if problems := validation.IsDNS1123Label(s.Name); problems != nil {
-			return nil, fmt.Errorf("the cluster name %q: %s", s.Name, problems[0])
-		}
-		if seen[s.Name] {
-			return nil, fmt.Errorf("the cluster name %q is taken: each cluster has its own, and %q stands for the pods of this server", s.Name, usage.Local)
-		}
-		seen[s.Name] = true
 		c.followers = append(c.followers, newFollower(c, s))
 	}
 	return c, nil
+}
+
+// CheckNames returns why the names of sources cannot be those of clusters.
+func CheckNames(sources []Source) error {
+	seen := map[string]bool{usage.Local: true}
+	for _, s := range sources {
+		if problems := validation.IsDNS1123Label(s.Name); problems != nil {
+			return fmt.Errorf("the cluster name %q: %s", s.Name, problems[0])
+		}
+		if seen[s.Name] {
+			return fmt.Errorf("the cluster name %q is taken: each cluster has its own, and %q stands for the pods of this server", s.Name, usage.Local)
+		}
+		seen[s.Name] = true
+	}
+	return nil
 }
 
 var current = prometheus.NewDesc("tidewaiter_cluster_current",

@@ -63,7 +63,8 @@ type KubeletOptions struct {
 	CAFile string
 }
 
-func (o Options) validate() error {
+// Check returns why logs cannot be read with these options. It looks at the files that they name, too.
+func (o Options) Check() error {
 	if o.Dir != "" && !filepath.IsAbs(o.Dir) {
 		return fmt.Errorf("pod log directory %q: give an absolute path", o.Dir)
 	}
@@ -76,6 +77,9 @@ func (o Options) validate() error {
 		}
 		if _, _, err := k.endpoint("192.0.2.1", "node"); err != nil {
 			return fmt.Errorf("kubelet address %q: %w", k.Address, err)
+		}
+		if err := k.checkFiles(); err != nil {
+			return fmt.Errorf("kubelet client: %w", err)
 		}
 	}
 	return nil

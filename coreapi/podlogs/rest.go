@@ -43,7 +43,7 @@ var _ rest.GetterWithOptions = (*REST)(nil)
 
 // NewREST returns the log subresource of the pods in store.
 func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
-	if err := opts.validate(); err != nil {
+	if err := opts.Check(); err != nil {
 		return nil, err
 	}
 	if opts.MaxStreams == 0 {
@@ -54,9 +54,6 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 	}
 	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: make(chan struct{}, opts.MaxStreams)}
 	if k := opts.Kubelet; k != nil {
-		if err := k.checkFiles(); err != nil {
-			return nil, fmt.Errorf("kubelet client: %w", err)
-		}
 		config := &kubeletclient.KubeletClientConfig{TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile,
 		}}

@@ -145,12 +145,23 @@ func (h *Handler) Replace(receivers []Receiver) error {
 
 // Receivers returns the receivers as they were declared, by name.
 func (h *Handler) Receivers() []Receiver {
-	all := make([]Receiver, 0, len(*h.receivers.Load()))
-	for _, rc := range *h.receivers.Load() {
+	receivers := *h.receivers.Load()
+	all := make([]Receiver, 0, len(receivers))
+	for _, rc := range receivers {
 		all = append(all, rc.declared)
 	}
 	slices.SortFunc(all, func(a, b Receiver) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// HearsAll reports whether a receiver gets the pushes to all repositories of a host, which is in its canonical form.
+func (h *Handler) HearsAll(host string) bool {
+	for _, rc := range *h.receivers.Load() {
+		if len(rc.Repositories) == 0 && rc.allows(host) {
+			return true
+		}
+	}
+	return false
 }
 
 // ServeHTTP answers one delivery.

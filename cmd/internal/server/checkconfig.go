@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
@@ -27,7 +28,10 @@ func CheckConfig(path string) (found []error, err error) {
 	_, receiving := newReceivers(c, unusedSpool{}, nil)
 	_, following := clusterSources(c)
 	_, trusting := trustedRoots(c)
-	found = []error{importing, receiving, checkListen(c), following, trusting}
+	found = []error{importing, receiving, following, trusting}
+	if err := (podlogs.Options{Kubelet: kubeletOptions(c.Kubelet)}).Check(); err != nil {
+		found = append(found, c.Fault("kubelet", err))
+	}
 	if err := queue.SweepOptions(c.Sweep).Validate(); err != nil {
 		found = append(found, c.Fault("sweep", err))
 	}

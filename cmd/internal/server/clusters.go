@@ -68,6 +68,9 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 		}
 		all = append(all, source)
 	}
+	if err := clusters.CheckNames(all); err != nil {
+		return nil, c.Fault("clusters", err)
+	}
 	return all, nil
 }
 

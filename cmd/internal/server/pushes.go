@@ -73,9 +73,6 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	if p.handler, err = newReceivers(cfg, p.spool, registerMetrics); err != nil {
 		return nil, err
 	}
-	if err := checkListen(cfg); err != nil {
-		return nil, err
-	}
 	if cfg.Hooks.Listen != "" {
 		plain, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Hooks.Listen)
 		if err != nil {
@@ -106,15 +103,10 @@ func validateReceivers(cfg *config.Config) error {
 			wrong = append(wrong, cfg.Fault(fmt.Sprintf("receivers[%d]", i), err))
 		}
 	}
-	return errors.Join(wrong...)
-}
-
-// checkListen refuses a listener for receivers when there are none.
-func checkListen(cfg *config.Config) error {
 	if len(cfg.Receivers) == 0 && cfg.Hooks.Listen != "" {
-		return cli.WithHint(cfg.Fault("hooks.listen", errors.New("there are no receivers to serve there")), "add a section receivers to %s", cfg.Path())
+		wrong = append(wrong, cli.WithHint(cfg.Fault("hooks.listen", errors.New("there are no receivers to serve there")), "add a section receivers to %s", cfg.Path()))
 	}
-	return nil
+	return errors.Join(wrong...)
 }
 
 // NewPushImporter returns the importer of pushes of a server with options.
@@ -161,15 +153,8 @@ func (p *pushes) heard() receivers { return receivers{p.handler.Heard()} }
 // pushed puts a push to the registry of streams into the spool, as its webhook would, unless a receiver gets all pushes to
 // that registry.
 func (p *pushes) pushed(ctx context.Context, ref reference.Reference) error {
-	for _, r := range p.handler.Receivers() {
-		if len(r.Repositories) > 0 {
-			continue
-		}
-		for _, h := range r.Hosts {
-			if host, err := reference.ParseHost(h); err == nil && host == p.cfg.Streams.Registry {
-				return nil
-			}
-		}
+	if p.handler.HearsAll(p.cfg.Streams.Registry) {
+		return nil
 	}
 	return p.spool.Enqueue(ctx, []push.Event{{
 		Receiver: push.OfRegistry, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest,

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"reflect"
 	"strings"
 	"time"
 
@@ -45,9 +44,6 @@ func reloadReceivers(current *config.Config, handler *hooks.Handler) (*config.Co
 	}
 	if len(config.Changed(current, next)) == 0 {
 		return current, nil
-	}
-	if reflect.DeepEqual(current.Receivers, next.Receivers) {
-		return next, nil
 	}
 	if err := validateReceivers(next); err != nil {
 		return nil, err

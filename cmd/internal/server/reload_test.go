@@ -52,6 +52,7 @@ func TestReloadReceivers(t *testing.T) {
 		{two + "sweep: {every: 1h}\n", false, before, []string{"sweep"}},
 		{one + "sweep: {every: 1h}\nstreams: {auto: false}\n", false, []string{"b other.example.com"}, []string{"sweep", "streams"}},
 		{two, false, before, nil},
+		{"hooks: {listen: \"127.0.0.1:0\"}\n", true, before, nil}, // with it no server would start
 		{"", false, nil, nil},
 	} {
 		write("config.yaml", step.text)
