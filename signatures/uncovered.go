@@ -109,14 +109,9 @@ type Change struct {
 // that are scopes, and both as the pods of namespaces see them. Where no policy covers it, the verdict is that of AskAnyway.
 func Changes(before, after *imagev1.Image) (changed []Change) {
 	was, is := heldAnywhere(before), heldAnywhere(after)
-	places := slices.Sorted(maps.Keys(is))
-	for place := range was {
-		if _, ok := is[place]; !ok {
-			places = append(places, place)
-		}
-	}
-	slices.Sort(places)
-	for _, place := range places {
+	places := maps.Clone(was)
+	maps.Copy(places, is)
+	for _, place := range slices.Sorted(maps.Keys(places)) {
 		b, known := verdictFor(place, was)
 		a, ok := verdictFor(place, is)
 		if a.Place = place; known && ok && a.Verified != b.Verified {

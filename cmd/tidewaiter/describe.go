@@ -302,7 +302,7 @@ func baseLine(b *answers.Base) string {
 	if b.Digest != "" {
 		text += "@" + b.Digest
 	}
-	if b.By == "layers" {
+	if b.By == answers.BaseByLayers {
 		text += ", by its layers"
 	}
 	switch b.Outdated {

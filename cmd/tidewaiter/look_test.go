@@ -36,7 +36,8 @@ type looking struct {
 	images     *imageclient.Client
 }
 
-// build imports an image with layers of these texts, which says that it was built on a reference, unless that is empty.
+// build imports an image with layers of these texts, which says that it was built on a reference, and on its digest if that has
+// one, unless the reference is empty.
 func (l *looking) build(tag, on string, layers ...string) string {
 	l.t.Helper()
 	digest := pushed(l.t, l.a, tag, `{"os":"linux","architecture":"amd64"}`, func(raw string) string {
@@ -46,8 +47,8 @@ func (l *looking) build(tag, on string, layers ...string) string {
 			all = append(all, fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":%q,"size":%d}`, manifest.Digest([]byte(text)), len(text)))
 		}
 		said := ""
-		if on != "" {
-			said = fmt.Sprintf(`,"annotations":{"org.opencontainers.image.base.name":%q}`, on)
+		if name, digest, _ := strings.Cut(on, "@"); on != "" {
+			said = fmt.Sprintf(`,"annotations":{"org.opencontainers.image.base.name":%q,"org.opencontainers.image.base.digest":%q}`, name, digest)
 		}
 		return head + `"layers":[` + strings.Join(all, ",") + `]` + said + `}`
 	})
@@ -88,6 +89,32 @@ func (l *looking) showsBases(t *testing.T) {
 	second := l.build("team/base:1", "", "debian 2")
 	says("by its layers, an older revision until ", "it leads to "+second+" now")
 	lists(map[string]string{built: " annotation "})
+
+	// The image of a platform need not be stored to be found in the index that lists it; the index must be.
+	platform, index := manifest.Digest([]byte("platform")), manifest.Digest([]byte("index"))
+	l.build("team/built:1", l.a.Host+"/team/wide:1@"+platform, "debian", "program")
+	wide := reference.Reference{Host: l.a.Host, Repository: "team/wide", Tag: "1"}
+	tag := tags.New(wide)
+	lead := func(digest string) {
+		t.Helper()
+		tags.Lead(tag, wide, digest, metav1.Now())
+		var err error
+		if tag, err = l.images.UpdateTag(t.Context(), tag, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead(index)
+	says("it is not known whether", index+" now, which is not stored")
+	if _, err := l.images.Create(t.Context(), &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: index}, DockerImageReference: wide.Name() + "@" + index, DockerImageManifests: []imagev1.ImageManifest{
+		{Digest: platform, MediaType: "application/vnd.oci.image.manifest.v1+json", OS: "linux", Architecture: "amd64"},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	says("@" + platform + ", the present revision")
+	lead(manifest.Digest([]byte("not stored")))
+	says("an older revision until ")
+	lead(second)
+	says("an older revision until ", "it leads to "+second+" now")
 }
 
 // newLooking has team/app:v1 moved from old to new in one registry, team/app:v1 in another as well, one tag that is gone, one

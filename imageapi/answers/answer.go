@@ -101,6 +101,7 @@ type session struct {
 	*Answerer
 	resolver
 	formerTags bool
+	bases      map[string][]*imagev1.Image // what withPlatforms has read
 }
 
 func (a *Answerer) session(ctx context.Context) *session {
@@ -424,7 +425,6 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	}
 	if m.digest != "" {
 		pods := s.Use.Users(m.digest, m.image, maxUsers)
-		slices.Sort(pods)
 		a.Running.Clusters, a.Running.Names = runningIn(slices.Values(pods)), pods[:min(len(pods), maxNames)]
 		a.NeededBy = s.Use.NeededBy(m.digest, m.image, maxNeeding)
 	}

@@ -271,7 +271,10 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		var others []string
 		if isShort(text, pulled) {
 			assumed = append(assumed, "the registry "+pulled.Host)
-			others, _ = r.endingSo(ctx, text, pulled, shortOf(text, pulled)+":"+pulled.Tag) // who may not list tags may still have this one
+			others, err = r.endingSo(ctx, text, pulled, shortOf(text, pulled)+":"+pulled.Tag)
+			if err != nil && !errors.As(err, new(*unpermitted)) { // callers who may not list tags may still have this one
+				return nil, err
+			}
 		}
 		m, err := r.targetOf(ctx, of, tag, assumed)
 		if err == nil {

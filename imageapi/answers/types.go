@@ -166,6 +166,12 @@ const (
 	BaseUnknown  = "Unknown"
 )
 
+// The values of Base.By.
+const (
+	BaseByAnnotation = "annotation"
+	BaseByLayers     = "layers"
+)
+
 // Base is what an image is built on.
 //
 // +k8s:deepcopy-gen=true

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
 // Annotations of a manifest that name the image it was built on, by the image specification of the OCI. Some builders write them
@@ -32,6 +34,15 @@ func BaseOf(image *imagev1.Image) (name, digest string) {
 		}
 	}
 	return name, digest
+}
+
+// BaseReference is the reference in the annotation of a base, as it is pulled; the zero Reference if it is none.
+func BaseReference(name string) reference.Reference {
+	ref, err := reference.Parse(name)
+	if err != nil || name == "" {
+		return reference.Reference{}
+	}
+	return ref.Pulled()
 }
 
 // BeginsWith reports whether the layers of an image begin with those of a base, which has some.

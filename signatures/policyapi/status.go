@@ -266,25 +266,21 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 // excepts sets the condition of a policy about its exceptions.
 func (k *Keeper) excepts(p *policy.Policy, conditions *[]metav1.Condition, say func(kind string, status metav1.ConditionStatus, reason, message string)) {
 	all, until := p.Exceptions()
-	now, active := k.clock.Now(), 0
-	for i := range until {
-		if now.Before(until[i]) {
-			active++
-		}
-	}
 	if len(all) == 0 {
 		meta.RemoveStatusCondition(conditions, ConditionExceptions)
 		return
 	}
-	if active == 0 {
+	now := k.clock.Now()
+	next := slices.IndexFunc(until, now.Before) // they are sorted
+	if next < 0 {
 		say(ConditionExceptions, metav1.ConditionFalse, ReasonEnded, fmt.Sprintf("the last ended at %s: remove them", until[len(until)-1].Format(time.RFC3339)))
 		return
 	}
-	next, reason := len(all)-active, ReasonInForce
+	reason := ReasonInForce
 	if exceptionState(until[next], now) == exceptionEndsSoon {
 		reason = ReasonEndsSoon
 	}
-	say(ConditionExceptions, metav1.ConditionTrue, reason, fmt.Sprintf("%d in force; the next ends at %s: %s", active, until[next].Format(time.RFC3339), describe(all[next])))
+	say(ConditionExceptions, metav1.ConditionTrue, reason, fmt.Sprintf("%d in force; the next ends at %s: %s", len(all)-next, until[next].Format(time.RFC3339), describe(all[next])))
 }
 
 // uncovered warns that what no policy covers is admitted.

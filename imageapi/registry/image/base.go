@@ -40,15 +40,6 @@ type bases struct {
 	images []*imagev1.Image
 }
 
-// baseReference is the reference in the annotation of a base, as it is pulled; the zero Reference if it is none.
-func baseReference(name string) reference.Reference {
-	ref, err := reference.Parse(name)
-	if err != nil || name == "" {
-		return reference.Reference{}
-	}
-	return ref.Pulled()
-}
-
 // annotatedBases are the values of the field base that an image's annotations give it: a digest, a reference, and the
 // repository of that.
 func annotatedBases(image *imagev1.Image) (all []string) {
@@ -56,7 +47,7 @@ func annotatedBases(image *imagev1.Image) (all []string) {
 	if reference.IsDigest(digest) {
 		all = append(all, digest)
 	}
-	if ref := baseReference(name); ref.Host != "" {
+	if ref := manifest.BaseReference(name); ref.Host != "" {
 		all = append(all, ref.String(), ref.Name())
 		if ref.Digest != "" {
 			all = append(all, ref.Digest)
@@ -79,13 +70,6 @@ func canonicalBase(value string) (string, error) {
 		return ref.Digest, nil
 	}
 	return ref.String(), nil
-}
-
-// selectsByBase reports whether images are selected by their base.
-func selectsByBase(options *internalversion.ListOptions) bool {
-	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
-		return r.Field == baseField
-	})
 }
 
 // errBaseListOnly refuses a request other than a list by base: with a tag that moves, images change their base.
@@ -123,20 +107,10 @@ func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, e
 
 // readBases reads the image of a base, or those that it lists.
 func (r *REST) readBases(ctx context.Context, b *bases, digest string) error {
-	get := func(digest string) (*imagev1.Image, error) {
-		obj, err := r.Store.Get(ctx, digest, &metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return obj.(*imagev1.Image), nil
-	}
 	var whole *imagev1.Image
 	if digest != "" {
 		var err error
-		if whole, err = get(digest); err != nil {
+		if whole, err = r.get(ctx, digest); err != nil {
 			return err
 		}
 	}
@@ -154,8 +128,7 @@ func (r *REST) readBases(ctx context.Context, b *bases, digest string) error {
 	}
 	missing := 0
 	for _, platform := range platforms {
-		platform, _, _ = strings.Cut(platform, "@")
-		image, err := get(platform)
+		image, err := r.get(ctx, platform)
 		if err != nil {
 			return err
 		}
@@ -287,7 +260,7 @@ func (r row) base() string {
 		return strings.Join(r.bases.by(r.Image), ",")
 	}
 	name, digest := manifest.BaseOf(r.Image)
-	if ref := baseReference(name); ref.Host != "" {
+	if ref := manifest.BaseReference(name); ref.Host != "" {
 		return cutLeft(ref.String(), maxRepositoryCell)
 	}
 	return reference.ShortDigest(digest)

@@ -73,13 +73,6 @@ func canonicalDigest(value string) (string, error) {
 	return value, nil
 }
 
-// selectsByDigest reports whether images are selected by the beginning of their digest.
-func selectsByDigest(options *internalversion.ListOptions) bool {
-	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
-		return r.Field == digestField
-	})
-}
-
 // errListOnly refuses a request other than a list that selects by the beginning of a digest.
 func errListOnly() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: use %s with the whole digest", digestField, nameField))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -21,13 +20,6 @@ import (
 
 // maxNamesWithPackage is how many names of images with a package are read at a time.
 const maxNamesWithPackage = 500
-
-// selectsByPackage reports whether images are selected by the packages that they have.
-func selectsByPackage(options *internalversion.ListOptions) bool {
-	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
-		return r.Field == packageField
-	})
-}
 
 // errPackageListOnly refuses a request other than a list that selects by a package.
 func errPackageListOnly() error {

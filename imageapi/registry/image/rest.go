@@ -4,12 +4,14 @@ package image
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
@@ -41,7 +43,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 		return nil, err
 	}
 	var on *bases
-	if selectsByBase(options) {
+	if selectsBy(options, baseField) {
 		if on, err = r.basesIn(ctx, options.FieldSelector); err != nil {
 			return nil, err
 		}
@@ -49,9 +51,9 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	}
 	var list runtime.Object
 	switch {
-	case selectsByDigest(options):
+	case selectsBy(options, digestField):
 		list, err = listByDigest(ctx, store, options)
-	case selectsByPackage(options):
+	case selectsBy(options, packageField):
 		list, err = r.listWithPackage(ctx, store, options)
 	case selectsUsed(options):
 		list, err = r.listNames(ctx, store, options, r.usedNames)
@@ -68,14 +70,8 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 
 // DeleteCollection is part of rest.CollectionDeleter.
 func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, listOptions *internalversion.ListOptions) (runtime.Object, error) {
-	if selectsByDigest(listOptions) {
-		return nil, errListOnly()
-	}
-	if selectsByPackage(listOptions) {
-		return nil, errPackageListOnly()
-	}
-	if selectsByBase(listOptions) {
-		return nil, errBaseListOnly()
+	if err := listOnly(listOptions); err != nil {
+		return nil, err
 	}
 	store, listOptions, err := r.asked(listOptions)
 	if err != nil {
@@ -100,14 +96,8 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 // Watch is part of rest.Watcher. A watch reports changes of images, so it cannot report that a pod came or went: a
 // selector by use is refused.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
-	if selectsByDigest(options) {
-		return nil, errListOnly()
-	}
-	if selectsByPackage(options) {
-		return nil, errPackageListOnly()
-	}
-	if selectsByBase(options) {
-		return nil, errBaseListOnly()
+	if err := listOnly(options); err != nil {
+		return nil, err
 	}
 	if selectsByUse(options) {
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
@@ -218,14 +208,26 @@ func (r *REST) canSelect(options *internalversion.ListOptions) error {
 	return nil
 }
 
+// selectsBy reports whether images are selected by one of these fields.
+func selectsBy(options *internalversion.ListOptions, names ...string) bool {
+	return options != nil && options.FieldSelector != nil && slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		return slices.Contains(names, r.Field)
+	})
+}
+
 func selectsByUse(options *internalversion.ListOptions) bool {
-	if options == nil || options.FieldSelector == nil {
-		return false
+	return selectsBy(options, usedField, usedByField)
+}
+
+// listOnly refuses to watch or delete images by what only a list can select by.
+func listOnly(options *internalversion.ListOptions) error {
+	switch {
+	case selectsBy(options, digestField):
+		return errListOnly()
+	case selectsBy(options, packageField):
+		return errPackageListOnly()
+	case selectsBy(options, baseField):
+		return errBaseListOnly()
 	}
-	for _, r := range options.FieldSelector.Requirements() {
-		if r.Field == usedField || r.Field == usedByField {
-			return true
-		}
-	}
-	return false
+	return nil
 }

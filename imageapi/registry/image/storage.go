@@ -63,6 +63,7 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		}
 		return obj.(*imagev1.Image), nil
 	}
+	served.get = s.get
 	s.index = func(ctx context.Context, repository, digest string) (all []*imagev1.Image, err error) {
 		field := fields.OneTermEqualSelector(indexVerdictsField, repository+"@"+digest)
 		obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: maxVerifiedIndexes})

@@ -21,6 +21,7 @@ import (
 type REST struct {
 	*genericregistry.Store
 	artifacts           *genericregistry.Store
+	get                 func(ctx context.Context, digest string) (*imagev1.Image, error) // nil if there is none
 	Tags                *genericregistry.Store
 	Facts               *facts
 	Streams             Streams  // set once both exist
