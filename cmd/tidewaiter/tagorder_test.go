@@ -130,8 +130,7 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	var others sync.WaitGroup
 	others.Go(func() { // imports
 		for ctx.Err() == nil {
-			// It gives up what others have written of again and again meanwhile, and says so.
-			if _, err := im.Import(importer.WithCause(ctx, "sweep"), ref, client); err != nil && ctx.Err() == nil && !strings.Contains(err.Error(), "by others") {
+			if _, err := im.Import(importer.WithCause(ctx, "sweep"), ref, client); err != nil && ctx.Err() == nil && !givenUp(err) {
 				t.Errorf("importing: %v", err)
 				return
 			}
@@ -194,6 +193,9 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 			t.Fatalf("before push %d: %v", n, err)
 		}
 		pushed, err := im.Import(importer.WithCause(t.Context(), "webhook test"), ref, client)
+		for err != nil && givenUp(err) { // as the spool does
+			pushed, err = im.Import(importer.WithCause(t.Context(), "webhook test"), ref, client)
+		}
 		if err != nil || pushed.Digest != newest {
 			t.Fatalf("push %d led to %s, %v; want %s", n, pushed.Digest, err, newest)
 		}
@@ -223,3 +225,7 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 		t.Errorf("the stream shows %v, the registry says %s", items, newest)
 	}
 }
+
+// givenUp reports whether an import has given up a tag that others have written again and again in the meantime. On a slow machine
+// that happens to any of the writers.
+func givenUp(err error) bool { return strings.Contains(err.Error(), "others updated where") }

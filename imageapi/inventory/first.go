@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
 // firstImages is how many images are known by their place in an order: as many as a selector by whole digests takes.
-const firstImages = 100
+const firstImages = selectors.MaxDigests
 
 // First are the digests of the images that come first in an order, at most 100 in each.
 type First struct {

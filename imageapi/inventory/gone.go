@@ -11,10 +11,11 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
 // goneAndUsed selects the images that pods use and that a registry no longer has.
-const goneAndUsed = "gone=true,used=true"
+const goneAndUsed = selectors.Gone + "=true,used=true"
 
 // Times and bounds of RunGone.
 const (

@@ -115,7 +115,7 @@ func (v *visit) queue() error {
 		}
 		return err
 	}
-	http.Redirect(v.w, v.r, link("activity", "done", do)+"#queue", http.StatusSeeOther)
+	v.goTo(link("activity", "done", do)+"#queue")
 	return nil
 }
 

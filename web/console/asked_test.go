@@ -35,7 +35,7 @@ func TestAttention(t *testing.T) {
 	for _, want := range []string{
 		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">2+</span>`,
 		"about 1 MB", "4 MB if each image had its own: 75 % is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
-		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary",
+		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q", want)
@@ -167,12 +167,26 @@ func TestImagesAreSorted(t *testing.T) {
 	if got, body := order("sort=pods"); got != "bca" || !strings.Contains(body, "The order is not known") {
 		t.Errorf("by what was not counted they have the order %s", got)
 	}
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": m{"pods": l{digestA}}}
+	if _, body := order("sort=pods"); strings.Contains(body, "The order is not known") {
+		t.Error("one image that is counted has no order")
+	}
 	answers["GET "+summaryPath] = http.StatusForbidden
 	if _, body := order("sort=size"); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Error("who may not see the summary is not told so")
 	}
 	if _, body := order("sort=size&verdict=True"); !strings.Contains(body, "More match than a page has") {
 		t.Error("a choice without an order is offered")
+	}
+}
+
+// A size counts with its unit, however large.
+func TestSizesHaveAnOrder(t *testing.T) {
+	ascending := []text{"Unknown", "0B", "999B", "1kB", "1.5MB", "2GB", "999GB", "1TB", "1PB", "1.2EB"}
+	for i, cell := range ascending[1:] {
+		if inBytes(ascending[i]) >= inBytes(cell) {
+			t.Errorf("%s is not less than %s", ascending[i], cell)
+		}
 	}
 }
 

@@ -195,6 +195,14 @@ func gone(s *summary) (counted, error) {
 // verdictWords are the verdicts, as the API has them.
 var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Excepted", "Unknown"}
 
+// verdictChoices are the verdicts with the words that people read.
+func verdictChoices() (all [][2]string) {
+	for _, verified := range verdictWords {
+		all = append(all, [2]string{verified, verdictOf(verified).Word})
+	}
+	return all
+}
+
 // attention shows what needs somebody.
 func (v *visit) attention() error {
 	data, stored := &attentionView{Total: -1}, &summary{}

@@ -53,7 +53,7 @@ type checkView struct {
 func (v *visit) image() error {
 	data := &imageView{Asked: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("ref"), 1024))}
 	if data.Asked == "" {
-		http.Redirect(v.w, v.r, Root+"images", http.StatusSeeOther)
+		v.goTo(Root+"images")
 		return nil
 	}
 	status, err := v.review(true, data.Asked)
@@ -64,7 +64,7 @@ func (v *visit) image() error {
 	data.Answer = a
 	p := &page{Name: "image", Title: data.Asked, Nav: "images", AsOf: status.AsOf, Data: data, Commands: []string{"tidewaiter describe " + quoted(data.Asked)}}
 	if a.State == "Ambiguous" || a.State == "Absent" || a.State == "Invalid" || a.State == "Unknown" {
-		http.Redirect(v.w, v.r, link("images", "q", data.Asked, "done", v.r.URL.Query().Get("done")), http.StatusSeeOther)
+		v.goTo(link("images", "q", data.Asked, "done", v.r.URL.Query().Get("done")))
 		return nil
 	}
 	data.MayAsk = a.Meaning.Reference != "" && v.may("post", importsPath)
@@ -100,7 +100,7 @@ func (v *visit) importReference() error {
 	if err := v.call.post(v.ctx(), importsPath, url.Values{"reference": {ref}}, nil, nil); err != nil {
 		return err
 	}
-	http.Redirect(v.w, v.r, link("image", "ref", ref, "done", "import"), http.StatusSeeOther)
+	v.goTo(link("image", "ref", ref, "done", "import"))
 	return nil
 }
 

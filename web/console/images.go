@@ -63,7 +63,7 @@ type imageList struct {
 // filters are the filters of the page with their values in a query.
 func filters(query url.Values) (all []imageFilter, selector string) {
 	all = []imageFilter{
-		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: [][2]string{{"True", "Verified"}, {"ByIndex", "Verified by index"}, {"False", "Not verified"}, {"Unsigned", "Unsigned"}, {"NoPolicy", "No policy"}, {"Excepted", "Excepted"}, {"Unknown", "Unknown"}}},
+		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: verdictChoices()},
 		{Name: "used", Field: "used", Label: "Pods", Choices: [][2]string{{"true", "Runs"}, {"false", "Does not run"}, {"unknown", "Unknown"}}},
 		{Name: "architecture", More: true, Field: "dockerImageMetadata.Architecture", Label: "Architecture", Choices: [][2]string{{"amd64", "amd64"}, {"arm64", "arm64"}}},
 		{Name: "artifact", More: true, Field: "artifact", Label: "Kind", Choices: [][2]string{{"true", "Artifacts"}, {"any", "Images and artifacts"}}},
@@ -178,7 +178,7 @@ func (v *visit) readFirst(data *imageList, query url.Values) error {
 		return nil
 	}
 	digests := map[string][]text{"name": s.First.Name, "date": s.First.Date, "size": s.First.Size, "pods": s.First.Pods}[data.Sort]
-	if len(digests) < 2 {
+	if len(digests) == 0 {
 		data.NoOrder = &notice{Title: "The order is not known", Message: "The images have not been counted yet, or none has what they are sorted by."}
 		return nil
 	}
@@ -228,7 +228,7 @@ func leading(cell text) float64 {
 // inBytes is about how much a size in a table is; less than nothing if it is not known.
 func inBytes(cell text) float64 {
 	n := leading(cell)
-	for i, unit := range []string{"kB", "MB", "GB", "TB"} {
+	for i, unit := range []string{"kB", "MB", "GB", "TB", "PB", "EB"} {
 		if strings.HasSuffix(string(cell), unit) {
 			return n * math.Pow(1000, float64(i+1))
 		}

@@ -110,6 +110,6 @@ func (v *visit) verify() error {
 	if err := v.call.post(v.ctx(), verificationPath, nil, nil, nil); err != nil {
 		return err
 	}
-	http.Redirect(v.w, v.r, Root+"policies#sweep", http.StatusSeeOther)
+	v.goTo(Root+"policies#sweep")
 	return nil
 }

@@ -92,9 +92,6 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 	return false, nil
 }
 
-// goTo sends the browser to another page.
-func (v *visit) goTo(page string) { http.Redirect(v.w, v.r, page, http.StatusSeeOther) }
-
 // review asks about references.
 func (v *visit) review(former bool, references ...string) (*reviewStatus, error) {
 	asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{FormerTags: former}}

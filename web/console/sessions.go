@@ -55,22 +55,22 @@ func newSessions(secret []byte, c clock.PassiveClock) *sessions {
 }
 
 // begin makes a session and gives it to the browser.
-func (s *sessions) begin(w http.ResponseWriter, r *http.Request, user text, token string) error {
+func (s *sessions) begin(w http.ResponseWriter, user text, token string) error {
 	now := s.clock.Now()
-	return s.give(w, r, &session{ID: rand.Text(), Token: token, User: user, Begun: now, Used: now})
+	return s.give(w, &session{ID: rand.Text(), Token: token, User: user, Begun: now, Used: now})
 }
 
 // renew has a session that is used go on.
-func (s *sessions) renew(w http.ResponseWriter, r *http.Request, one *session) error {
+func (s *sessions) renew(w http.ResponseWriter, one *session) error {
 	if now := s.clock.Now(); now.Sub(one.Used) >= renewAfter {
 		one.Used = now
-		return s.give(w, r, one)
+		return s.give(w, one)
 	}
 	return nil
 }
 
 // give sets the cookies of a session.
-func (s *sessions) give(w http.ResponseWriter, r *http.Request, one *session) error {
+func (s *sessions) give(w http.ResponseWriter, one *session) error {
 	text, err := s.box.Seal(one)
 	if err != nil {
 		return err
@@ -78,27 +78,25 @@ func (s *sessions) give(w http.ResponseWriter, r *http.Request, one *session) er
 	for i := range maxPieces {
 		piece := text[:min(len(text), maxPiece)]
 		text = text[len(piece):]
-		setPiece(w, r, i, piece)
+		setPiece(w, i, piece)
 	}
 	return nil
 }
 
-// setPiece sets one of the cookies. One that is not needed is taken away.
-func setPiece(w http.ResponseWriter, r *http.Request, i int, value string) {
+// setPiece sets one of the cookies. One that is not needed is taken away, also if the request does not show it: the way back from
+// a provider brings none.
+func setPiece(w http.ResponseWriter, i int, value string) {
 	cookie := &http.Cookie{Name: pieceName(i), Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if value == "" {
-		if _, err := r.Cookie(cookie.Name); err != nil {
-			return
-		}
 		cookie.MaxAge = -1
 	}
 	http.SetCookie(w, cookie)
 }
 
 // forget takes the session out of the browser.
-func forget(w http.ResponseWriter, r *http.Request) {
+func forget(w http.ResponseWriter) {
 	for i := range maxPieces {
-		setPiece(w, r, i, "")
+		setPiece(w, i, "")
 	}
 }
 

@@ -71,7 +71,7 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, fo
 	if old := c.sessions.of(r); old != nil {
 		c.sessions.end(old)
 	}
-	if err := c.sessions.begin(w, r, name, token); err != nil {
+	if err := c.sessions.begin(w, name, token); err != nil {
 		form.Why = "The server could not keep the token: " + err.Error()
 		c.showSignIn(w, r, http.StatusInternalServerError, form)
 		return false
@@ -127,7 +127,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	if old := c.sessions.of(r); old != nil {
 		c.sessions.end(old)
 	}
-	forget(w, r)
+	forget(w)
 	http.Redirect(w, r, Root+"sign-in", http.StatusSeeOther)
 }
 

@@ -69,7 +69,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 	case isCode(err, http.StatusUnauthorized):
 		if v.session != nil {
 			c.sessions.end(v.session)
-			forget(w, r)
+			forget(w)
 		}
 		c.askToSignIn(w, r, "ended")
 	default:
@@ -119,7 +119,7 @@ func (v *visit) show(p *page) error {
 
 func (v *visit) showWith(code int, p *page) {
 	if v.session != nil {
-		if err := v.sessions.renew(v.w, v.r, v.session); err != nil {
+		if err := v.sessions.renew(v.w, v.session); err != nil {
 			slog.Error("A session of the console cannot be renewed", "err", err)
 		}
 	}
@@ -166,3 +166,6 @@ func (v *visit) may(verb, path string) bool {
 	}
 	return v.call.post(v.ctx(), reviewPath, nil, asked, &got) != nil || got.Status.Allowed
 }
+
+// goTo sends the browser to another page.
+func (v *visit) goTo(page string) { http.Redirect(v.w, v.r, page, http.StatusSeeOther) }
