@@ -115,7 +115,7 @@ func (v *visit) queue() error {
 		}
 		return err
 	}
-	v.goTo(link("activity", "done", do)+"#queue")
+	v.goTo(link("activity", "done", do) + "#queue")
 	return nil
 }
 

@@ -53,7 +53,7 @@ type checkView struct {
 func (v *visit) image() error {
 	data := &imageView{Asked: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("ref"), 1024))}
 	if data.Asked == "" {
-		v.goTo(Root+"images")
+		v.goTo(Root + "images")
 		return nil
 	}
 	status, err := v.review(true, data.Asked)

@@ -110,6 +110,6 @@ func (v *visit) verify() error {
 	if err := v.call.post(v.ctx(), verificationPath, nil, nil, nil); err != nil {
 		return err
 	}
-	v.goTo(Root+"policies#sweep")
+	v.goTo(Root + "policies#sweep")
 	return nil
 }

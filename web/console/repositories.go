@@ -130,7 +130,7 @@ type repositoryView struct {
 func (v *visit) repository() error {
 	data := &repositoryView{Name: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("name"), 1024))}
 	if data.Name == "" {
-		v.goTo(Root+"repositories")
+		v.goTo(Root + "repositories")
 		return nil
 	}
 	tags, err := v.tagsOf("repository="+escapeTerm(data.Name), "")
