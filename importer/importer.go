@@ -34,6 +34,7 @@ type Importer struct {
 
 	packages  PackageStore        // nil keeps none
 	documents *semaphore.Weighted // bytes of documents
+	unlisted  *lru.Cache          // indexes whose own SBOMs could not be read, as repository@digest
 }
 
 // New checks the options. It does not touch the network.
@@ -61,6 +62,7 @@ func New(o Options) (*Importer, error) {
 		progress:  o.Progress,
 		layerRoom: semaphore.NewWeighted(o.Limits.LayerBytes),
 		documents: semaphore.NewWeighted(documentRoom),
+		unlisted:  lru.New(maxSearches),
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -120,42 +121,46 @@ func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Docum
 	return err
 }
 
+// besides is between what is wrong with a document and a note about others, for which there was no room.
+const besides = "(besides, "
+
+// dropNote drops a note about other documents.
+func dropNote(s *packages.Source) {
+	problem, _, _ := strings.Cut(s.Problem, besides)
+	s.Problem = strings.TrimSuffix(problem, " ")
+}
+
 // merge replaces the sources of a repository, or of an index there, by those that were found.
 func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, found []annotation.Document, index string, whole bool, read map[string]packages.Source, out *outcome) error {
 	repository := n.reference.Bare().String()
 	isOurs := func(s packages.Source) bool { return s.Repository == repository && s.Index == index }
-	known := map[string]packages.Source{} // by what they are
-	for _, s := range list.Sources {
-		if isOurs(s) {
-			known[s.Manifest+s.Blob] = s
+	list.Sources = slices.DeleteFunc(list.Sources, func(s packages.Source) bool {
+		i := slices.IndexFunc(found, func(d annotation.Document) bool { return s.Manifest == d.Manifest && s.Blob == d.Blob })
+		if !isOurs(s) || i < 0 {
+			return isOurs(s) && whole
+		}
+		return s.Format == "" && found[i].Size <= maxReadAgain
+	})
+	known := func(d annotation.Document) int {
+		return slices.IndexFunc(list.Sources, func(s packages.Source) bool { return isOurs(s) && s.Manifest == d.Manifest && s.Blob == d.Blob })
+	}
+	packed, unread := 0, 0
+	if slices.ContainsFunc(found, func(d annotation.Document) bool { return known(d) < 0 }) {
+		for i := range list.Sources {
+			packed += len(packedOf(&list.Sources[i]))
 		}
 	}
 	for _, d := range found {
-		if key := d.Manifest + d.Blob; known[key].Format == "" && d.Size <= maxReadAgain {
-			delete(known, key)
-		}
-	}
-	list.Sources = slices.DeleteFunc(list.Sources, func(s packages.Source) bool {
-		_, isKnown := known[s.Manifest+s.Blob]
-		return isOurs(s) && (whole || !isKnown)
-	})
-	packed := 0
-	for _, s := range list.Sources {
-		packed += len(packedOf(&s))
-	}
-	for i, d := range found {
-		source, ok := known[d.Manifest+d.Blob]
-		if ok && !whole {
-			continue // it is in the list
-		}
-		if len(list.Sources) == packages.MaxSources {
-			out.warnings = append(out.warnings, fmt.Sprintf("%s: %d SBOMs are not read: at most %d of an image are", n.reference, len(found)-i, packages.MaxSources))
-			last := &list.Sources[len(list.Sources)-1]
-			last.Problem = fmt.Sprintf("%d more documents are not read: at most %d of an image are", len(found)-i, packages.MaxSources)
-			break
-		}
-		if !ok {
-			if source, ok = read[d.Blob]; !ok {
+		at := known(d)
+		switch {
+		case at >= 0 && !whole:
+			continue
+		case at < 0 && len(list.Sources) == packages.MaxSources:
+			unread++
+			continue
+		case at < 0:
+			source, ok := read[d.Blob]
+			if !ok {
 				var err error
 				if source, err = r.readDocument(ctx, n, d); err != nil {
 					return err
@@ -167,14 +172,31 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 				source.Problem = fmt.Sprintf("the documents of the image have more packages than are kept: %d bytes packed", packages.MaxPacked)
 			}
 			packed += len(source.Packed)
+			source.Repository, source.Manifest, source.Blob, source.Index = repository, d.Manifest, d.Blob, index
+			at, list.Sources = len(list.Sources), append(list.Sources, source)
 		}
-		source.Repository, source.Manifest, source.Blob, source.Index = repository, d.Manifest, d.Blob, index
+		source := &list.Sources[at]
 		source.Type, source.Signed, source.Signature = pull.Clean(d.Type), d.Signed, d.Signature
-		list.Sources = append(list.Sources, source)
 	}
 	slices.SortFunc(list.Sources, func(a, b packages.Source) int {
 		return cmp.Or(cmp.Compare(a.Repository, b.Repository), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Manifest, b.Manifest), cmp.Compare(a.Blob, b.Blob))
 	})
+	last := -1 // of ours, or of all
+	for i := range list.Sources {
+		ours := isOurs(list.Sources[i])
+		if ours && whole || len(list.Sources) < packages.MaxSources { // others read theirs when they are searched next
+			dropNote(&list.Sources[i])
+		}
+		if ours || last < 0 || !isOurs(list.Sources[last]) {
+			last = i
+		}
+	}
+	if unread > 0 {
+		note := fmt.Sprintf("%d more documents are not read: at most %d of an image are", unread, packages.MaxSources)
+		out.warnings = append(out.warnings, fmt.Sprintf("%s: %s", n.reference, note))
+		dropNote(&list.Sources[last])
+		list.Sources[last].Problem = strings.TrimSpace(list.Sources[last].Problem + " " + besides + note + ")")
+	}
 	return nil
 }
 
@@ -238,7 +260,7 @@ func isOfOne(n node, err error) bool {
 const attestationOf = "vnd.docker.reference.digest"
 
 // keepListed reads the SBOMs that an index lists beside its images, as BuildKit does it. An index does not change, so it is done
-// once, when the index is new.
+// when the index is new, and again if that failed.
 func (r *run) keepListed(ctx context.Context, n node, index *manifest.Manifest, out *outcome) error {
 	imported := map[string]bool{}
 	out.walk(func(o *outcome) {

@@ -3,8 +3,11 @@ package importer_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -228,38 +231,73 @@ func TestPackagesOfDocumentsThatLeave(t *testing.T) {
 	}
 }
 
-// BuildKit lists the SBOM of a platform beside it in the index.
-func TestPackagesOfBuildKit(t *testing.T) {
-	t.Parallel()
-	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+// pushBuildKit pushes an index that lists the SBOM of its platform, as BuildKit does it. It returns the digests of the index, of
+// the platform and of the SBOM.
+func pushBuildKit(t testing.TB, registry *registrytest.Registry) (index, platform, document string) {
+	t.Helper()
 	image := newImage(t, sample.Spec{})
 	of := descriptorOf(t, image)
+	layer := static.NewLayer([]byte(statementOf(of.Digest.String(), spdxOf("busybox"))), "application/vnd.in-toto+json")
 	attestation, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), mutate.Addendum{
-		Layer: static.NewLayer([]byte(statementOf(of.Digest.String(), spdxOf("busybox"))), "application/vnd.in-toto+json"), Annotations: map[string]string{"in-toto.io/predicate-type": "https://spdx.dev/Document"},
+		Layer: layer, Annotations: map[string]string{"in-toto.io/predicate-type": "https://spdx.dev/Document"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := registry.PushIndex("app:v1", sample.Index(sample.OCI,
+	index = registry.PushIndex("app:v1", sample.Index(sample.OCI,
 		mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}},
 		mutate.IndexAddendum{Add: attestation, Descriptor: v1.Descriptor{
 			Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
 			Annotations: map[string]string{"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": of.Digest.String()},
 		}}))
+	blob, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index, of.Digest.String(), blob.String()
+}
+
+// BuildKit lists the SBOM of a platform beside it in the index.
+func TestPackagesOfBuildKit(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	index, platform, _ := pushBuildKit(t, registry)
 	im := importerOfPackages(t, store)
 	mustImport(t, im, registry.Host+"/app:v1", images)
-	names, problems := store.names(t, of.Digest.String())
+	names, problems := store.names(t, platform)
 	if !slices.Equal(names, []string{"busybox"}) || problems != nil {
 		t.Fatal(names, problems)
 	}
-	if source := store.lists[of.Digest.String()].Sources[0]; source.Index != index || source.Signed {
+	if source := store.lists[platform].Sources[0]; source.Index != index || source.Signed {
 		t.Errorf("%+v", source)
 	}
 	// A search of the platform's referrers leaves it as it is.
-	im.ForgetSignatures(parse(t, registry.Host+"/app@"+of.Digest.String()))
-	mustImport(t, im, registry.Host+"/app@"+of.Digest.String(), images)
-	if names, _ := store.names(t, of.Digest.String()); !slices.Equal(names, []string{"busybox"}) {
+	im.ForgetSignatures(parse(t, registry.Host+"/app@"+platform))
+	mustImport(t, im, registry.Host+"/app@"+platform, images)
+	if names, _ := store.names(t, platform); !slices.Equal(names, []string{"busybox"}) {
 		t.Error(names)
+	}
+}
+
+// What an index lists is read by the next attempt if the registry fails while the index is new.
+func TestPackagesOfBuildKitThatFail(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	_, platform, document := pushBuildKit(t, registry)
+	im := importerOfPackages(t, store)
+	registry.Inject("/blobs/"+document, 0, registrytest.Status(http.StatusInternalServerError, ""))
+	if _, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images); !importer.Unsearched(err) || err == nil {
+		t.Fatal(err)
+	}
+	registry.Heal()
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	if names, problems := store.names(t, platform); !slices.Equal(names, []string{"busybox"}) || problems != nil {
+		t.Error(names, problems)
+	}
+	registry.Reset()
+	mustImport(t, im, registry.Host+"/app:v1", images)
+	if n := registry.Count("GET /v2/app/blobs/" + document); n != 0 {
+		t.Errorf("it is read %d times again", n)
 	}
 }
 
@@ -299,6 +337,77 @@ func TestAttackManyDocuments(t *testing.T) {
 	names, problems := store.names(t, digest)
 	if len(names) != packages.MaxSources || len(problems) != 1 || !strings.Contains(problems[0], "4 more documents") {
 		t.Error(names, problems)
+	}
+}
+
+// That documents are not read is said as long as it is so, and leaves what is wrong with others.
+func TestPackagesOfDocumentsThatHaveNoRoom(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("app:v1", image)
+	for i := range packages.MaxSources + 4 {
+		attach(t, registry, image, "application/spdx+json", spdxOf(fmt.Sprintf("package-%d", i), ""))
+	}
+	im := importerOfPackages(t, store)
+	told := func() (own, others int) {
+		im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
+		mustImport(t, im, registry.Host+"/app:v1", images)
+		_, problems := store.names(t, digest)
+		for _, problem := range problems {
+			own += strings.Count(problem, "1 of its packages cannot be read")
+			others += strings.Count(problem, "4 more documents are not read")
+		}
+		return own, others
+	}
+	for range 2 {
+		if own, others := told(); own != packages.MaxSources || others != 1 || store.writes != 1 {
+			t.Errorf("%d and %d problems, %d writes", own, others, store.writes)
+		}
+	}
+	registry.Inject("/referrers/", 0, func(next http.Handler) http.Handler { // those leave for which there was no room
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer := httptest.NewRecorder()
+			next.ServeHTTP(answer, r)
+			var index v1.IndexManifest
+			if err := json.Unmarshal(answer.Body.Bytes(), &index); err != nil {
+				t.Error(err)
+			}
+			index.Manifests = slices.DeleteFunc(index.Manifests, func(d v1.Descriptor) bool {
+				return !slices.ContainsFunc(store.lists[digest].Sources, func(s packages.Source) bool { return s.Manifest == d.Digest.String() })
+			})
+			w.Header().Set("Content-Type", string(types.OCIImageIndex))
+			_ = json.NewEncoder(w).Encode(index)
+		})
+	})
+	if own, others := told(); own != packages.MaxSources || others != 0 {
+		t.Errorf("%d and %d problems, though all documents are read", own, others)
+	}
+}
+
+// Documents that come one by one have no more room together than those that come at once.
+func TestAttackLargeDocuments(t *testing.T) {
+	t.Parallel()
+	registry, store, images := registrytest.New(t), &packageStore{}, &registrytest.Images{}
+	image := newImage(t, sample.Spec{})
+	digest := registry.Push("app:v1", image)
+	im, random := importerOfPackages(t, store), rand.New(rand.NewPCG(1, 2))
+	for range 3 {
+		var names []string
+		for range 9000 { // some 200 KiB packed
+			names = append(names, fmt.Sprintf("%016x%016x%016x", random.Uint64(), random.Uint64(), random.Uint64()))
+		}
+		attach(t, registry, image, "application/spdx+json", spdxOf(names...))
+		im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
+		mustImport(t, im, registry.Host+"/app:v1", images)
+	}
+	packed := 0
+	for _, source := range store.lists[digest].Sources {
+		packed += len(source.Packed)
+	}
+	_, problems := store.names(t, digest)
+	if packed > packages.MaxPacked || packed == 0 || len(problems) != 1 || !strings.Contains(problems[0], "more packages than are kept") {
+		t.Errorf("%d bytes packed, %q", packed, problems)
 	}
 }
 

@@ -310,8 +310,11 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 		return out, err // an index that is stored has all its children: see Images
 	}
 	err = distinct([]error{err, r.store(ctx, n, r.newImage(n, m), "", out)})
-	if found == nil && r.packages != nil && r.finder != nil {
+	ref := n.reference.Bare().WithDigest(n.digest)
+	if _, failed := r.unlisted.Get(ref.String()); r.packages != nil && r.finder != nil && (found == nil || failed) {
+		r.unlisted.Remove(ref.String())
 		if listed := r.keepListed(ctx, n, m.Manifest, out); listed != nil {
+			r.unlisted.Add(ref.String(), nil)
 			err = errors.Join(err, &searchError{pull.Describe(n.reference, listed)})
 		}
 	}

@@ -99,11 +99,14 @@ func TestPackages(t *testing.T) {
 
 	for act, want := range map[string][]string{
 		"openssl":                        {"3 images by", "what has the package openssl"},
-		"openssl@<3.0.7":                 {"MayContain", "Contains", "team/lone", "2 images by"},
+		"openssl@<3.0.7":                 {"MayContain", "Contains", "team/lone", "2 images by", "maybe in the range: the package has no package URL"},
 		"openssl@>=3.0.7":                {"MayContain", "2 images by"},
 		"pkg:deb/debian/openssl@>=3.0.7": {"1 image by", "team/app:v1", "openssl 3.0.11-1 (Unsigned)", "VEX: CVE-2014-0160 not_affected, says Ann (Unsigned)"},
-		"bash@>6":                        {"nothing is touched"},
-		"curl":                           {"nothing is touched"},
+		"pkg:deb/debian/openssl@3.0.11-1?arch=amd64":     {"1 image by", "Contains", "team/app:v1"},
+		"pkg:deb/debian/openssl@3.0.11%2D1?arch=amd64#a": {"1 image by", "Contains", "team/app:v1"},
+		"pkg:deb/debian/openssl@3.0.11-1?arch=arm64":     {"nothing is touched"},
+		"bash@>6": {"nothing is touched"},
+		"curl":    {"nothing is touched"},
 	} {
 		stdout, stderr, _ := l.run("impact", "-o", "wide", "--package", act)
 		for _, text := range want {

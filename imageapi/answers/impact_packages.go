@@ -2,8 +2,11 @@ package answers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,16 +19,25 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// parsePackage reads a package and a range of its versions, with an @ between.
+// parsePackage reads a package and a range of its versions, with an @ between. In a package URL, qualifiers and a subpath follow.
 func parsePackage(text string) (q *packages.Query, in versions.Range, err error) {
-	name := text
-	if at := strings.LastIndexByte(text, '@'); at > 0 {
-		name = text[:at]
-		if in, err = versions.Parse(text[at+1:]); err != nil {
+	name, rest, isURL := text, "", strings.HasPrefix(text, "pkg:")
+	if end := strings.IndexAny(text, "?#"); isURL && end >= 0 {
+		name, rest = text[:end], text[end:]
+	}
+	if at := strings.LastIndexByte(name, '@'); at > 0 {
+		version := name[at+1:]
+		name = name[:at]
+		if isURL {
+			if version, err = url.PathUnescape(version); err != nil {
+				return nil, in, err
+			}
+		}
+		if in, err = versions.Parse(version); err != nil {
 			return nil, in, err
 		}
 	}
-	q, err = packages.ParseQuery(name)
+	q, err = packages.ParseQuery(name + rest)
 	return q, in, err
 }
 
@@ -44,27 +56,39 @@ func (f *foresight) withPackage(ctx context.Context) error {
 	if err := f.unlisted(ctx); err != nil {
 		return err
 	}
-	began, revision, examined := f.Answerer.now(), int64(0), int32(0)
+	began, revision := time.Now(), int64(0) // of a real clock: it measures how long this takes
 	for from, first := "", true; first || from != ""; first = false {
-		names, at, more, err := f.Packages.With(ctx, q.String(), from, revision, maxWithPackage)
+		at, more, err := f.pageOfPackage(ctx, q, in, from, revision)
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			examined++
-			if err := f.ofPackage(ctx, name, q, in); err != nil {
-				return err
-			}
-		}
-		if f.Answerer.now().Sub(began) > maxImpact && more != "" {
-			f.doubt("images", fmt.Errorf("there was time for %d images that have the package, and there are more", examined))
+		if time.Since(began) > maxImpact && more != "" {
+			f.doubt("images", fmt.Errorf("there was time for %d images that have the package, and there are more", f.status.Summary.Examined))
 			f.complete = false
 			break
 		}
 		revision, from = at, more
 	}
-	f.status.Summary.Examined = examined
 	return nil
+}
+
+// pageOfPackage looks at some images that have a package. What it has read is released when it returns, so it counts for the
+// page alone.
+func (f *foresight) pageOfPackage(ctx context.Context, q *packages.Query, in versions.Range, from string, revision int64) (at int64, more string, err error) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	f.before.read = 0
+	names, at, more, err := f.Packages.With(ctx, q.String(), from, revision, maxWithPackage)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, name := range names {
+		f.status.Summary.Examined++
+		if err := f.ofPackage(ctx, name, q, in); err != nil {
+			return 0, "", err
+		}
+	}
+	return at, more, ctx.Err()
 }
 
 // unlisted counts the images without a list, and says which digests that run have none.
@@ -82,24 +106,30 @@ func (f *foresight) unlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if unknown := all - listed; unknown > 0 {
-		f.status.Summary.Unlisted = int32(unknown)
-		f.doubt("packages", fmt.Errorf("of %d of %d images, multi-platform indexes among them, no SBOM was read, so it is not known whether they have the package", unknown, all))
+	partly, err := f.Packages.Partly(ctx)
+	if err != nil {
+		return err
+	}
+	f.status.Summary.Unlisted = int32(max(0, all-listed))
+	if text := packages.Unread(all, listed, partly); text != "" {
+		f.doubt("packages", errors.New(text))
 	}
 	if f.rights.listPods != "" {
 		return nil
 	}
 	running, unread := f.Use.Digests(), 0
 	for _, digest := range running {
-		_, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
+		obj, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			unread++
 		} else if err != nil {
 			return err
+		} else if !obj.(*packages.ImagePackages).Known() {
+			unread++
 		}
 	}
 	if unread > 0 {
-		f.doubt("packages", fmt.Errorf("of %d of the %d digests that pods run or workloads need, no SBOM was read, so it is not known whether they have the package", unread, len(running)))
+		f.doubt("packages", fmt.Errorf("of %d of the %d digests that pods run or workloads need, no SBOM was read, or only a part, so it is not known whether they have the package", unread, len(running)))
 	}
 	return nil
 }

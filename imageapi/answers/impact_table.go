@@ -92,7 +92,11 @@ func packagesCell(row *ImpactRow) string {
 	}
 	for _, p := range row.Packages {
 		version := cmp.Or(p.Version, "of unknown version")
-		all = append(all, fmt.Sprintf("%s %s (%s)", p.Name, version, by(p.Vouched, p.VouchedBy)))
+		text := fmt.Sprintf("%s %s (%s)", p.Name, version, by(p.Vouched, p.VouchedBy))
+		if p.Unknown != "" {
+			text += ", maybe in the range: " + p.Unknown
+		}
+		all = append(all, text)
 	}
 	for _, s := range row.Statements {
 		all = append(all, fmt.Sprintf("VEX: %s %s, says %s (%s)", s.Vulnerability, s.Status, cmp.Or(s.Author, "nobody"), by(s.Vouched, s.VouchedBy)))

@@ -22,6 +22,7 @@ func TestQueries(t *testing.T) {
 	babel := packages.Package{Name: "@babel/core", Version: "7.1.0", PURL: "pkg:npm/%40babel/core@7.1.0"}
 	log4j := packages.Package{Name: "log4j-core", Version: "2.14.1", PURL: "pkg:maven/org.apache.logging.log4j/log4j-core@2.14.1"}
 	net := packages.Package{Name: "golang.org/x/net", Version: "v0.1.0", PURL: "pkg:golang/golang.org/x/net@v0.1.0"}
+	django := packages.Package{Name: "Django", Version: "4", PURL: "pkg:PyPI/Django@4"}
 	bare := packages.Package{Name: "libstdc++6"}
 	for _, tc := range []struct {
 		query string
@@ -46,12 +47,20 @@ func TestQueries(t *testing.T) {
 		{"org.apache.logging.log4j:log4j-core", log4j, true},
 		{"golang.org/x/net", net, true},
 		{"net", net, false},
+		{"django", django, true},
+		{"Django", django, true},
+		{"pkg:pypi/django", django, true},
+		{"pkg:pypi/Django@4", django, true},
+		{"djang", django, false},
 		{"libstdc++6", bare, true},
 		{"pkg:deb/debian/libstdc%2B%2B6", bare, false},
 	} {
 		q, err := packages.ParseQuery(tc.query)
 		if err != nil {
 			t.Fatal(tc.query, err)
+		}
+		if q.String() != tc.query {
+			t.Errorf("%s is written as %s", tc.query, q)
 		}
 		if got := q.Matches(&tc.in); got != tc.want {
 			t.Errorf("%s in %v: %v", tc.query, tc.in, got)
@@ -67,6 +76,56 @@ func TestQueries(t *testing.T) {
 	for _, text := range []string{"", "pkg:", "pkg:deb", "pkg:deb/debian/", strings.Repeat("a", 600)} {
 		if _, err := packages.ParseQuery(text); err == nil {
 			t.Errorf("%.20q is taken for a package", text)
+		}
+	}
+}
+
+// A query is the text that was given, which may be shorter than it is as the URL is written.
+func TestQueryKeepsItsText(t *testing.T) {
+	t.Parallel()
+	text := "pkg:npm/" + strings.Repeat("(", packages.MaxPURL/2)
+	q, err := packages.ParseQuery(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := packages.ParseQuery(q.String()); err != nil || again.Key() != q.Key() {
+		t.Error(again, err)
+	}
+}
+
+// What an image has is known if an SBOM was read, and no document was left out.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	read, vex, unread, part := packages.Source{Format: packages.FormatSPDX}, packages.Source{Format: packages.FormatOpenVEX}, packages.Source{Problem: "damaged"}, packages.Source{Format: packages.FormatCycloneDX, Problem: "too long"}
+	for name, tc := range map[string]struct {
+		sources []packages.Source
+		want    bool
+	}{
+		"nothing": {nil, false}, "an SBOM": {[]packages.Source{vex, read}, true}, "VEX alone": {[]packages.Source{vex}, false},
+		"unread": {[]packages.Source{read, unread}, false}, "a part": {[]packages.Source{part, read}, false},
+	} {
+		if list := (&packages.ImagePackages{Sources: tc.sources}); list.Known() != tc.want {
+			t.Errorf("%s: known is %t", name, list.Known())
+		}
+	}
+	for _, tc := range []struct {
+		images, lists int64
+		partly        bool
+		want          []string
+	}{
+		{9, 9, false, nil},
+		{9, 7, false, []string{"of 2 of 9 images", "no SBOM was read"}},
+		{9, 7, true, []string{"of 2 of 9 images", "of others only a part"}},
+		{7, 7, true, []string{"of some images only a part", "see problem in imagepackages"}},
+	} {
+		text := packages.Unread(tc.images, tc.lists, tc.partly)
+		if (text == "") != (tc.want == nil) {
+			t.Errorf("%v: %q", tc, text)
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q lacks %q", text, part)
+			}
 		}
 	}
 }
@@ -198,6 +257,7 @@ func TestVouched(t *testing.T) {
 		"not trusted":    {packages.Source{Signed: true, Signature: "s"}, signed("False", "True"), nil, packages.Voucher{Verified: "False", By: "ann@example.com", Reason: "Why"}},
 		"other image":    {packages.Source{Signed: true, Signature: "s"}, signed("True", "False"), nil, packages.Voucher{Verified: "False", By: "ann@example.com", Reason: "Other"}},
 		"not judged":     {packages.Source{Signed: true, Signature: "s"}, signed("Unknown", "Unknown"), nil, packages.Voucher{Verified: "Unknown", By: "ann@example.com", Reason: "Why"}},
+		"of which image": {packages.Source{Signed: true, Signature: "s"}, signed("True", "Unknown"), nil, packages.Voucher{Verified: "Unknown", By: "ann@example.com", Reason: "Other"}},
 		"not kept":       {packages.Source{Signed: true, Signature: "t"}, signed("True", "True"), nil, packages.Voucher{Verified: "Unknown", Reason: "its signature is not kept, so nobody judged it"}},
 		"too large":      {packages.Source{Signed: true}, signed("True", "True"), nil, packages.Voucher{Verified: "Unknown", Reason: "it is signed, and too large or one of too many to be judged"}},
 		"unsigned":       {packages.Source{}, signed("True", "True"), nil, packages.Voucher{Verified: "Unsigned", Reason: "nobody signed it"}},
@@ -207,6 +267,12 @@ func TestVouched(t *testing.T) {
 	} {
 		if got := tc.source.Vouched(tc.image, func(string) (*imagev1.Image, error) { return tc.index, nil }); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+		for i := range tc.image.Signatures { // anybody writes conditions, in any order
+			slices.Reverse(tc.image.Signatures[i].Conditions)
+		}
+		if got := tc.source.Vouched(tc.image, func(string) (*imagev1.Image, error) { return tc.index, nil }); got != tc.want {
+			t.Errorf("%s with its conditions in another order: %+v, want %+v", name, got, tc.want)
 		}
 	}
 }

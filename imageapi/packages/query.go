@@ -18,8 +18,9 @@ const Field = selectors.Package
 // Query asks for a package: by its name, or by its package URL. Of a URL, the type, the namespace and the name must be those
 // of the package, and so must the version and each qualifier, if it has them.
 type Query struct {
+	text  string
 	name  string
-	probe string // a part of name that is in every package URL of that name
+	probe string // a part of name that is in every package URL of that name, in lower case
 	purl  *packageurl.PackageURL
 }
 
@@ -31,22 +32,17 @@ func ParseQuery(text string) (*Query, error) {
 	case text == "" || len(text) > MaxPURL:
 		return nil, fmt.Errorf("a package is named by 1 to %d bytes: openssl, or pkg:deb/debian/openssl@3.0.11-1", MaxPURL)
 	case !strings.HasPrefix(text, purlScheme):
-		return &Query{name: text, probe: longestWord(text)}, nil
+		return &Query{text: text, name: text, probe: strings.ToLower(longestWord(text))}, nil
 	}
 	purl, err := packageurl.FromString(text)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a package URL: %w", text, err)
 	}
-	return &Query{purl: &purl}, nil
+	return &Query{text: text, purl: &purl}, nil
 }
 
-// String is the query as ParseQuery reads it.
-func (q *Query) String() string {
-	if q.purl != nil {
-		return q.purl.ToString()
-	}
-	return q.name
-}
+// String is the query as it was given: written anew, a package URL may be too long.
+func (q *Query) String() string { return q.text }
 
 // longestWord is the longest run of ASCII letters and digits, which package URLs do not encode.
 func longestWord(text string) (longest string) {
@@ -71,9 +67,9 @@ func (q *Query) Key() string {
 // Matches reports whether a package is asked for.
 func (q *Query) Matches(p *Package) bool {
 	if q.purl == nil {
-		return p.Name == q.name || strings.Contains(p.PURL, q.probe) && slices.Contains(names(p), q.name)
+		return p.Name == q.name || strings.Contains(strings.ToLower(p.PURL), q.probe) && slices.Contains(names(p), q.name)
 	}
-	if !strings.Contains(p.PURL, purlScheme+q.purl.Type+"/") {
+	if !strings.Contains(strings.ToLower(p.PURL), purlScheme+q.purl.Type+"/") {
 		return false
 	}
 	other, err := packageurl.FromString(p.PURL)

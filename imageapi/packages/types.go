@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,6 +162,37 @@ func (p Package) Bounded() Package {
 func (s Statement) Bounded() Statement {
 	s.Vulnerability, s.Status, s.Justification = printable.Line(s.Vulnerability, MaxName), printable.Line(s.Status, MaxName), printable.Line(s.Justification, MaxName)
 	return s
+}
+
+// Known reports whether the list has all packages of its image, as far as documents can say: it has an SBOM, and every document
+// was read whole.
+func (l *ImagePackages) Known() bool {
+	known := false
+	for i := range l.Sources {
+		s := &l.Sources[i]
+		if s.Format == "" || s.Problem != "" {
+			return false
+		}
+		known = known || s.Format != FormatOpenVEX
+	}
+	return known
+}
+
+// Unread says of how many images it is not known whether they have a package, if lists of them have a list: "" if it is known of
+// all. partly says that there are lists which are not [ImagePackages.Known].
+func Unread(images, lists int64, partly bool) string {
+	const some = "only a part of the packages may be known: see problem in imagepackages"
+	text := ""
+	if unknown := images - lists; unknown > 0 {
+		text = fmt.Sprintf("of %d of %d images, multi-platform indexes among them, no SBOM was read, so it is not known whether they have the package", unknown, images)
+	}
+	switch {
+	case partly && text != "":
+		return text + "; of others " + some
+	case partly:
+		return "of some images " + some
+	}
+	return text
 }
 
 // Count is how many packages a list has, each counted in every document that has it.

@@ -50,25 +50,35 @@ func ofSignature(image *imagev1.Image, name string) Voucher {
 		if signature.Name != name {
 			continue
 		}
-		v := Voucher{Verified: verdicts.VerifiedUnknown, Reason: "nobody judged it"}
+		trusted, forImage := condition(signature, verdicts.Trusted), condition(signature, verdicts.ForImage)
+		v := Voucher{Verified: verdicts.VerifiedUnknown, Reason: trusted.Reason}
 		if by := signature.IssuedTo; by != nil {
 			if v.By = by.CommonName; v.By == "" {
 				v.By = by.PublicKeyID
 			}
 		}
-		for _, c := range signature.Conditions {
-			switch {
-			case c.Type == verdicts.Trusted && c.Status == corev1.ConditionTrue:
-				v.Verified, v.Reason = verdicts.VerifiedTrue, ""
-			case c.Type == verdicts.Trusted && c.Status == corev1.ConditionFalse:
-				v.Verified, v.Reason = verdicts.VerifiedFalse, c.Reason
-			case c.Type == verdicts.Trusted:
-				v.Reason = c.Reason
-			case c.Type == verdicts.ForImage && c.Status != corev1.ConditionTrue && v.Verified == verdicts.VerifiedTrue:
-				v.Verified, v.Reason = verdicts.VerifiedFalse, c.Reason
-			}
+		switch {
+		case trusted.Status == corev1.ConditionFalse:
+			v.Verified = verdicts.VerifiedFalse
+		case forImage.Status == corev1.ConditionFalse:
+			v.Verified, v.Reason = verdicts.VerifiedFalse, forImage.Reason
+		case trusted.Status != corev1.ConditionTrue:
+		case forImage.Status == corev1.ConditionTrue:
+			v.Verified, v.Reason = verdicts.VerifiedTrue, ""
+		default:
+			v.Reason = forImage.Reason
 		}
 		return v
 	}
 	return Voucher{Verified: verdicts.VerifiedUnknown, Reason: "its signature is not kept, so nobody judged it"}
+}
+
+// condition is the first condition of a type, as verdicts are read of it. Anybody may write conditions, in any order.
+func condition(signature *imagev1.ImageSignature, typ imagev1.SignatureConditionType) imagev1.SignatureCondition {
+	for _, c := range signature.Conditions {
+		if c.Type == typ {
+			return c
+		}
+	}
+	return imagev1.SignatureCondition{Type: typ, Status: corev1.ConditionUnknown, Reason: "nobody judged it"}
 }

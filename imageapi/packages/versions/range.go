@@ -81,6 +81,9 @@ func (r Range) Has(typ, version string) (bool, error) {
 	var unknown error
 	for _, c := range r.all {
 		order, err := Compare(typ, version, c.version)
+		if err == nil {
+			err = epochLacks(typ, version, c.version)
+		}
 		if err != nil {
 			if c.operator == "=" && version == c.version { // in every ecosystem
 				continue
@@ -108,6 +111,16 @@ func (r Range) Has(typ, version string) (bool, error) {
 		}
 	}
 	return unknown == nil, unknown
+}
+
+// epochLacks is an error if a version has an epoch and a bound has none. Such a bound means an epoch of 0, and whoever wrote it
+// did not.
+func epochLacks(typ, version, bound string) error {
+	epoch, _, ok := strings.Cut(version, ":")
+	if typ != "deb" && typ != "rpm" || !ok || strings.Contains(bound, ":") || strings.Trim(epoch, "0") == "" {
+		return nil
+	}
+	return fmt.Errorf("version %s has the epoch %s and the range has none: write %[2]s:%s", version, epoch, bound)
 }
 
 // systems are the ecosystems of deps.dev/util/semver by the type of a package URL.

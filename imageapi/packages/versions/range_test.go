@@ -11,10 +11,18 @@ func TestRanges(t *testing.T) {
 	const yes, no, unknown = "yes", "no", "unknown"
 	for _, tc := range []struct{ typ, version, in, want string }{
 		{"deb", "3.0.11-1~deb12u2", "<3.0.11-1", yes}, // a tilde comes before nothing
-		{"deb", "1:1.0", ">9.0", yes},
+		{"deb", "1:1.0", ">9.0", unknown},             // nobody thinks of epochs
+		{"deb", "1:1.0", ">0:9.0", yes},
+		{"deb", "1:1.0", "<1:1.1", yes},
+		{"deb", "0:1.0", "<1.1", yes},
+		{"deb", "1:1.0", ">1:2.0,<9.0", no},
+		{"rpm", "1:3.0.1-41.el9", "<3.0.7", unknown},
+		{"rpm", "1:3.0.1-41.el9", "!=3.0.1-41.el9", unknown},
+		{"rpm", "1:3.0.1-41.el9", "<1:3.0.7", yes},
 		{"deb", "3.0.11-1", ">=3.0,<3.1", yes},
 		{"deb", "3.1.0-1", ">=3.0,<3.1", no},
-		{"rpm", "1:3.0.7-1.el9", ">3.0.8", yes},
+		{"rpm", "1:3.0.7-1.el9", ">3.0.8", unknown},
+		{"rpm", "1:3.0.7-1.el9", ">0:3.0.8", yes},
 		{"rpm", "3.0.7-1.el9", "<3.0.8", yes},
 		{"apk", "1.2.4-r1", "<1.2.4-r2", yes},
 		{"apk", "1.10.0-r0", ">1.9.0-r0", yes},

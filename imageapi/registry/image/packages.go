@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 )
 
 // maxNamesWithPackage is how many names of images with a package are read at a time.
@@ -82,10 +82,11 @@ func (r *REST) warnOfUnlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if unknown := all - listed; unknown > 0 {
-		warning.AddWarning(ctx, "", fmt.Sprintf("of %d of %d images, multi-platform indexes among them, no SBOM was read: it is not known whether they have a package by %s=", unknown, all, selectors.Package))
+	partly, err := r.packages.Partly(ctx)
+	if text := packages.Unread(all, listed, partly); text != "" {
+		warning.AddWarning(ctx, "", text)
 	}
-	return nil
+	return err
 }
 
 // forgetTime bounds the deletion of what is known beside a deleted image.

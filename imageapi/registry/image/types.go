@@ -89,8 +89,9 @@ type Packages interface {
 	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
 	// revision or, if that is 0, now. The answer is of the revision at. more is the name from which there may be more.
 	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
-	// Count is how many images have a list of packages.
+	// Count is how many images have a list of packages, and Partly reports whether one lacks packages of its image.
 	Count(ctx context.Context) (int64, error)
+	Partly(ctx context.Context) (bool, error)
 	// Forget is called after an image was deleted.
 	Forget(ctx context.Context, image string) error
 }

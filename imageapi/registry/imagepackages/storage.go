@@ -47,12 +47,15 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error)
 		DeleteStrategy:            s,
 		TableConvertor:            listTable,
 	}
-	indexers := cache.Indexers{storage.FieldIndex(packages.Field): func(obj any) ([]string, error) {
+	indexers := cache.Indexers{storage.FieldIndex(packages.Field) + "#2": func(obj any) ([]string, error) {
 		list, ok := obj.(*packages.ImagePackages)
 		if !ok {
 			return nil, fmt.Errorf("%T is not an ImagePackages", obj)
 		}
 		names, err := packages.Names(list)
+		if !list.Known() {
+			names = append(names, partly)
+		}
 		for i := range names {
 			names[i] = packages.IndexValue(names[i])
 		}
@@ -64,6 +67,9 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error)
 	}
 	return &REST{store}, nil
 }
+
+// partly is a name that no package has. The index has it of lists that lack packages of their images.
+const partly = ""
 
 // Get is part of rest.Getter: packages are as they are.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
@@ -86,6 +92,9 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 // revision or, if that is 0, now. value is what [packages.ParseQuery] reads. The answer is of the revision at. more is the name from
 // which there may be more; "" for none.
 func (r *REST) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
+	if _, err := packages.ParseQuery(value); err != nil {
+		return nil, 0, "", apierrors.NewBadRequest(err.Error())
+	}
 	const prefix = "/" // of keys in continue tokens
 	options := &internalversion.ListOptions{Limit: int64(most)}
 	switch {
@@ -127,6 +136,15 @@ func (r *REST) Count(ctx context.Context) (int64, error) {
 		n += *list.RemainingItemCount
 	}
 	return n, nil
+}
+
+// Partly reports whether there is a list that lacks packages of its image: a document could not be read, or not whole.
+func (r *REST) Partly(ctx context.Context) (bool, error) {
+	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.OneTermEqualSelector(packages.Field, partly)), &internalversion.ListOptions{Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return len(obj.(*packages.ImagePackagesList).Items) > 0, nil
 }
 
 // Forget deletes the list of an image that was deleted, if there is one.
@@ -264,6 +282,9 @@ func (s selector) RequiresExactMatch(name string) (value string, found bool) {
 	if !found || name != packages.Field {
 		return value, found
 	}
+	if value == partly {
+		return packages.IndexValue(partly), true
+	}
 	q, err := packages.ParseQuery(value)
 	if err != nil {
 		return "", false
@@ -296,6 +317,9 @@ func predicate(label labels.Selector, asked fields.Selector) storage.SelectionPr
 	}
 	return storage.SelectionPredicate{Label: label, Field: selector{asked, terms}, IndexFields: []string{packages.Field}, GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		label, set, err := attributes(obj)
+		if list, ok := obj.(*packages.ImagePackages); ok && !list.Known() {
+			set[term(partly)] = "true"
+		}
 		for value, q := range queries {
 			if err != nil {
 				return nil, nil, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -116,6 +117,50 @@ func TestIndexFindsWhatListsHave(t *testing.T) {
 	}
 	if err := lists.Forget(ctx(), digestOf(0)); err != nil {
 		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// A list that lacks packages of its image shows so, and is found.
+func TestListsThatLackPackages(t *testing.T) {
+	t.Parallel()
+	lists := open(t, dbtest.Open(t))
+	create(t, lists, listOf(digestOf(0), packages.Package{Name: "openssl"}))
+	for i, problem := range []string{"", "damaged", ""} {
+		if partly, err := lists.Partly(ctx()); err != nil || partly != (i == 2) {
+			t.Errorf("%t, %v", partly, err)
+		}
+		if i == 2 {
+			break
+		}
+		list := listOf(digestOf(i + 1))
+		if list.Sources[0].Problem = problem; problem != "" {
+			list.Sources[0].Format = ""
+		}
+		create(t, lists, list)
+	}
+	for i, want := range []string{"1", "0", "Unknown"} {
+		list, err := lists.Get(ctx(), digestOf(i), &metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := lists.ConvertToTable(ctx(), list, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Rows[0].Cells[1]; got != want {
+			t.Errorf("%v packages, want %s", got, want)
+		}
+	}
+}
+
+// A value that no package has is the caller's mistake.
+func TestWithBadValue(t *testing.T) {
+	t.Parallel()
+	lists := open(t, dbtest.Open(t))
+	for _, value := range []string{"", "pkg:"} {
+		if _, _, _, err := lists.With(ctx(), value, "", 0, 1); !apierrors.IsBadRequest(err) {
+			t.Errorf("%q: %v", value, err)
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 var listTable = table.Of[*packages.ImagePackages]{
 	Columns: []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string", Format: "name", Description: "The digest of the image."},
-		{Name: "Packages", Type: "integer", Description: "Number of packages in all documents together."},
+		{Name: "Packages", Type: "string", Description: "Number of packages in all documents together; with a plus, or Unknown, where not all are known."},
 		{Name: "Documents", Type: "string", Description: "Formats of the documents, signed and unsigned."},
 		{Name: "Problem", Type: "string", Description: "Why packages of a document are not known."},
 		{Name: "Age", Type: "string", Description: "Time since the object was created."},
@@ -41,6 +41,6 @@ var listTable = table.Of[*packages.ImagePackages]{
 			}
 			return strings.Join(all, ", ")
 		}
-		return [][]any{{list.Name, list.Count(), cell(slices.Compact(documents)), cell(slices.Compact(problems)), metatable.ConvertToHumanReadableDateType(list.CreationTimestamp)}}
+		return [][]any{{list.Name, table.Count(int(list.Count()), list.Known()), cell(slices.Compact(documents)), cell(slices.Compact(problems)), metatable.ConvertToHumanReadableDateType(list.CreationTimestamp)}}
 	},
 }
