@@ -94,7 +94,8 @@ func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Docum
 		}
 		list := &packages.ImagePackages{ObjectMeta: metav1.ObjectMeta{Name: n.digest}}
 		if stored != nil {
-			list = stored.DeepCopy()
+			changed := *stored
+			list, changed.Sources = &changed, slices.Clone(stored.Sources)
 		}
 		if err := r.merge(ctx, n, list, found, index, whole, read, out); err != nil {
 			return err

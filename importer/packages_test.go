@@ -83,6 +83,8 @@ func (s *packageStore) names(t testing.TB, digest string) (names, problems []str
 	if names, err = packages.Names(list); err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	for _, source := range list.Sources {
 		if source.Problem != "" {
 			problems = append(problems, source.Problem)

@@ -28,6 +28,18 @@ import (
 // Size is how many objects are usually in memory at a time.
 const Size = 500
 
+// Total is how many objects a list has, by its first page. The list has no selector: otherwise a server does not count.
+func Total[L interface {
+	runtime.Object
+	metav1.ListInterface
+}](first L) int64 {
+	n := int64(meta.LenList(first))
+	if more := first.GetRemainingItemCount(); more != nil {
+		n += *more
+	}
+	return n
+}
+
 // Each reads a list page by page, of options.Limit objects, and calls visit with each page. It asks for the next page
 // when visit has returned, and the server keeps nothing for it meanwhile, so visit may do slow work.
 func Each[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {

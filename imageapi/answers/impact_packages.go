@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages/versions"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
@@ -53,10 +54,10 @@ func (f *foresight) withPackage(ctx context.Context) error {
 	if lacks := f.rights.listPackages; lacks != "" {
 		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
 	}
+	began, revision := time.Now(), int64(0) // of a real clock: it measures how long this takes
 	if err := f.unlisted(ctx); err != nil {
 		return err
 	}
-	began, revision := time.Now(), int64(0) // of a real clock: it measures how long this takes
 	for from, first := "", true; first || from != ""; first = false {
 		at, more, err := f.pageOfPackage(ctx, q, in, from, revision)
 		if err != nil {
@@ -97,11 +98,7 @@ func (f *foresight) unlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list := obj.(*imagev1.ImageList)
-	all := int64(len(list.Items))
-	if list.RemainingItemCount != nil {
-		all += *list.RemainingItemCount
-	}
+	all := pages.Total(obj.(*imagev1.ImageList))
 	listed, err := f.Packages.Count(ctx)
 	if err != nil {
 		return err
@@ -119,12 +116,11 @@ func (f *foresight) unlisted(ctx context.Context) error {
 	}
 	running, unread := f.Use.Digests(), 0
 	for _, digest := range running {
-		obj, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			unread++
-		} else if err != nil {
+		known, err := f.Packages.Known(ctx, digest)
+		if err != nil {
 			return err
-		} else if !obj.(*packages.ImagePackages).Known() {
+		}
+		if !known {
 			unread++
 		}
 	}

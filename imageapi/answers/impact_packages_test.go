@@ -28,6 +28,10 @@ func (l lists) Get(_ context.Context, digest string, _ *metav1.GetOptions) (runt
 	return nil, apierrors.NewNotFound(packages.GroupVersion.WithResource(packages.Resource).GroupResource(), digest)
 }
 
+func (l lists) Known(_ context.Context, digest string) (bool, error) {
+	return l.named[digest] != nil && l.named[digest].Known(), nil
+}
+
 func (l lists) With(_ context.Context, _, from string, _ int64, most int) (names []string, at int64, more string, err error) {
 	first := 0
 	if from != "" {

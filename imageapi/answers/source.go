@@ -27,6 +27,8 @@ type Objects interface {
 type Packages interface {
 	// Get reads the ImagePackages of a digest.
 	Get(ctx context.Context, digest string, options *metav1.GetOptions) (runtime.Object, error)
+	// Known reports whether it is known which packages the image of a digest has.
+	Known(ctx context.Context, digest string) (bool, error)
 	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
 	// revision or, if that is 0, now. more is the name from which there may be more.
 	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)

@@ -117,7 +117,7 @@ func IndexValue(name string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:5])
 }
 
-// Names are the names of all packages of a list, each once and sorted.
+// Names are the names of all packages of a list, in no order, and some more than once.
 func Names(list *ImagePackages) (all []string, err error) {
 	for i := range list.Sources {
 		packages, err := list.Sources[i].All()
@@ -128,8 +128,7 @@ func Names(list *ImagePackages) (all []string, err error) {
 			all = append(all, names(&packages[j])...)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	return all, nil
 }
 
 // names are the names by which people know a package: that of the document, and that of its URL. A Maven package is known by

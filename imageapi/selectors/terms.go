@@ -41,7 +41,7 @@ func NewSelector(asked fields.Selector) fields.Selector {
 func Term(field, value string) (string, string) {
 	of, _, _ := CutRepository(field)
 	switch of {
-	case Signer, References, RecordedReferences, Warnings, Verdicts, IndexVerdicts, Lists, Layer, Base, UsedBy, StreamRepository, StreamLeads, TagShort:
+	case Signer, References, RecordedReferences, Warnings, Verdicts, IndexVerdicts, Lists, Layer, Base, UsedBy, StreamRepository, StreamLeads, TagShort, Package:
 		return field + "=" + value, "true"
 	}
 	return field, value

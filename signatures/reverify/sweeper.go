@@ -321,10 +321,7 @@ func (s *Sweeper) pause(ctx context.Context, worked time.Duration) error {
 func (s *Sweeper) counted(list *imagev1.ImageList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress.Total = s.progress.Examined + int64(len(list.Items))
-	if list.RemainingItemCount != nil {
-		s.progress.Total += *list.RemainingItemCount
-	}
+	s.progress.Total = s.progress.Examined + pages.Total(list)
 	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 )
 
@@ -73,17 +74,12 @@ func (r *REST) warnOfUnlisted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list := obj.(*imagev1.ImageList)
-	all := int64(len(list.Items))
-	if list.RemainingItemCount != nil {
-		all += *list.RemainingItemCount
-	}
 	listed, err := r.packages.Count(ctx)
 	if err != nil {
 		return err
 	}
 	partly, err := r.packages.Partly(ctx)
-	if text := packages.Unread(all, listed, partly); text != "" {
+	if text := packages.Unread(pages.Total(obj.(*imagev1.ImageList)), listed, partly); text != "" {
 		warning.AddWarning(ctx, "", text)
 	}
 	return err

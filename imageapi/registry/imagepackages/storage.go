@@ -21,10 +21,12 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
 // REST is the storage of ImagePackages. What is stored, listed and watched has packages packed; an object that is read by its
@@ -88,6 +90,18 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	return list, nil
 }
 
+// Known reports whether the packages of an image are known: see [packages.ImagePackages.Known].
+func (r *REST) Known(ctx context.Context, image string) (bool, error) {
+	obj, err := r.Store.Get(ctx, image, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return obj.(*packages.ImagePackages).Known(), nil
+}
+
 // With returns images that have a package, sorted by name: those whose names are not before from, at most most of them, at a
 // revision or, if that is 0, now. value is what [packages.ParseQuery] reads. The answer is of the revision at. more is the name from
 // which there may be more; "" for none.
@@ -130,12 +144,7 @@ func (r *REST) Count(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	list := obj.(*packages.ImagePackagesList)
-	n := int64(len(list.Items))
-	if list.RemainingItemCount != nil {
-		n += *list.RemainingItemCount
-	}
-	return n, nil
+	return pages.Total(obj.(*packages.ImagePackagesList)), nil
 }
 
 // Partly reports whether there is a list that lacks packages of its image: a document could not be read, or not whole.
@@ -262,18 +271,12 @@ func validate(list *packages.ImagePackages) (errs field.ErrorList) {
 	return errs
 }
 
-// selector is a field selector by packages. It holds the selector as it was asked, and matches by a term for each package.
-type selector struct {
-	fields.Selector
-	terms fields.Selector
-}
-
-// Matches is part of fields.Selector.
-func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }
+// selector is a field selector by packages.
+type selector struct{ fields.Selector }
 
 // DeepCopySelector is part of fields.Selector.
 func (s selector) DeepCopySelector() fields.Selector {
-	return selector{s.Selector.DeepCopySelector(), s.terms.DeepCopySelector()}
+	return selector{s.Selector.DeepCopySelector()}
 }
 
 // RequiresExactMatch is part of fields.Selector. The index of packages has what stands for their names.
@@ -292,20 +295,14 @@ func (s selector) RequiresExactMatch(name string) (value string, found bool) {
 	return packages.IndexValue(q.Key()), true
 }
 
-// term is the field by which a list is matched that has a package.
-func term(value string) string { return packages.Field + "=" + value }
+// term is the field by which a list is matched that has a package: it is "true" then.
+func term(value string) string {
+	field, _ := selectors.Term(packages.Field, value)
+	return field
+}
 
 // predicate selects lists. It names the index of packages.
 func predicate(label labels.Selector, asked fields.Selector) storage.SelectionPredicate {
-	terms, err := asked.Transform(func(name, value string) (string, string, error) {
-		if name == packages.Field {
-			return term(value), "true", nil
-		}
-		return name, value, nil
-	})
-	if err != nil {
-		terms = fields.Nothing() // the function above returns none
-	}
 	queries := map[string]*packages.Query{}
 	for _, r := range asked.Requirements() {
 		if r.Field != packages.Field {
@@ -315,7 +312,7 @@ func predicate(label labels.Selector, asked fields.Selector) storage.SelectionPr
 			queries[r.Value] = q
 		}
 	}
-	return storage.SelectionPredicate{Label: label, Field: selector{asked, terms}, IndexFields: []string{packages.Field}, GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
+	return storage.SelectionPredicate{Label: label, Field: selector{selectors.NewSelector(asked)}, IndexFields: []string{packages.Field}, GetAttrs: func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		label, set, err := attributes(obj)
 		if list, ok := obj.(*packages.ImagePackages); ok && !list.Known() {
 			set[term(partly)] = "true"
