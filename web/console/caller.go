@@ -192,67 +192,74 @@ func (a *answer) CloseNotify() <-chan bool {
 	return gone
 }
 
-// stream takes the answer to a watch, and hands on its lines.
+// stream takes the answer to a watch, and hands on its events whenever they are flushed. A page that is open has no goroutine
+// besides that of its request: a thousand of them would hold 16 MiB of stacks.
 type stream struct {
 	answer
-	to *io.PipeWriter
+	each func(watchEvent) error
+	stop context.CancelFunc // ends the watch
+	err  error              // why it was ended
 }
 
 // Write implements http.ResponseWriter.
 func (s *stream) Write(p []byte) (int, error) {
-	s.WriteHeader(http.StatusOK)
-	if s.code != http.StatusOK {
-		return s.answer.Write(p)
+	if s.err != nil {
+		return 0, s.err
 	}
-	return s.to.Write(p)
+	return s.answer.Write(p)
+}
+
+// Flush implements http.Flusher: what was written is whole events.
+func (s *stream) Flush() {
+	if s.code != http.StatusOK || s.err != nil {
+		return
+	}
+	for decoder := json.NewDecoder(&s.body); s.err == nil; {
+		var event watchEvent
+		if s.err = decoder.Decode(&event); s.err == nil {
+			s.err = s.hand(event)
+		}
+	}
+	s.body = bytes.Buffer{} // frees the memory of a large event
+	if s.err == io.EOF {
+		s.err = nil
+		return
+	}
+	s.stop()
+}
+
+// hand hands on an event.
+func (s *stream) hand(event watchEvent) error {
+	if event.Type != "ERROR" {
+		return s.each(event)
+	}
+	e := &apiError{}
+	if err := json.Unmarshal(event.Object, e); err != nil {
+		return err
+	}
+	return e
 }
 
 // watch follows a list from a resourceVersion on, and calls each with every event until ctx ends, the watch does, or each
 // returns an error.
 func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(event watchEvent) error) error {
 	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	query.Set("watch", "true")
 	r, err := c.request(ctx, http.MethodGet, path, query, accept, nil)
 	if err != nil {
-		stop()
 		return err
 	}
-	out, in := io.Pipe()
-	s := &stream{answer: answer{header: http.Header{}, done: ctx.Done()}, to: in}
-	ended := make(chan error, 1)
-	go func() {
-		err := serve(c.api, s, r)
-		if err == nil && s.code >= http.StatusBadRequest {
-			err = errorOf(s.code, path, s.body.Bytes())
-		}
-		_ = in.CloseWithError(err) // never fails
-		ended <- err
-	}()
-	defer func() {
-		stop()
-		_ = out.Close() // never fails
-		<-ended
-	}()
-	decoder := json.NewDecoder(out)
-	for {
-		var event watchEvent
-		if err := decoder.Decode(&event); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		if event.Type == "ERROR" {
-			e := &apiError{}
-			if err := json.Unmarshal(event.Object, e); err != nil {
-				return err
-			}
-			return e
-		}
-		if err := each(event); err != nil {
-			return err
-		}
+	s := &stream{answer: answer{header: http.Header{}, done: ctx.Done()}, each: each, stop: stop}
+	err = serve(c.api, s, r)
+	s.Flush()
+	switch {
+	case s.err != nil:
+		return s.err
+	case err == nil && s.code >= http.StatusBadRequest:
+		return errorOf(s.code, path, s.body.Bytes())
 	}
+	return err
 }
 
 // watchEvent is a line of a watch.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -242,6 +243,9 @@ func TestLive(t *testing.T) {
 		}
 		if q := r.URL.Query(); q.Get("watch") != "true" || q.Get("resourceVersion") != "7" {
 			t.Errorf("the API was asked for %s", r.URL)
+		}
+		if !strings.Contains(string(debug.Stack()), "(*visit).live(") {
+			t.Error("the watch has a goroutine besides the page's")
 		}
 		defer close(ended)
 		for {
