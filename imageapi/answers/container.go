@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -159,9 +160,10 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 	return of, digest, known, nil
 }
 
-// Judge returns the verdict on a stored Image that is asked for by a reference with a tag or a digest, from no namespace. It
-// is that of an answer about the reference.
-func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference) (annotation.Verdict, error) {
+// Judge returns the verdict on a stored Image that is asked for by a reference with a tag or a
+// digest, for pods of a namespace, or, with "", of none. It is that of an answer about the
+// reference.
+func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error) {
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
 	var tag *imagev1.ImageTag
 	if asked.Digest == "" {
@@ -170,9 +172,9 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 			return annotation.Verdict{}, err
 		}
 	}
-	v, err := s.verdict(ctx, image, asked, checkedAt(tag), "")
+	v, err := s.verdict(ctx, image, asked, checkedAt(tag), namespace)
 	if err != nil {
 		return annotation.Verdict{}, err
 	}
-	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}, nil
+	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/events"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -26,6 +27,7 @@ const (
 	reasonSignatureVerified = "SignatureVerified"
 	reasonSignatureRejected = "SignatureRejected"
 	reasonOutdated          = "Outdated"
+	reasonPromoted          = "Promoted"
 )
 
 // Recorder records Kubernetes Events about Images, for servers and imports. Until Start is called it
@@ -146,4 +148,15 @@ func (r *Recorder) Outdated(tag *imagev1.ImageTag, message string) {
 	r.Record(&corev1.ObjectReference{
 		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID,
 	}, false, reasonOutdated, message)
+}
+
+// Guarded records what has become of a guarded tag of a stream: it waits, or it has moved.
+func (r *Recorder) Guarded(stream *imagev1.ImageStream, waits bool, message string) {
+	reason := reasonPromoted
+	if waits {
+		reason = string(imagestream.ReasonNotVerified)
+	}
+	r.Record(&corev1.ObjectReference{
+		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageStream", Namespace: stream.Namespace, Name: stream.Name, UID: stream.UID,
+	}, waits, reason, message)
 }

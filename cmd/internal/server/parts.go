@@ -53,6 +53,7 @@ type Server struct {
 	checks       *checks.Checks
 	drift        *drift.Tracker // nil without a listener
 	unverified   unverified
+	promotions   *promotions
 	complete     func() bool // whether the pods of all clusters are known
 	pushes       *pushes     // nil without a listener
 	images       rest.Getter

@@ -106,7 +106,7 @@ func newServer(o Options, listener net.Listener) *Server {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, ReadyTimeout: readyTimeout}
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, promotions: newPromotions(), ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
@@ -340,7 +340,7 @@ func (s *Server) assemble(context.Context) error {
 		Attested:            signatures.Attested,
 		Held:                signatures.Held,
 		VerdictChanged:      s.verdictChanged,
-		JudgedAgain:         judgedAgain,
+		JudgedAgain:         s.judgedAgain,
 		IndexVerdictChanged: s.Verification.indexVerdictChanged,
 		Usage:               core.Usage,
 		Packages:            packageLists,
@@ -370,7 +370,7 @@ func (s *Server) assemble(context.Context) error {
 	}
 	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, func() bool { return core.Usage.Unfollowed() == "" && core.Usage.Complete() }
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}
-	s.streams = imagestream.StoredStreamsOf(images)
+	s.streams = imagestream.StoredStreamsOf(images, s.Events.Guarded)
 	if s.answerer, err = s.newAnswerer(images, packageLists, core.Clusters); err != nil {
 		return err
 	}
@@ -512,6 +512,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "pushes-metrics", Run: worker.WatchDepth},
 		Task{Name: "renew", Run: s.renewImages, One: true},
 		Task{Name: "streams", Run: s.keepStreams, One: true},
+		Task{Name: "promotions", Run: func(ctx context.Context) error { return s.promotions.run(ctx, s.streams) }},
 		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
 		Task{Name: "clusters", Run: s.clusters.Run},
 		Task{Name: "gone", Run: s.countGone},

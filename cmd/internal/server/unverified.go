@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 
@@ -42,11 +41,12 @@ func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, s
 }
 
 // judgedAgain logs each verdict of an image that changed, whoever had it judged again: an import, a sweep, a change of policies.
-func judgedAgain(before, after *imagev1.Image) {
-	if !slog.Default().Enabled(context.Background(), slog.LevelInfo) {
-		return
-	}
+// Guarded tags may have waited for it.
+func (s *Server) judgedAgain(before, after *imagev1.Image) {
 	for _, c := range signatures.Changes(before, after) {
+		if verdicts.IsVerified(c.Verified) {
+			s.promotions.add(after.Name)
+		}
 		slog.Info("A verdict changed", "image", after.Name, "in", c.Place, "verdict", c.Verified, "before", c.Before, "reason", c.Reason)
 	}
 }

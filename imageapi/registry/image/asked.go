@@ -122,7 +122,7 @@ func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (fa
 		return nil
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(image imagev1.Image) bool {
-		v, err := r.judge(ctx, &image, a.ref)
+		v, err := r.Verdict(ctx, &image, a.ref, "")
 		if err != nil {
 			failed = apierrors.NewServiceUnavailable(fmt.Sprintf("the verdict for %s is unknown: %v", a.ref, err))
 		}
@@ -134,11 +134,12 @@ func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (fa
 	return failed
 }
 
-// judge returns the verdict on an image for a reference with a tag or a digest. Without anybody who judges, it is what the image
-// holds for the repository.
-func (r *REST) judge(ctx context.Context, image *imagev1.Image, ref reference.Reference) (annotation.Verdict, error) {
+// Verdict returns the verdict on an image for a reference with a tag or a digest, for pods of a
+// namespace, or, with "", of none. Without anybody who judges, it is what the image holds for the
+// repository.
+func (r *REST) Verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, error) {
 	if r.Answers != nil {
-		return r.Answers.Judge(ctx, image, ref)
+		return r.Answers.Judge(ctx, image, ref, namespace)
 	}
 	v, _ := heldIn(r.Facts.held(image), ref)
 	return v, nil

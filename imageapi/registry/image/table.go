@@ -217,7 +217,7 @@ func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about re
 	default:
 		r.asked = about
 		if about.Tag != "" || about.Digest != "" {
-			if v, err = c.images.judge(ctx, image, about); err != nil {
+			if v, err = c.images.Verdict(ctx, image, about, ""); err != nil {
 				v = annotation.Verdict{Verified: verdicts.VerifiedUnknown}
 				warning.AddWarning(ctx, "", printable.Line(fmt.Sprintf("the verdict for %s is unknown: %v", about, err), MaxWhy))
 			}

@@ -34,7 +34,7 @@ func (r *LayersREST) Get(ctx context.Context, name string, options *metav1.GetOp
 	if err != nil {
 		return nil, err
 	}
-	stream, err := r.shown.Show(ctx, obj.(*imagev1.ImageStream))
+	stream, err := r.shown.Everything(ctx, obj.(*imagev1.ImageStream))
 	if err != nil {
 		return nil, err
 	}

@@ -125,29 +125,38 @@ func (r *Reader) Lead(ctx context.Context, ref reference.Reference, image, cause
 	return r.leave(ctx, left, ref, dryRun)
 }
 
-// leadPushed returns what is done when a stream is about to be written: tags that were pushed to, and that its spec now has lead
-// elsewhere, lead there in the registry as well, which gives out what the stream says. If the write then fails, the tag has moved
-// all the same, and the writer tries again. If the tag cannot be written, the stream shows what its spec says ([tags.Pushed]).
-func (r *Reader) leadPushed(obj, old runtime.Object, dryRun []string) genericregistry.FinishFunc {
+// written returns what is done when a stream was written.
+func (r *Reader) written(obj, old runtime.Object, dryRun []string) genericregistry.FinishFunc {
 	return func(ctx context.Context, success bool) {
-		stream := obj.(*imagev1.ImageStream)
-		before, _ := old.(*imagev1.ImageStream)
-		repository, own := r.Own(stream)
-		if !success || !own || len(dryRun) > 0 {
+		if !success || len(dryRun) > 0 {
 			return
 		}
-		for i := range stream.Spec.Tags {
-			tag := &stream.Spec.Tags[i]
-			if !r.TakesPushes(stream, tag) || !tagChanged(SpecTag(before, tag.Name), tag, stream.Namespace) {
-				continue
-			}
-			history := HistoryOf(stream, tag.Name)
-			if !Leads(history) {
-				continue
-			}
-			if err := r.leadKnown(ctx, repository.WithTag(tag.Name), history.Items[0]); err != nil {
-				slog.Warn("The record of a tag of the registry is out of date", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
-			}
+		stream := obj.(*imagev1.ImageStream)
+		before, _ := old.(*imagev1.ImageStream)
+		r.leadPushed(ctx, stream, before)
+		r.tellGuarded(stream, before)
+	}
+}
+
+// leadPushed has tags that were pushed to, and that the spec of a stream now has lead elsewhere,
+// lead there in the registry as well, which gives out what the stream says. If a tag cannot be
+// written, the stream shows what its spec says ([tags.Pushed]).
+func (r *Reader) leadPushed(ctx context.Context, stream, before *imagev1.ImageStream) {
+	repository, own := r.Own(stream)
+	if !own {
+		return
+	}
+	for i := range stream.Spec.Tags {
+		tag := &stream.Spec.Tags[i]
+		if !r.TakesPushes(stream, tag) || !tagChanged(SpecTag(before, tag.Name), tag, stream.Namespace) {
+			continue
+		}
+		history := HistoryOf(stream, tag.Name)
+		if !Leads(history) || IsGuarded(tag) && tag.Generation != nil && history.Items[0].Generation < *tag.Generation { // it waits
+			continue
+		}
+		if err := r.leadKnown(ctx, repository.WithTag(tag.Name), history.Items[0]); err != nil {
+			slog.Warn("The record of a tag of the registry is out of date", "tag", repository.WithTag(tag.Name).String(), "leads", history.Items[0].Image, "err", err)
 		}
 	}
 }

@@ -47,6 +47,9 @@ type Reader struct {
 	Imports bool
 	// TellPushed gets what Registry has stored; nil for none.
 	TellPushed func(ctx context.Context, ref reference.Reference) error
+	// TellGuarded gets what has become of a guarded tag of a stream that was written: it waits, or
+	// it has moved. nil for nobody.
+	TellGuarded func(stream *imagev1.ImageStream, waits bool, message string)
 }
 
 // get returns a stream of a namespace.
@@ -83,6 +86,16 @@ func (r *Reader) Show(ctx context.Context, stored *imagev1.ImageStream) (*imagev
 	if ctx.Value(metadataOnly{}) != nil {
 		return stored, nil
 	}
+	return r.show(ctx, stored, true)
+}
+
+// Everything returns a stream as Show does, but its guarded tags have what they wait for, too:
+// images that belong to the stream.
+func (r *Reader) Everything(ctx context.Context, stored *imagev1.ImageStream) (*imagev1.ImageStream, error) {
+	return r.show(ctx, stored, false)
+}
+
+func (r *Reader) show(ctx context.Context, stored *imagev1.ImageStream, guarded bool) (*imagev1.ImageStream, error) {
 	var known []imagev1.ImageTag
 	if stored.Spec.DockerImageRepository != "" {
 		var err error
@@ -90,11 +103,15 @@ func (r *Reader) Show(ctx context.Context, stored *imagev1.ImageStream) (*imagev
 			return nil, err
 		}
 	}
-	return r.compose(ctx, stored, known)
+	return r.compose(ctx, stored, known, guarded)
 }
 
 // Named returns a stream that has only the named tags and the tags that they follow. It reads no others.
 func (r *Reader) Named(ctx context.Context, stored *imagev1.ImageStream, names ...string) (*imagev1.ImageStream, error) {
+	return r.named(ctx, stored, true, names...)
+}
+
+func (r *Reader) named(ctx context.Context, stored *imagev1.ImageStream, guarded bool, names ...string) (*imagev1.ImageStream, error) {
 	sources, wanted, own := SourcesOf(stored), map[string]bool{}, map[string]bool{}
 	for _, name := range names {
 		for more := true; more && !wanted[name]; name, more = sources[name] {
@@ -129,11 +146,12 @@ func (r *Reader) Named(ctx context.Context, stored *imagev1.ImageStream, names .
 			}
 		}
 	}
-	return r.compose(ctx, &part, known)
+	return r.compose(ctx, &part, known, guarded)
 }
 
 // compose returns a stream with where its tags lead; known are the ImageTags of its repository.
-func (r *Reader) compose(ctx context.Context, stored *imagev1.ImageStream, known []imagev1.ImageTag) (*imagev1.ImageStream, error) {
+// Unless guarded, guarded tags lead to where they would if they were not.
+func (r *Reader) compose(ctx context.Context, stored *imagev1.ImageStream, known []imagev1.ImageTag, guarded bool) (*imagev1.ImageStream, error) {
 	histories := map[string]imagev1.NamedTagEventList{}
 	for _, own := range stored.Status.Tags {
 		histories[own.Tag] = own
@@ -179,7 +197,15 @@ func (r *Reader) compose(ctx context.Context, stored *imagev1.ImageStream, known
 			}
 		}
 	}
-	followTags(stored, histories)
+	hold := func(*imagev1.TagReference) {}
+	if guarded {
+		hold = func(tag *imagev1.TagReference) {
+			if IsGuarded(tag) {
+				histories[tag.Name] = held(tag.Name, HistoryOf(stored, tag.Name), histories[tag.Name])
+			}
+		}
+	}
+	followTags(stored, histories, hold)
 
 	stream := *stored
 	stream.Status = imagev1.ImageStreamStatus{DockerImageRepository: r.registryRepository(stored)}
@@ -216,22 +242,26 @@ func SourcesOf(stream *imagev1.ImageStream) map[string]string {
 	return sources
 }
 
-// followTags has the tags of a stream that follow other tags of it lead to where those lead.
-func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedTagEventList) {
+// followTags has the tags of a stream that follow other tags of it lead to where those lead. hold
+// is called with each tag of the spec before others follow it.
+func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedTagEventList, hold func(*imagev1.TagReference)) {
 	sources := SourcesOf(stream)
 	done := map[string]bool{}
 	var visit func(tag string)
 	visit = func(tag string) {
-		source, follows := sources[tag]
-		if !follows || done[tag] {
+		spec := SpecTag(stream, tag)
+		if spec == nil || done[tag] {
 			return
 		}
 		done[tag] = true // before the call, too, so that a circle ends
-		visit(source)
-		if history := histories[tag]; len(histories[source].Items) > 0 {
-			history.Tag, history.Items = tag, tags.Follow(history.Items, histories[source].Items)
-			histories[tag] = history
+		if source, follows := sources[tag]; follows {
+			visit(source)
+			if history := histories[tag]; len(histories[source].Items) > 0 {
+				history.Tag, history.Items = tag, tags.Follow(history.Items, histories[source].Items)
+				histories[tag] = history
+			}
 		}
+		hold(spec)
 	}
 	for i := range stream.Spec.Tags {
 		visit(stream.Spec.Tags[i].Name)
@@ -257,14 +287,14 @@ func (r *Reader) TakesPushes(stream *imagev1.ImageStream, tag *imagev1.TagRefere
 }
 
 // covered are the images to which tags lead in the repository that a stream follows, and that the stream does not show there: its
-// spec has the tags follow something else.
+// spec has the tags follow something else, or guards them.
 func (r *Reader) covered(ctx context.Context, stream *imagev1.ImageStream) (images []string, err error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {
 		return nil, nil
 	}
 	for i := range stream.Spec.Tags {
-		if stream.Spec.Tags[i].From == nil {
+		if stream.Spec.Tags[i].From == nil && !IsGuarded(&stream.Spec.Tags[i]) {
 			continue
 		}
 		tag, err := r.Tag(ctx, repository.WithTag(stream.Spec.Tags[i].Name))

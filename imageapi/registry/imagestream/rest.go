@@ -69,10 +69,10 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 		}
 	}
 	store.BeginCreate = func(_ context.Context, obj runtime.Object, options *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
-		return shown.leadPushed(obj, nil, options.DryRun), nil
+		return shown.written(obj, nil, options.DryRun), nil
 	}
 	store.BeginUpdate = func(_ context.Context, obj, old runtime.Object, options *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
-		return shown.leadPushed(obj, old, options.DryRun), nil
+		return shown.written(obj, old, options.DryRun), nil
 	}
 	shown.Streams = store
 	ofStatus := *store

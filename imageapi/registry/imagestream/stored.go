@@ -2,8 +2,10 @@ package imagestream
 
 import (
 	"context"
+	"fmt"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -13,16 +15,26 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// StoredStreams reads and marks streams as they are stored. To show a stream costs a read of all tags of its
-// repository, and each push has its streams found and marked.
-type StoredStreams struct{ status *genericregistry.Store }
+// StoredStreams reads and marks streams as they are stored, and moves their guarded tags. To show a
+// stream costs a read of all tags of its repository, and each push has its streams found and
+// marked.
+type StoredStreams struct {
+	status *genericregistry.Store
+	shown  *Reader
+}
 
-// StoredStreamsOf returns the StoredStreams of the storage that Storage returned.
-func StoredStreamsOf(storage map[string]rest.Storage) *StoredStreams {
-	return &StoredStreams{storage["imagestreams/status"].(*StatusREST).store}
+// StoredStreamsOf returns the StoredStreams of the storage that Storage returned. tell gets what
+// becomes of guarded tags; see [Reader]. It may be nil.
+func StoredStreamsOf(storage map[string]rest.Storage, tell func(stream *imagev1.ImageStream, waits bool, message string)) *StoredStreams {
+	status := storage["imagestreams/status"].(*StatusREST)
+	status.shown.TellGuarded = tell
+	return &StoredStreams{status.store, status.shown}
 }
 
 // ListStreams lists the streams of all namespaces that a field selector selects, without where their tags lead. Of the
@@ -40,12 +52,65 @@ func (s *StoredStreams) ListStreams(ctx context.Context, options metav1.ListOpti
 	return obj.(*imagev1.ImageStreamList), nil
 }
 
-// MarkStream writes the version of the tag that moved last into a stream, so that its watchers get an event.
+// MarkStream writes the version of the tag that moved last into a stream, so that its watchers get
+// an event. Guarded tags of it move, too, or wait.
 func (s *StoredStreams) MarkStream(ctx context.Context, namespace, name, version string) error {
-	mark := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
-		stream := old.(*imagev1.ImageStream).DeepCopy()
+	return s.write(ctx, namespace, name, func(stream *imagev1.ImageStream) {
 		metav1.SetMetaDataAnnotation(&stream.ObjectMeta, tags.Moved, version)
-		return stream, nil
+	})
+}
+
+const promotionPage = 100 // streams read at a time
+
+// Promote moves the guarded tags of streams that wait for an image, as far as they may; with "",
+// for any image.
+func (s *StoredStreams) Promote(ctx context.Context, image string) error {
+	if image == "" {
+		return s.promoteAll(ctx, "")
+	}
+	obj, err := s.shown.Images.Get(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), image, &metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	selected := []string{fields.OneTermEqualSelector(selectors.StreamLeads, image).String()} // a tag may follow one that leads there
+	of := obj.(*imagev1.Image)
+	for _, repository := range annotation.In(of.Annotations, of.DockerImageReference, image) {
+		selected = append(selected, fields.OneTermEqualSelector(selectors.StreamRepository, repository.Name()).String())
+	}
+	for _, selector := range selected {
+		if err := s.promoteAll(ctx, selector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promoteAll moves the guarded tags of the streams that a field selector selects.
+func (s *StoredStreams) promoteAll(ctx context.Context, selector string) error {
+	return pages.Each(ctx, metav1.ListOptions{Limit: promotionPage, FieldSelector: selector}, s.ListStreams, func(list *imagev1.ImageStreamList) error {
+		for i := range list.Items {
+			stream := &list.Items[i]
+			if !HasGuarded(stream) {
+				continue
+			}
+			if err := s.write(ctx, stream.Namespace, stream.Name, func(*imagev1.ImageStream) {}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("moving the tags of the image stream %s/%s: %w", stream.Namespace, stream.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// write changes a stream as it is stored, and moves its guarded tags. If nothing changes, nothing
+// is written.
+func (s *StoredStreams) write(ctx context.Context, namespace, name string, change func(*imagev1.ImageStream)) error {
+	mark := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
+		stream := old.(*imagev1.ImageStream).DeepCopy()
+		change(stream)
+		return stream, s.shown.promote(ctx, stream, nil)
 	}
 	_, _, err := s.status.Update(genericapirequest.WithNamespace(ctx, namespace), name, rest.DefaultUpdatedObjectInfo(nil, mark), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	return err

@@ -186,6 +186,9 @@ func ValidateSpecTag(tag *imagev1.TagReference, at *field.Path) (errs field.Erro
 	if !reference.IsTag(tag.Name) {
 		errs = append(errs, field.Invalid(at.Child("name"), tag.Name, "must be a tag"))
 	}
+	if value, ok := tag.Annotations[PromotionAnnotation]; ok && value != PromotionVerified {
+		errs = append(errs, field.NotSupported(at.Child("annotations").Key(PromotionAnnotation), value, []string{PromotionVerified}))
+	}
 	if from := tag.From; from != nil {
 		name := at.Child("from", "name")
 		switch from.Kind {
@@ -239,10 +242,13 @@ func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.Im
 			return append(errs, field.InternalError(spec.Child("tags"), err))
 		}
 	}
-	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	now, led := metav1.NewTime(time.Now().UTC().Truncate(time.Second)), map[string]bool{}
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]
-		if !tagChanged(SpecTag(before, tag.Name), tag, stream.Namespace) {
+		if was := SpecTag(before, tag.Name); !tagChanged(was, tag, stream.Namespace) {
+			if IsGuarded(tag) && !IsGuarded(was) { // it stays where it leads
+				KeepHistory(stream, shown, tag.Name)
+			}
 			continue
 		}
 		KeepHistory(stream, shown, tag.Name)
@@ -259,6 +265,15 @@ func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.Im
 			SetFailed(OwnHistory(stream, tag.Name), failed, stream.Generation)
 			continue
 		}
+		if event != nil && IsGuarded(tag) {
+			waits, err := s.shown.waits(ctx, stream, tag, event, imported)
+			if err != nil {
+				errs = append(errs, field.Forbidden(spec.Child("tags").Key(tag.Name).Child("from"), err.Error()))
+			}
+			if waits || err != nil {
+				continue
+			}
+		}
 		if event != nil {
 			if event.Generation = *tag.Generation; !imported && s.shown.ToImport(tag) {
 				event.Generation = 0 // shown as it is known until it is imported (TagImports)
@@ -267,6 +282,7 @@ func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.Im
 				event.Created = now
 			}
 			tags.Add(OwnHistory(stream, tag.Name), *event)
+			led[tag.Name] = true
 		}
 	}
 	if before != nil {
@@ -274,6 +290,11 @@ func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.Im
 			if name := before.Spec.Tags[i].Name; SpecTag(stream, name) == nil {
 				KeepHistory(stream, shown, name)
 			}
+		}
+	}
+	if len(errs) == 0 {
+		if err := s.shown.promote(ctx, stream, led); err != nil {
+			errs = append(errs, field.InternalError(spec.Child("tags"), err))
 		}
 	}
 	return errs

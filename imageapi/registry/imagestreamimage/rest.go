@@ -63,7 +63,7 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := r.shown.Show(ctx, obj.(*imagev1.ImageStream))
+	stream, err := r.shown.Everything(ctx, obj.(*imagev1.ImageStream))
 	if err != nil {
 		return nil, err
 	}

@@ -171,12 +171,22 @@ func (t *TagImports) settle(ctx context.Context, stream *imagev1.ImageStream, re
 	if err != nil {
 		return err
 	}
-	if !t.settleTags(stream.DeepCopy(), ref, known, refused, failed) {
+	var unverified error // why guarded tags may not lead there
+	if known != nil && imagestream.HasGuarded(stream) {
+		why, _, err := t.shown.NotVerified(ctx, stream.Namespace, known)
+		if err != nil {
+			return err
+		}
+		if why != nil {
+			unverified = apierrors.FromObject(why)
+		}
+	}
+	if !t.settleTags(stream.DeepCopy(), ref, known, refused, failed, unverified) {
 		return nil
 	}
 	transform := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()
-		t.settleTags(stream, ref, known, refused, failed)
+		t.settleTags(stream, ref, known, refused, failed, unverified)
 		return stream, nil
 	}
 	_, _, err = t.given.Update(genericapirequest.WithNamespace(ctx, stream.Namespace), stream.Name, rest.DefaultUpdatedObjectInfo(nil, transform), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
@@ -199,8 +209,8 @@ func (t *TagImports) known(ctx context.Context, ref reference.Reference) (*image
 }
 
 // settleTags records the result of the import of a reference in the tags of a stream that follow it. It reports whether
-// a tag has changed.
-func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Reference, known *imagev1.TagEvent, onlyRefused bool, failed error) (changed bool) {
+// a tag has changed. unverified is why guarded tags may not lead there.
+func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Reference, known *imagev1.TagEvent, onlyRefused bool, failed, unverified error) (changed bool) {
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]
 		if of, ok := t.shown.Imported(tag); !ok || of != ref || tag.Generation == nil {
@@ -218,6 +228,9 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 		}
 		if err == nil && known == nil {
 			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String()) // the registry no longer has it
+		}
+		if err == nil && imagestream.IsGuarded(tag) && (!imagestream.Leads(own) || own.Items[0].Image != known.Image) {
+			err = unverified // nobody else moves it there
 		}
 		switch {
 		case settled && tags.Failed(own) == nil: // by this import or another

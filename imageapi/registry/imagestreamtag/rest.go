@@ -342,6 +342,9 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 				return nil, err
 			}
 		}
+		if imagestream.IsGuarded(tag.Tag) { // a new tag of the name would have no guard
+			return nil, r.undeletable(stored, tagName, fmt.Sprintf("the tag moves only to what a policy verifies: take the annotation %s off it in the stream first", imagestream.PromotionAnnotation))
+		}
 		if _, own := r.shown.Own(stored); own || !said {
 			if ofRepository, err = r.ofRepository(ctx, stored, tagName); err == nil && ofRepository == nil && !said {
 				err = r.noTag(name)
@@ -411,13 +414,17 @@ func (r *REST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, na
 	if may {
 		return tag, nil
 	}
+	return nil, r.undeletable(stream, name, fmt.Sprintf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))
+}
+
+// undeletable refuses to delete a tag of a stream. It is not 403: then oc tag -d would look for the
+// tag in the spec, and take it out there, or say that there is none.
+func (r *REST) undeletable(stream *imagev1.ImageStream, tag, why string) error {
 	kind := "ImageStreamTag"
 	if r.resource == imagev1.Resource("imagetags") {
 		kind = "ImageTag"
 	}
-	// Not 403: then oc tag -d would look for the tag in the spec, and say that there is none.
-	return nil, apierrors.NewInvalid(imagev1.GroupVersion.WithKind(kind).GroupKind(), stream.Name+":"+name, field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"),
-		fmt.Sprintf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))})
+	return apierrors.NewInvalid(imagev1.GroupVersion.WithKind(kind).GroupKind(), stream.Name+":"+tag, field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"), why)})
 }
 
 // streamTagStrategy prepares and validates an ImageStreamTag. Users write what it follows and its annotations; the rest
@@ -461,6 +468,9 @@ func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Ob
 	}
 	if tag.Tag != nil {
 		_, tag.Tag.Name, _ = strings.Cut(tag.Name, ":")
+		if imagestream.IsGuarded(before.Tag) { // oc tag sends no annotations, and must not take the guard off
+			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, imagestream.PromotionAnnotation, imagestream.PromotionVerified)
+		}
 		tag.Tag.Annotations = tag.Annotations
 	}
 }
