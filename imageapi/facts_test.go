@@ -71,6 +71,9 @@ func TestSelectWhatIsGone(t *testing.T) {
 	mark("registry.example.com/acme/web:1")
 	image = s.mustCreate(t, image)
 	known := strings.TrimPrefix(image.DockerImageReference, "registry.example.com/")
+	if _, _, err := imageregistry.ConvertFieldLabel("gone", "false"); err == nil || !strings.Contains(err.Error(), `cannot be "false": it is empty, true`) {
+		t.Errorf("gone=false: %v", err)
+	}
 	expect := func(selector, want, cell string) {
 		t.Helper()
 		if got := s.selected(t, selector); got != want {

@@ -187,7 +187,7 @@ func (l *looker) absent(f *found, asked string) error {
 	case m.Tag == "":
 	case len(m.Others) > 0:
 		hint = f.taken()
-	case answers.NamesRegistry(asked):
+	case reference.NamesRegistry(asked):
 		hint = "tidewaiter import " + m.Reference
 	default:
 		hint = "add the name of the registry, as in registry.example.com/" + strings.TrimPrefix(asked, "/")

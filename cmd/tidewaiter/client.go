@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -129,6 +130,13 @@ func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Co
 		return nil, err
 	}
 	config, err := kubeconfig.ClientConfig()
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread) && errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%s: no such file or directory", unread.Path)
+	case clientcmd.IsEmptyConfig(err):
+		err = fmt.Errorf("no server is configured in %s", strings.Join(rules.GetLoadingPrecedence(), ", "))
+	}
 	if err != nil {
 		return nil, cli.WithHint(err, "--kubeconfig ./tidewaiter-data/admin.kubeconfig names a local server, --data-dir its directory")
 	}

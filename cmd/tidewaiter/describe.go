@@ -26,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
@@ -478,7 +479,7 @@ func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*fo
 // check has the registry asked what a reference leads to, by an import with the flags that were given. unchecked is why that failed.
 func (l *looker) check(cmd *cobra.Command, asked string) (unchecked, err error) {
 	f, err := l.find(cmd.Context(), asked, "")
-	if err != nil && (f == nil || f.Meaning.Reference == "" || !answers.NamesRegistry(asked)) { // what is not known here may be in the registry that is named
+	if err != nil && (f == nil || f.Meaning.Reference == "" || !reference.NamesRegistry(asked)) { // what is not known here may be in the registry that is named
 		return nil, err
 	}
 	if f.Meaning.Reference == "" {

@@ -247,6 +247,25 @@ func eachIsShown(t *testing.T, q *questions) {
 	}
 }
 
+// A selector takes references with their registry. Of others, lists and tables say what they were taken to mean.
+func shortNamesAreSaid(t *testing.T, q *questions) {
+	for _, tt := range []struct{ resource, selector, says string }{
+		{"images", "references=app:v1.0", "references=app:v1.0 names no registry, so it means docker.io/library/app:v1.0"},
+		{"images", "references.recorded!=prod/app", "means docker.io/prod/app:"},
+		{"images", "base=debian", "means docker.io/library/debian:"},
+		{"images", "base=" + q.registry.Host + "/prod/app", "is a whole repository"},
+		{"images", "base=" + q.registry.Host + "/prod/none:v1", "are not known here"},
+		{"images", "references=" + q.registry.Host + "/prod/app:v1.0,base=" + q.digests["one"], ""},
+		{"namespaces/default/imagetags", "repository=app", "repository=app names no registry, so it means docker.io/library/app:"},
+		{"namespaces/default/imagetags", "reference=" + q.registry.Host + "/prod/app:v1.0", ""},
+	} {
+		_, warnings := q.tableWarned(tt.resource, tt.selector)
+		if said := strings.Join(warnings, "\n"); !strings.Contains(said, tt.says) || tt.says == "" && said != "" {
+			t.Errorf("%s by %s warns %q, want %q", tt.resource, tt.selector, said, tt.says)
+		}
+	}
+}
+
 // A platform of an index is asked about as what it is: its own digest, with the verdict for that.
 func platformIsChosen(t *testing.T, q *questions) {
 	for text, want := range map[string][2]string{

@@ -118,7 +118,12 @@ what they are about. It is tidewaiter impact --policy FILE.
 ` + impactExits,
 		Example: "  tidewaiter policy preview -f strict.yaml",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.policies == "" {
+				return cli.Misuse(errors.New("which policies?"), "tidewaiter policy preview -f strict.yaml")
+			}
+			return o.run(cmd)
+		},
 	}
 	preview.Flags().StringVarP(&o.policies, "filename", "f", "", "file or folder of ClusterImagePolicy and ImagePolicy documents")
 	o.addCommonFlags(preview)

@@ -170,15 +170,19 @@ func TestMistakes(t *testing.T) {
 	add("no server", []string{"get", "--data-dir", filepath.Join(dir, "none"), "a"}, "no server holds", "tidewaiter serve --data-dir")
 	add("plain HTTP", []string{"get", "--server", "http://127.0.0.1:6443", "a"}, "does not begin with https://")
 	add("two places", []string{"get", "--server", server, "--data-dir", data, "a"}, "--data-dir conflicts with")
-	add("no kubeconfig", []string{"get", "--kubeconfig", filepath.Join(dir, "none"), "a"}, "none: no such file", "--kubeconfig")
-	add("no token file", []string{"get", "--server", server, "--token-file", filepath.Join(dir, "none"), "a"}, "none: no such file")
-	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
-	add("no list", []string{"import", "--dry-run", "-f", filepath.Join(dir, "none")}, "none: no such file")
-
 	// A command that is suggested asks the same server in the same way, and a hint is about the flag that was wrong.
 	admin, unknown := config.BearerToken, "nowhere.example.com/team/app:v1"
 	there := []string{"--server", server, "--certificate-authority", ca, "--token-file", file("admin", admin)}
 	kept := " --certificate-authority " + ca + " --server " + server + " --token-file " + filepath.Join(dir, "admin")
+	add("no kubeconfig", []string{"get", "--kubeconfig", filepath.Join(dir, "none"), "a"}, "none: no such file", "--kubeconfig")
+	add("no kubeconfig for a console", []string{"console", "--kubeconfig", filepath.Join(dir, "none")}, "error: "+filepath.Join(dir, "none")+": no such file")
+	add("no policies to preview", with([]string{"policy", "preview"}, there...), "which policies?", "hint: tidewaiter policy preview"+kept+" -f strict.yaml")
+	add("no act", []string{"impact"}, "which act?", "--revoke-key cosign.pub")
+	add("a document of commands", with([]string{"prune", "--plan", "registry", "r.example.com", "--commands", "crane", "-o", "json"}, there...), "give one of them")
+	add("no token file", []string{"get", "--server", server, "--token-file", filepath.Join(dir, "none"), "a"}, "none: no such file")
+	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
+	add("no list", []string{"import", "--dry-run", "-f", filepath.Join(dir, "none")}, "none: no such file")
+
 	for _, verb := range []string{"get", "describe", "history", "verify"} {
 		add(verb+" of what is not known, with flags", with([]string{verb, unknown}, there...), "hint: tidewaiter import"+kept+" "+unknown)
 		add(verb+" in capitals, with flags", with([]string{verb, "-o", "yaml", "r.example.com/Team/app:v1"}, there...), "hint: tidewaiter "+verb+" --certificate-authority "+ca+" -o yaml --server "+server+" --token-file "+filepath.Join(dir, "admin")+" r.example.com/team/app:v1")
@@ -235,4 +239,11 @@ func TestMistakes(t *testing.T) {
 			}
 		})
 	}
+	t.Run("KUBECONFIG names nothing", func(t *testing.T) {
+		none := filepath.Join(dir, "none")
+		t.Setenv("KUBECONFIG", none)
+		if code, _, stderr := tidewaiter(t, "get", "a"); code == cli.ExitOK || !strings.Contains(stderr, "no server is configured in "+none) {
+			t.Errorf("%d %s", code, stderr)
+		}
+	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
@@ -391,6 +392,7 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 	}
 	t.Run("platform", func(t *testing.T) { platformIsChosen(t, q) })
 	t.Run("each", func(t *testing.T) { eachIsShown(t, q) })
+	t.Run("short", func(t *testing.T) { shortNamesAreSaid(t, q) })
 	t.Run("pods", func(t *testing.T) { podsAreFound(t, q) })
 }
 
@@ -494,7 +496,7 @@ func (q *questions) askPod(one question, pod string) {
 // isPullable reports whether a pod can have a text as its image.
 func isPullable(text string) bool {
 	_, digest, ok := strings.Cut(text, "@")
-	return answers.NamesRegistry(strings.TrimSpace(text)) && (!ok || len(digest) == len("sha256:")+64)
+	return reference.NamesRegistry(strings.TrimSpace(text)) && (!ok || len(digest) == len("sha256:")+64)
 }
 
 func cmpOr(a, b string) string {

@@ -9,9 +9,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
@@ -128,6 +130,32 @@ func TestPackages(t *testing.T) {
 			if !strings.Contains(strings.Join(strings.Fields(stdout), " "), text) {
 				t.Errorf("describe of %s lacks %q:\n%s", called, text, stdout)
 			}
+		}
+	}
+
+	// Who may list images learns nothing of their packages from a selector without the right to list those.
+	config, err := kubeconfigConfig(l.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := newClientset(t, config)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "lister"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"image.openshift.io"}, Resources: []string{"images"}, Verbs: []string{"list"}}}}
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, admin, "lister", "lister", "")
+	bind(t, admin, "viewer", "tidewaiter:image-viewer", "")
+	for user, refused := range map[string]bool{"lister": true, "viewer": false} {
+		images, err := imageclient.New(as(config, user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := images.List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = images.List(t.Context(), metav1.ListOptions{FieldSelector: "package=openssl"})
+		if apierrors.IsForbidden(err) != refused || refused && !strings.Contains(err.Error(), `user "lister" may not list imagepackages.tidewaiter.dev`) || !refused && err != nil {
+			t.Errorf("%s selects by a package: %v", user, err)
 		}
 	}
 

@@ -235,6 +235,8 @@ func (o *pruneOptions) check(args []string) error {
 		return cli.Misuse(errors.New("the name of a registry, and --commands, are for --plan registry"), hint)
 	case o.plan != "" && (o.confirm || o.undo || format == "name" || format == "jsonl"):
 		return cli.Misuse(errors.New("--plan changes nothing, so it goes with neither --confirm nor --undo; it prints json and yaml"), hint)
+	case o.commands != "" && format != "":
+		return cli.Misuse(errors.New("--commands prints commands, and -o a document"), "give one of them")
 	case o.commands != "" && !slices.Contains(registryplan.Formats, o.commands):
 		return cli.Misuse(fmt.Errorf("--commands %s is not known", o.commands), "it is one of %s", strings.Join(registryplan.Formats, ", "))
 	}

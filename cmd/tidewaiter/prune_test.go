@@ -374,7 +374,7 @@ func TestPlanForARegistry(t *testing.T) {
 	if out := ask(cli.ExitSome, "a.example.com", "--commands", "crane"); strings.Contains(out, "crane delete") || !strings.Contains(out, ": 0 to delete, ") || strings.Contains(out, " 0 unknown") {
 		t.Errorf("what cannot be decided is not unknown:\n%s", out)
 	}
-	for _, bad := range [][]string{nil, {"a.example.com", "--confirm"}, {"a.example.com", "-o", "name"}, {"a.example.com", "--commands", "rm"}, {"a b"}} {
+	for _, bad := range [][]string{nil, {"a.example.com", "--confirm"}, {"a.example.com", "-o", "name"}, {"a.example.com", "--commands", "rm"}, {"a.example.com", "--commands", "crane", "-o", "json"}, {"a b"}} {
 		ask(cli.ExitUsage, bad...)
 	}
 }

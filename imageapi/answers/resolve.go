@@ -240,13 +240,7 @@ func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved
 
 // isShort reports whether a text names no registry.
 func isShort(text string, ref reference.Reference) bool {
-	return ref.Host == reference.DockerHub && !NamesRegistry(text)
-}
-
-// NamesRegistry reports whether a reference, as a person writes it, names its registry.
-func NamesRegistry(text string) bool {
-	first, _, hasPath := strings.Cut(text, "/")
-	return hasPath && (strings.ContainsAny(first, ".:") || strings.EqualFold(first, "localhost"))
+	return ref.Host == reference.DockerHub && !reference.NamesRegistry(text)
 }
 
 // isNamed reports whether a repository has a name that was given without a registry.

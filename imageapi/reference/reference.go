@@ -162,6 +162,12 @@ func (r Reference) String() string {
 	return s
 }
 
+// NamesRegistry reports whether a reference, as a person writes it, names its registry.
+func NamesRegistry(text string) bool {
+	first, _, hasPath := strings.Cut(text, "/")
+	return hasPath && (strings.ContainsAny(first, ".:") || strings.EqualFold(first, "localhost"))
+}
+
 // Name is host/path, without tag and digest.
 func (r Reference) Name() string {
 	if r.Host == "" {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
@@ -93,7 +95,7 @@ Ctrl-C stops both and removes their files.
 	})
 }
 
-// showPushes pushes the demo's images, and waits until each is there with its verdict. It
+// showPushes pushes the demo's images, and waits until each is there with its tag and its verdict. It
 // returns the reference of the last.
 func showPushes(ctx context.Context, out io.Writer, registry *Registry, signer *Signer, config *restclient.Config) (reference string, err error) {
 	images, err := imageclient.New(config)
@@ -119,7 +121,8 @@ func showPushes(ctx context.Context, out io.Writer, registry *Registry, signer *
 				return false, err
 			}
 			verified, _ := server.Summarize(image)
-			return verified == p.verdict, nil
+			tagged := strings.Contains(image.Annotations[annotation.References], `"`+reference+`"`)
+			return verified == p.verdict && tagged, nil
 		})
 		if err != nil {
 			return "", fmt.Errorf("waiting for the Image of %s: %w", p.tag, err)

@@ -55,8 +55,9 @@ type Plan struct {
 	Warnings     []string      `json:"warnings"`
 	Repositories []*Repository `json:"repositories"`
 
-	by map[string]*Repository
-	n  int
+	by   map[string]*Repository
+	n    int
+	more bool // there are more warnings than maxWarnings
 }
 
 // New returns an empty plan.
@@ -89,10 +90,14 @@ func (p *Plan) Add(repository string, kind Kind, image Image) error {
 	return nil
 }
 
-// Warn adds a warning, once.
+// Warn adds a warning, once. Beyond maxWarnings only that there are more is kept.
 func (p *Plan) Warn(text string) {
-	if !slices.Contains(p.Warnings, text) && len(p.Warnings) < maxWarnings {
+	switch {
+	case slices.Contains(p.Warnings, text):
+	case len(p.Warnings) < maxWarnings:
 		p.Warnings = append(p.Warnings, text)
+	default:
+		p.more = true
 	}
 }
 
@@ -102,6 +107,9 @@ const maxWarnings = 100
 // Finish puts the plan in order: an index before what it lists, and of what is attached to deleted images only what nothing that
 // is kept has.
 func (p *Plan) Finish() {
+	if p.more {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("these are the first %d warnings, and there are more", maxWarnings))
+	}
 	slices.SortFunc(p.Repositories, func(a, b *Repository) int { return cmp.Compare(a.Repository, b.Repository) })
 	for _, r := range p.Repositories {
 		kept, gone := map[string]bool{}, map[string]bool{}

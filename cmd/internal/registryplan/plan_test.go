@@ -64,6 +64,22 @@ func TestEmptyListsAreLists(t *testing.T) {
 	}
 }
 
+// A plan with more warnings than it lists says so.
+func TestWarningsBeyondTheBound(t *testing.T) {
+	p := New("r.example.com", time.Time{})
+	for n := range maxWarnings {
+		p.Warn(fmt.Sprint(n))
+		p.Warn("0")
+	}
+	if p.Finish(); len(p.Warnings) != maxWarnings {
+		t.Errorf("%d warnings of %d", len(p.Warnings), maxWarnings)
+	}
+	p.Warn("one more")
+	if p.Finish(); len(p.Warnings) != maxWarnings+1 || !strings.Contains(p.Warnings[maxWarnings], "there are more") {
+		t.Errorf("it is not said that there are more: %v", p.Warnings[maxWarnings:])
+	}
+}
+
 // Whatever was decided, nothing that is kept loses anything that it lists or that is attached to it, and each is in one list.
 func TestPlanKeepsWhatKeptImagesNeed(t *testing.T) {
 	for seed := range uint64(200) {

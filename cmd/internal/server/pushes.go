@@ -21,7 +21,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -176,7 +175,7 @@ func (p *pushes) ofScript(receiver string) bool {
 
 // ask is what admin.Imports asks: it queues the import of a reference.
 func (p *pushes) ask(ctx context.Context, text, by string) (whole string, err error) {
-	if !answers.NamesRegistry(text) {
+	if !reference.NamesRegistry(text) {
 		return "", apierrors.NewBadRequest(printable.Line(fmt.Sprintf("%q does not name its registry, as registry.example.com/team/app:v1 does", text), 300))
 	}
 	ref, err := reference.Parse(text)

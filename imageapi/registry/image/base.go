@@ -95,8 +95,9 @@ func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, e
 	digest := b.value
 	if !reference.IsDigest(digest) {
 		ref, err := reference.Parse(b.value)
-		if err != nil || ref.Tag == "" || r.Answers == nil {
-			return b, nil // a repository: annotations name it
+		if err != nil || ref.Tag == "" || r.Answers == nil { // a repository
+			warning.AddWarning(ctx, "", fmt.Sprintf("%s=%s is a whole repository: only images whose annotations name it are listed; of a tag or digest, layers are compared, too", baseField, b.value))
+			return b, nil
 		}
 		if _, digest, _, err = r.Answers.Leads(ctx, ref); err != nil {
 			return nil, err

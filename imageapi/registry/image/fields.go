@@ -70,7 +70,7 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 			label, nameField, strings.Join(append([]string{digestField, artifactField, packageField}, indexedFields...), ", "), usedField, usedByField)
 	}
 	if values != nil && !slices.Contains(values, value) {
-		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is one of %s", label, value, strings.Join(values, ", "))
+		return "", "", fmt.Errorf("field label %q of images cannot be %q: it is %s", label, value, alternatives(values))
 	}
 	if label == digestField {
 		var err error
@@ -101,6 +101,17 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 		}
 	}
 	return label, value, nil
+}
+
+// alternatives are the values that a field can have, in words.
+func alternatives(values []string) string {
+	if values[0] == "" {
+		return "empty, " + alternatives(values[1:])
+	}
+	if n := len(values) - 1; n > 0 {
+		return strings.Join(values[:n], ", ") + " or " + values[n]
+	}
+	return values[0]
 }
 
 // values returns the values of a field of an image, at least one: "" if the image has none.

@@ -33,6 +33,11 @@ func (r *REST) listWithPackage(ctx context.Context, store imageStore, options *i
 	if r.packages == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for images: this server does not know packages", packageField))
 	}
+	if r.Answers != nil {
+		if lacks := r.Answers.LacksPackages(ctx); lacks != "" {
+			return nil, apierrors.NewForbidden(imagev1.Resource("images"), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
+		}
+	}
 	wanted, asked := "", 0
 	for _, q := range options.FieldSelector.Requirements() {
 		if q.Field != packageField {

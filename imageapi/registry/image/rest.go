@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
 )
 
 var _ rest.ShortNamesProvider = &REST{}
@@ -35,6 +37,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err := r.canSelect(options); err != nil {
 		return nil, err
 	}
+	short.Warn(ctx, knownField, recordedField, baseField)
 	if selectsByUse(options) {
 		r.Facts.warnOfStale(ctx)
 	}

@@ -134,6 +134,8 @@ type Answers interface {
 	// Judge returns the verdict on an image that is asked for by a reference with a tag or a
 	// digest, for pods of a namespace, or of no namespace.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error)
+	// LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.
+	LacksPackages(ctx context.Context) string
 }
 
 // The fields that images are selected by.

@@ -52,7 +52,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            tagTable(outdated),
+		TableConvertor:            newTagTable(outdated),
 	}
 	indexers := cache.Indexers{}
 	for _, name := range tagFields {

@@ -2,13 +2,18 @@ package imagetag
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
+	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -26,9 +31,19 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, including deletions; at most 100."},
 }
 
-// tagTable prints ImageTags.
-func tagTable(outdated Outdated) table.Of[*imagev1.ImageTag] {
-	return table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag, outdated)} }}
+// tagTable prints ImageTags, and says what a selector by a short name was taken to mean.
+type tagTable struct{ table.Of[*imagev1.ImageTag] }
+
+func newTagTable(outdated Outdated) tagTable {
+	return tagTable{table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag, outdated)} }}}
+}
+
+// ConvertToTable is part of rest.TableConvertor.
+func (t tagTable) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	if meta.IsListType(object) { // not for each event of a watch
+		short.Warn(ctx, selectors.TagReference, selectors.TagRepository)
+	}
+	return t.Of.ConvertToTable(ctx, object, options)
 }
 
 func tagCells(tag *imagev1.ImageTag, outdated Outdated) []any {
