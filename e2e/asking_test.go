@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -160,4 +162,27 @@ func TestAskingForUse(t *testing.T) {
 		wantContains(t, "the message", got.Stderr, "cannot be watched")
 	}
 	s.Kubectl(t, "delete", "pod", "named", "--force", "--grace-period=0")
+}
+
+// The reviews that the document on images shows can be created with kubectl, which asks for CustomResourceDefinitions before it
+// creates an object that cannot be patched, also by who may do nothing but ask.
+func TestReviewsAreCreated(t *testing.T) {
+	t.Parallel()
+	s := harness.SharedServer(t)
+	s.Kubectl(t, "create", "clusterrolebinding", "asker", "--clusterrole=tidewaiter:image-viewer", "--user=asker")
+	text, err := os.ReadFile("../docs/reference/images.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile(`(?ms)^kubectl create -o yaml -f - <<'END'\n(.*?)^END$`).FindAllStringSubmatch(string(text), -1)
+	if len(shown) != 2 {
+		t.Fatalf("the document shows %d reviews", len(shown))
+	}
+	for i, want := range []string{"state: Absent", "examined:"} {
+		for _, as := range [][]string{nil, {"--as=asker"}} {
+			if got := s.KubectlStdin(t, shown[i][1], append([]string{"create", "-o", "yaml", "-f", "-"}, as...)...); !strings.Contains(got, want) {
+				t.Errorf("%v is answered\n%s\nwant %q", as, got, want)
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,7 +38,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	}
 	h = withArtifacts(h)
 	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Exempt: webfilters.FromWithin, Serializer: c.Serializer, Refused: count})
-	h = filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer)
+	h = withoutCustomResources(filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer))
 	// This filter counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
@@ -61,6 +62,22 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	h = filters.WithRequestReceivedTimestamp(h)
 	h = genericfilters.WithPanicRecovery(h, c.RequestInfoResolver)
 	return filters.WithAuditInit(h)
+}
+
+// customResources is the path of CustomResourceDefinitions.
+const customResources = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// withoutCustomResources answers, to everybody with a credential, that there are no CustomResourceDefinitions. kubectl lists
+// them before it creates an object of a kind that cannot be patched, such as a review, and creates none if it gets no list.
+func withoutCustomResources(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != customResources || r.URL.Query().Has("watch") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinitionList","metadata":{"resourceVersion":"1"},"items":[]}`)
+	})
 }
 
 // withHealthOnlyRead answers 405 to writes to a health endpoint, for which nobody needs a
