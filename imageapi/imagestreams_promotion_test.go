@@ -56,6 +56,8 @@ func (p *promoting) Judge(_ context.Context, image *imagev1.Image, ref reference
 	return p.judged[image.Name], p.broken
 }
 
+func (*promoting) LacksPackages(context.Context) string { return "" }
+
 // image stores the nth image in a repository, with a verdict.
 func (p *promoting) image(n int, repository string, v annotation.Verdict) string {
 	p.t.Helper()
