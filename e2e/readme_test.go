@@ -1,12 +1,6 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"flag"
 	"fmt"
 	"os"
@@ -109,18 +103,39 @@ func TestSignaturesDocument(t *testing.T) {
 	}
 }
 
-// What docs/tasks/impact.md shows is what happens, with a policy that trusts a key of nobody.
+// What docs/tasks/impact.md shows is what happens: a policy that trusts a key of nobody, and an image that is built on a base which was
+// updated since, signed, and attested to have a package.
 func TestImpactTask(t *testing.T) {
 	s := harness.StartServer(t)
-	run := newSession(t)
+	run, c := newSession(t), newCosign(t)
 	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	must(t, err)
-	policy := fmt.Sprintf("apiVersion: config.openshift.io/v1\nkind: ClusterImagePolicy\nmetadata: {name: strict}\nspec:\n  scopes: [%q]\n  policy:\n    rootOfTrust: {policyType: PublicKey, publicKey: {keyData: %s}}\n",
-		run.registry.Host, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
-	must(t, os.WriteFile(filepath.Join(run.dir, "strict.yaml"), []byte(policy), 0o600))
+	r := run.registry
+	c.key("release", "p256")
+	c.key("nobody", "p256")
+	must(t, os.Rename(filepath.Join(c.dir, "release.pub"), filepath.Join(run.dir, "release.pub")))
+	must(t, os.Symlink(filepath.Join(run.dir, "release.pub"), filepath.Join(c.dir, "release.pub")))
+	must(t, os.WriteFile(filepath.Join(run.dir, "strict.yaml"), []byte(c.keysPolicy("strict", r.Host+"/team", "nobody")), 0o600))
+
+	all := images.Numbered(t, 3)
+	base, web := r.Push(t, "library/base:v1", all[0]), images.On(t, all[0], r.Host+"/library/base:v1")
+	at := r.Host + "/shop/web@" + images.Digest(t, web).String()
+	s.Import(t, base)
+	r.Push(t, "library/base:v1", all[1])
+	s.Import(t, base)
+	shop := c.keysPolicy("shop", r.Host+"/shop", "release")
+	s.KubectlStdin(t, shop, "create", "-f", "-")
+	pushed := r.Push(t, "shop/web:v1", web)
+	c.sign("legacy", "release", at)
+	c.attest("legacy", "release", at, "spdxjson", `{"spdxVersion":"SPDX-2.3","dataLicense":"CC0-1.0","SPDXID":"SPDXRef-DOCUMENT","name":"web","documentNamespace":"https://example.com/web","packages":[
+		{"SPDXID":"SPDXRef-1","name":"openssl","versionInfo":"3.0.1-1","downloadLocation":"NOASSERTION","externalRefs":[{"referenceCategory":"PACKAGE-MANAGER","referenceType":"purl","referenceLocator":"pkg:deb/debian/openssl@3.0.1-1"}]}]}`)
+	s.Import(t, pushed)
+	old := r.Push(t, "shop/old:v1", all[2])
+	s.Import(t, old)
+	awaitVerdict(t, s, images.Digest(t, web).String(), "True", r.Host+"/shop/web")
+	awaitVerdict(t, s, images.Digest(t, all[2]).String(), "Unsigned", r.Host+"/shop/old")
+	exception := shop + fmt.Sprintf("  exceptions:\n  - {images: [%q], until: %q, by: ann@example.com, reason: it is signed in the next release}\n",
+		r.Host+"/shop/old@"+images.Digest(t, all[2]).String(), time.Now().Add(100*24*time.Hour).UTC().Format(time.RFC3339))
+	must(t, os.WriteFile(filepath.Join(run.dir, "exception.yaml"), []byte(exception), 0o600))
 	runDocument(t, filepath.Join("docs", "tasks", "impact.md"), run)
 }
 

@@ -227,6 +227,16 @@ func Numbered(t testing.TB, n int) []v1.Image {
 	return out
 }
 
+// On is an image that is built on another, and says so by the annotations of OCI: name is a reference to the base.
+func On(t testing.TB, base v1.Image, name string) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(base, layer(t, map[string][]byte{"app": []byte("on a base\n")}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mutate.Annotations(img, map[string]string{"org.opencontainers.image.base.name": name, "org.opencontainers.image.base.digest": Digest(t, base).String()}).(v1.Image)
+}
+
 func layer(t testing.TB, files map[string][]byte) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
