@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -324,5 +325,40 @@ func TestSignInWithAProvider(t *testing.T) {
 	}
 	if w := b.do("GET", Root+"sign-in/with?provider=0", nil, func(r *http.Request) { r.TLS = (*tls.ConnectionState)(nil) }); w.Code == http.StatusSeeOther {
 		t.Error("over plain HTTP a browser is sent to a provider")
+	}
+}
+
+// The page of an image says what it is built on, which documents list its packages, and until when an exception lets it through.
+func TestImageSaysWhatIsInIt(t *testing.T) {
+	answers := hostileAnswers()
+	base := m{"reference": "r.io/base:1", "digest": digestB, "outdated": "True", "now": digestA, "until": at}
+	verdict := m{"reference": "r.io/team/app:v1", "verified": "Excepted", "until": "2026-12-24T10:00:00Z", "attested": "False"}
+	answers["POST "+reviewsPath] = echoed(func(n int) any {
+		return m{"status": m{"references": slices.Repeat(l{m{"state": "Found", "meaning": m{"digest": digestA}, "verdict": verdict, "base": base}}, n)}}
+	})
+	documents := l{m{"format": "SPDX", "count": 92, "signature": "1f"}, m{"format": "CycloneDX", "problem": "it has 17 MiB"}, m{"format": "OpenVEX", "statements": l{m{"vulnerability": "CVE-1", "status": "not_affected"}}}}
+	answers["GET "+packagesPath] = m{"items": l{m{"sources": documents}}}
+	answers["GET "+packagesPath+"/"+digestA] = m{"sources": l{m{"packages": l{m{"name": "openssl"}}}}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	body := b.do("GET", Root+"image?ref=app", nil).Body.String()
+	for _, want := range []string{"Excepted until 2026-12-24", "attestations:", "An older revision.", "It led to this one until", "92 packages", "packages unknown", "it has 17 MiB", "CVE-1: not_affected"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %q:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "0 packages") {
+		t.Error("a document of which no package is known has none")
+	}
+	base["outdated"], base["message"] = "Unknown", "it is not stored"
+	answers["GET "+packagesPath] = http.StatusForbidden
+	body = b.do("GET", Root+"image?ref=app", nil).Body.String()
+	for _, want := range []string{"unknown: it is not stored.", "You may not list the packages of images"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %q:\n%s", want, body)
+		}
+	}
+	if raw := b.do("GET", Root+"raw?packages=all&digest="+digestA, nil).Body.String(); !strings.Contains(raw, "openssl") {
+		t.Errorf("the packages are\n%s", raw)
 	}
 }

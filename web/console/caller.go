@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // maxAnswer bounds an answer of the API, in bytes.
@@ -124,6 +126,12 @@ func (c *caller) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	if err := json.Unmarshal(a.body.Bytes(), v); err != nil {
 		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
+	}
+	if t, ok := v.(*table); ok {
+		warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // those that cannot be read are for no one
+		for _, w := range warnings {
+			t.Warnings = append(t.Warnings, textOf(w.Text))
+		}
 	}
 	return nil
 }

@@ -28,9 +28,12 @@ type imageView struct {
 	Labels   [][2]text
 	Pull     []string
 	Checks   []checkView
-	Refused  *notice
-	MayAsk   bool   // the person may have the registry asked
-	Done     string // what has just been asked for
+	// Documents say which packages the image has. With none, NoPackages may say why they are not known.
+	Documents  []document
+	NoPackages *notice
+	Refused    *notice
+	MayAsk     bool   // the person may have the registry asked
+	Done       string // what has just been asked for
 }
 
 // layerView is a layer with its share of the image.
@@ -133,6 +136,15 @@ func (v *visit) readImage(data *imageView) error {
 		return err
 	}
 	data.fill()
+	var packages list[imagePackages] // which has the documents without what they list
+	err := v.call.get(v.ctx(), packagesPath, url.Values{"fieldSelector": {"metadata.name=" + string(m.Digest)}}, &packages)
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	data.NoPackages = noticeOf("list the packages of images", err)
+	for _, one := range packages.Items {
+		data.Documents = append(data.Documents, one.Sources...)
+	}
 	return v.countLayers(data.Layers)
 }
 
@@ -245,13 +257,16 @@ func (v *visit) raw() error {
 	if digest == "" || strings.ContainsAny(digest, "/?#%") {
 		return &apiError{Code: http.StatusBadRequest, Message: "that is not a digest"}
 	}
-	var b []byte
-	if err := v.call.do(v.ctx(), http.MethodGet, imagesPath+"/"+digest, url.Values{}, asJSON, nil, &b); err != nil {
+	path, b := imagesPath, []byte(nil)
+	if v.r.URL.Query().Has("packages") {
+		path = packagesPath
+	}
+	if err := v.call.do(v.ctx(), http.MethodGet, path+"/"+digest, url.Values{}, asJSON, nil, &b); err != nil {
 		return err
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, b, "", "  "); err != nil {
-		return fmt.Errorf("the answer at %s cannot be read: %w", imagesPath, err)
+		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
 	}
 	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	send(v.w, v.r, http.StatusOK, []byte(printable.Text(out.String())))

@@ -15,9 +15,10 @@ import (
 
 // Paths of the API.
 const (
-	imagesPath  = "/apis/image.openshift.io/v1/images"
-	tagsPath    = "/apis/image.openshift.io/v1/imagetags"
-	reviewsPath = "/apis/tidewaiter.dev/v1/referencereviews"
+	imagesPath   = "/apis/image.openshift.io/v1/images"
+	tagsPath     = "/apis/image.openshift.io/v1/imagetags"
+	packagesPath = "/apis/tidewaiter.dev/v1/imagepackages"
+	reviewsPath  = "/apis/tidewaiter.dev/v1/referencereviews"
 )
 
 // pageRows is how many rows of a list a page reads.
@@ -56,6 +57,7 @@ type imageList struct {
 	Next      string
 	First     string // the address of the first page, on a later one
 	Refused   *notice
+	Warnings  []text // of the API
 	MayAsk    bool   // the person may have what is not known imported
 	Done      string // what has just been asked for
 }
@@ -71,6 +73,7 @@ func filters(query url.Values) (all []imageFilter, selector string) {
 		{Name: "signer", More: true, Field: "signatures.signer", Label: "Signer"},
 		{Name: "cluster", More: true, Field: "used-by", Label: "Cluster"},
 		{Name: "layer", More: true, Field: "layer", Label: "Layer"},
+		{Name: "package", More: true, Field: "package", Label: "Package"},
 	}
 	if query.Has("gone") { // as the first page leads here
 		all = append(all, imageFilter{Name: "gone", More: true, Field: "gone", Label: "Registry", Choices: [][2]string{{"true", "No longer has it"}}})
@@ -151,6 +154,7 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	for i := range t.Rows {
 		data.Rows = append(data.Rows, rowOf(t, &t.Rows[i]))
 	}
+	data.Warnings = t.Warnings
 	if data.First == "" {
 		switch {
 		case t.Metadata.Remaining != nil:

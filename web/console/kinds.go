@@ -25,6 +25,8 @@ type table struct {
 		Name string `json:"name"`
 	} `json:"columnDefinitions"`
 	Rows []tableRow `json:"rows"`
+	// Warnings came with the answer.
+	Warnings []text `json:"-"`
 }
 
 type tableRow struct {
@@ -98,6 +100,7 @@ type referenceAnswer struct {
 	Running    *running      `json:"running"`
 	NeededBy   []text        `json:"neededBy"`
 	Previous   []previous    `json:"previous"`
+	Base       *base         `json:"base"`
 	Unknowns   []unknownPart `json:"unknowns"`
 }
 
@@ -150,7 +153,45 @@ type verdict struct {
 	Message   text   `json:"message"`
 	Signers   []text `json:"signers"`
 	Index     text   `json:"index"`
+	Until     text   `json:"until"`
 	Attested  text   `json:"attested"`
+}
+
+// Shown is the verdict with the day on which its exception ends, as a table of the API has it.
+func (v *verdict) Shown() text {
+	if v.Until == "" {
+		return v.Verified
+	}
+	return v.Verified + ":" + v.Until[:min(len(v.Until), len(time.DateOnly))]
+}
+
+type base struct {
+	Reference text      `json:"reference"`
+	Digest    text      `json:"digest"`
+	Now       text      `json:"now"`
+	Outdated  text      `json:"outdated"`
+	Until     time.Time `json:"until"`
+	Message   text      `json:"message"`
+}
+
+// document is an SBOM or a VEX document of an ImagePackages, without its packages.
+type document struct {
+	Type       text `json:"type"`
+	Format     text `json:"format"`
+	Signature  text `json:"signature"`
+	Signed     bool `json:"signed"`
+	Index      text `json:"index"`
+	Count      int  `json:"count"`
+	Problem    text `json:"problem"`
+	Statements []struct {
+		Vulnerability text `json:"vulnerability"`
+		Status        text `json:"status"`
+		Justification text `json:"justification"`
+	} `json:"statements"`
+}
+
+type imagePackages struct {
+	Sources []document `json:"sources"`
 }
 
 type running struct {

@@ -40,6 +40,7 @@ func hostileAnswers() map[string]any {
 		},
 		"checked": m{"registry": "Present", "by": hostile, "failing": hostile, "failingSince": at, "lastChecked": at}, "verdict": verdict, "verdicts": l{verdict},
 		"running":  m{"pods": 3, "outdated": 1, "names": l{hostile + "/" + hostile + "/" + hostile, hostile}, "clusters": l{m{"cluster": hostile, "namespace": hostile, "pods": 3}}, "outdatedImages": l{m{"digest": hostile, "pods": 1}}},
+		"base":     m{"reference": hostile, "digest": hostile, "now": hostile, "outdated": "True", "message": hostile},
 		"neededBy": l{hostile}, "previous": l{m{"digest": hostile, "since": at, "by": hostile}}, "unknowns": l{m{"part": hostile, "reason": hostile}},
 	}
 	metadata := m{"name": hostile, "namespace": hostile, "creationTimestamp": at, "annotations": m{"tidewaiter.dev/by": `["<script>alert(3)</script>"]`, "tidewaiter.dev/policy-file": hostile}}
@@ -57,6 +58,7 @@ func hostileAnswers() map[string]any {
 			"dockerImageLayers":   l{m{"name": hostile, "size": 5}},
 			"signatures":          l{m{"type": hostile, "conditions": condition, "signedClaims": m{hostile: hostile}, "issuedTo": m{"commonName": hostile, "publicKeyID": hostile}}},
 		},
+		"GET " + packagesPath: m{"items": l{m{"sources": l{m{"type": hostile, "format": hostile, "index": hostile, "problem": hostile, "statements": l{m{"vulnerability": hostile, "status": hostile, "justification": hostile}}}}}}},
 		"GET " + tagsPath: m{"items": l{m{"metadata": metadata, "spec": m{"name": hostile, "from": m{"kind": "DockerImage", "name": hostile}},
 			"status": m{"items": l{m{"created": at, "image": hostile}, m{"created": at, "image": hostile}}, "conditions": l{m{"type": "ImportSuccess", "status": "False", "reason": hostile, "message": hostile}}}}}},
 		"GET " + podsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "namespace": hostile, "name": hostile, "since": at, "containers": l{m{
