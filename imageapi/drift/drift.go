@@ -275,7 +275,8 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 	t.told[tag] = found.Now
 	// Differences at the start were reported by the previous server.
 	if since := found.Tag.Status.Items[0].Created; t.known || !since.Time.Before(t.started.Truncate(time.Second)) {
-		t.Notify(found.Tag, message(tag, found))
+		text, _ := Message(tag, found)
+		t.Notify(found.Tag, text)
 	}
 	return nil
 }
@@ -283,8 +284,12 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 // maxNamed is how many clusters a message names.
 const maxNamed = 5
 
-func message(tag string, found answers.Drift) string {
-	pods, clusters := 0, slices.Sorted(maps.Keys(found.ByCluster))
+// Message says in a sentence what pods run that name a tag, and counts them; pods is 0 if they run what the tag leads to.
+func Message(tag string, found answers.Drift) (text string, pods int) {
+	if len(found.ByDigest) == 0 {
+		return "", 0
+	}
+	clusters := slices.Sorted(maps.Keys(found.ByCluster))
 	for _, n := range found.ByCluster {
 		pods += n
 	}
@@ -296,5 +301,5 @@ func message(tag string, found answers.Drift) string {
 	if n := len(found.ByDigest) - 1; n > 0 {
 		others = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("%s leads to %s, but %d pods of %s that name it run %s%s", tag, reference.ShortDigest(found.Now), pods, strings.Join(clusters, ", "), reference.ShortDigest(most), others)
+	return fmt.Sprintf("%s leads to %s, but %d pods of %s that name it run %s%s", tag, reference.ShortDigest(found.Now), pods, strings.Join(clusters, ", "), reference.ShortDigest(most), others), pods
 }

@@ -27,6 +27,8 @@ const (
 	Runs Action = "run"
 	// Follows: a tag of an image stream follows the reference, and wants it imported.
 	Follows Action = "follow"
+	// Tells: somebody is to be told what happened; see [Telling].
+	Tells Action = "tell"
 )
 
 // Event is one thing that a registry says happened. It is trusted to name something to ask the registry about, and no
@@ -34,7 +36,7 @@ const (
 // reads, so that equal events of several deliveries have equal forms.
 type Event struct {
 	// Receiver is the name of the receiver of webhooks that was told. It is [OfCluster] for Runs, [OfStreams] for
-	// Follows, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
+	// Follows, [OfTold] for Tells, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
 	// somebody asks for.
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
@@ -54,6 +56,8 @@ type Event struct {
 	Actor string `json:"actor,omitempty"`
 	// MediaType is the manifest's, empty if the sender does not say.
 	MediaType string `json:"-"`
+	// Payload is what Tells sends: JSON.
+	Payload string `json:"payload,omitempty"`
 }
 
 // MaxActor bounds Event.Actor, in bytes.
@@ -80,14 +84,39 @@ const OfRegistry = "image/registry"
 // OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is that person.
 const OfPeople = "image/asked"
 
+// Told returns the name of who is told by jobs of a receiver; ok is false for another receiver.
+func Told(receiver string) (name string, ok bool) { return strings.CutPrefix(receiver, toldPrefix) }
+
+// OfTold is the Receiver of what somebody is to be told.
+func OfTold(name string) string { return toldPrefix + name }
+
+const (
+	toldPrefix = "notify/"
+	toldLane   = "notify:" // begins the Host of such events, which no registry can have: each receiver is away by itself
+)
+
+// ToldLane returns the name of who is told in jobs with a Host; ok is false for a registry.
+func ToldLane(host string) (name string, ok bool) { return strings.CutPrefix(host, toldLane) }
+
+// Telling is an event that tells somebody of a subject, once for each ID. The payload is JSON.
+func Telling(name, kind, subject, id, payload string) Event {
+	return Event{Receiver: OfTold(name), ID: id, Action: Tells, Host: toldLane + name, Repository: kind + "/" + printable.Line(subject, maxSubject), Digest: id, Payload: payload}
+}
+
+// maxSubject bounds the subject in the key of a job that tells, in bytes.
+const maxSubject = 700
+
 // Reference returns the reference that the event is about, with its tag and its digest.
 func (e Event) Reference() reference.Reference {
 	return reference.Reference{Host: e.Host, Repository: e.Repository, Tag: e.Tag, Digest: e.Digest}
 }
 
 // Key names what the event is about: host/repository:tag, else
-// host/repository@digest, else host/repository. Events with one key are one Job.
+// host/repository@digest, else host/repository. Events with one key are one Job. What somebody is told has a key of its own.
 func (e Event) Key() string {
+	if e.Action == Tells {
+		return e.Host + "/" + e.Repository + "#" + e.Digest
+	}
 	ref := e.Reference()
 	if ref.Tag != "" {
 		ref.Digest = ""
@@ -107,6 +136,12 @@ func Decode(b []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
+	}
+	if e.Action == Tells {
+		if _, ok := ToldLane(e.Host); !ok || !json.Valid([]byte(e.Payload)) {
+			return Event{}, fmt.Errorf("stored event: %s tells nobody, or not by JSON", printable.Line(e.Host, maxSubject))
+		}
+		return Event{Action: Tells, Host: e.Host, Repository: e.Repository, Digest: e.Digest, Payload: e.Payload}, nil
 	}
 	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs && e.Action != Follows {
 		return Event{}, fmt.Errorf("stored event: action %q is not one of %s, %s, %s and %s", e.Action, Pushed, Deleted, Runs, Follows)

@@ -16,6 +16,7 @@ func TestEventsComeBack(t *testing.T) {
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
 		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest"},
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
+		{Action: "tell", Host: "notify:ci", Repository: "tag.moved/r.example.com/team/app:1.0", Digest: "1f", Payload: `{"id":"1f"}`},
 	}
 	for _, h := range good {
 		got, err := push.Decode(h.Encode())
@@ -24,14 +25,16 @@ func TestEventsComeBack(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]string{
-		"not JSON":        `x`,
-		"no action":       `{"host":"r.example.com","repository":"a","tag":"1"}`,
-		"push of nothing": `{"action":"push","host":"r.example.com","repository":"a"}`,
-		"no host":         `{"action":"push","repository":"a/b","tag":"1"}`,
-		"a path's part":   `{"action":"push","host":"team","repository":"app","tag":"1"}`,
-		"bad tag":         `{"action":"push","host":"r.example.com","repository":"a","tag":"a/b"}`,
-		"bad digest":      `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
-		"climbing":        `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
+		"not JSON":           `x`,
+		"no action":          `{"host":"r.example.com","repository":"a","tag":"1"}`,
+		"push of nothing":    `{"action":"push","host":"r.example.com","repository":"a"}`,
+		"no host":            `{"action":"push","repository":"a/b","tag":"1"}`,
+		"a path's part":      `{"action":"push","host":"team","repository":"app","tag":"1"}`,
+		"bad tag":            `{"action":"push","host":"r.example.com","repository":"a","tag":"a/b"}`,
+		"bad digest":         `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
+		"telling a registry": `{"action":"tell","host":"r.example.com","repository":"a","payload":"{}"}`,
+		"telling no JSON":    `{"action":"tell","host":"notify:ci","repository":"a","payload":"{"}`,
+		"climbing":           `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
 	} {
 		if h, err := push.Decode([]byte(s)); err == nil {
 			t.Errorf("%s: %s was read as %+v", name, s, h)
@@ -62,6 +65,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","actor":"\u202e ann` + strings.Repeat("a", 200) + `"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
+	f.Add(push.Telling("ci", "tag.moved", "r.example.com/team/app:1.0", "1f", `{"id":"1f"}`).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := push.Decode(b)
 		if err != nil {
@@ -71,7 +75,11 @@ func FuzzDecode(f *testing.F) {
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}
-		if _, err := reference.Parse(h.Key()); err != nil {
+		_, told := push.ToldLane(h.Host)
+		if told != (h.Action == push.Tells) {
+			t.Errorf("%s of %s", h.Action, h.Host)
+		}
+		if _, err := reference.Parse(h.Key()); err != nil && !told {
 			t.Errorf("key %q: %v", h.Key(), err)
 		}
 	})

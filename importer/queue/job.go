@@ -27,6 +27,9 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // push is imported by its digest, and its tag is looked at until it leads there, or long
 // enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
+	if name, ok := push.Told(j.Receiver); ok {
+		return w.Deliverer.Deliver(ctx, name, j.Events[0].Payload) // each has a key, and so a job, of its own
+	}
 	if cluster, ok := j.Cluster(); ok {
 		return w.doRunning(ctx, cluster, j)
 	}
@@ -342,6 +345,9 @@ func temporary(err error) bool {
 // notifyFailure reports a failure on every Image that the events name. A failure of a tag
 // alone has no Image.
 func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
+	if _, ok := push.Told(j.Receiver); ok {
+		return // it is not the image's
+	}
 	images := map[string]bool{}
 	for _, e := range j.Events {
 		images[e.Digest] = true

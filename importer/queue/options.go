@@ -29,6 +29,8 @@ type Options struct {
 	Streams Streams
 	// Running knows what every sweep must ask about, whether a tag leads to it or not; may be nil.
 	Running Running
+	// Deliverer does the jobs that tell others; required if there are any.
+	Deliverer Deliverer
 	// Sweep finds what lost notifications did not report.
 	Sweep SweepOptions
 	// Notifier gets what happens; may be nil.

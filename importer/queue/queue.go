@@ -55,6 +55,13 @@ type Streams interface {
 	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
 }
 
+// Deliverer tells others what happened.
+type Deliverer interface {
+	// Deliver sends a payload to who has a name, once more if it was sent before. An error about who is told, and not about what, has
+	// a *pull.Error in its tree, as that of an import: they are left alone for a while.
+	Deliver(ctx context.Context, name, payload string) error
+}
+
 // Running knows what pods run.
 type Running interface {
 	// EachRunning calls use with each image that a pod runs and of which the repository and the digest are known, until use

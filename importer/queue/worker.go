@@ -127,12 +127,13 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	if gone {
 		err = nil
 	}
+	words := wordsOf(j)
 	// Before the end of the job is written, which may start the next claim.
 	if until := w.limiter.Done(j.Host(), err); !until.IsZero() {
-		w.away.Begin(j.Host(), "A registry does not answer; its pushes wait and are retried from time to time", "registry", j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
-		logger.Info("Pausing requests to a registry", "host", j.Host(), "until", until, "err", err)
+		w.away.Begin(j.Host(), words.away, words.host, j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
+		logger.Info("Pausing requests to a host", "host", j.Host(), "until", until, "err", err)
 	} else {
-		w.away.End(j.Host(), "A registry answers again; importing its pushes", "registry", j.Host())
+		w.away.End(j.Host(), words.back, words.host, j.Host())
 	}
 	leaseHeld := work.Err() == nil
 	lost()
@@ -146,8 +147,8 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	case gone:
 		result, err = "gone", w.Queue.Done(ending, j)
 	case err == nil:
-		logger.Info("Imported")
-		if err = w.Queue.Done(ending, j); !isDeletion(j.Events[0]) {
+		logger.Info(words.done)
+		if err = w.Queue.Done(ending, j); words.imports && !isDeletion(j.Events[0]) {
 			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Enqueued).Seconds())
 		}
 	case ctx.Err() != nil:
@@ -160,7 +161,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		if f.Permanent {
 			result = "dead"
 		}
-		logger.Info("Import failed", "err", f.Error, "permanent", f.Permanent)
+		logger.Info(words.failed, "err", f.Error, "permanent", f.Permanent)
 		w.notifyFailure(ctx, j, f)
 		err = w.Queue.Fail(ending, j, f)
 	}
@@ -169,6 +170,19 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		// The lease will end by itself, and the job be done again: without effect, if it was done.
 		logger.Error("Ending a job", "result", result, "err", err)
 	}
+}
+
+// words are what the log says of a kind of jobs.
+type words struct {
+	imports                        bool
+	host, away, back, done, failed string
+}
+
+func wordsOf(j *push.Job) *words {
+	if _, ok := push.Told(j.Receiver); ok {
+		return &words{false, "receiver", "A receiver of notifications does not take them; they wait and are retried from time to time", "A receiver of notifications takes them again", "Notified", "A notification failed"}
+	}
+	return &words{true, "registry", "A registry does not answer; its pushes wait and are retried from time to time", "A registry answers again; importing its pushes", "Imported", "Import failed"}
 }
 
 // cause is why a job is done, for people.
@@ -253,13 +267,18 @@ const longWait = time.Hour
 
 // Check returns an error while pushes do not become Images: it says which registries are paused, and whose job has waited
 // for more than an hour. Jobs that were given up do not count: what comes after them is imported.
-func (w *Worker) Check(ctx context.Context) error {
+func (w *Worker) Check(ctx context.Context) error { return w.check(ctx, false) }
+
+// CheckTold is Check for jobs that tell others.
+func (w *Worker) CheckTold(ctx context.Context) error { return w.check(ctx, true) }
+
+func (w *Worker) check(ctx context.Context, tells bool) error {
 	depth, err := w.Queue.Depth(ctx)
 	if err != nil {
 		return fmt.Errorf("the queue cannot be read: %w", err)
 	}
 	var troubles []string
-	if hosts := w.limiter.BackingOff(); len(hosts) > 0 {
+	if hosts := w.backingOff(tells); len(hosts) > 0 {
 		const most = 5 // that are named
 		more := ""
 		if len(hosts) > most {
@@ -268,6 +287,9 @@ func (w *Worker) Check(ctx context.Context) error {
 		troubles = append(troubles, "requests are paused to "+strings.Join(hosts[:min(len(hosts), most)], ", ")+more)
 	}
 	for _, receiver := range slices.Sorted(maps.Keys(depth)) {
+		if _, ok := push.Told(receiver); ok != tells {
+			continue
+		}
 		if oldest := depth[receiver].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
 			troubles = append(troubles, fmt.Sprintf("a job of %s has waited since %s", receiver, oldest.UTC().Format(time.RFC3339)))
 		}
@@ -278,13 +300,21 @@ func (w *Worker) Check(ctx context.Context) error {
 	return nil
 }
 
+// backingOff returns the registries, or else those who are told, that are backed off from.
+func (w *Worker) backingOff(tells bool) []string {
+	return slices.DeleteFunc(w.limiter.BackingOff(), func(host string) bool {
+		_, ok := push.ToldLane(host)
+		return ok != tells
+	})
+}
+
 // WatchDepth keeps the metrics of the queue until ctx is done, also of a Worker that does not run because another server's
 // does.
 func (w *Worker) WatchDepth(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()
 	for {
-		w.metrics.parked.Set(float64(len(w.limiter.BackingOff())))
+		w.metrics.parked.Set(float64(len(w.backingOff(false))))
 		if depth, err := w.Queue.Depth(ctx); err == nil {
 			w.metrics.setDepth(w.Receivers(), depth, w.Clock.Now())
 		} else if ctx.Err() == nil {

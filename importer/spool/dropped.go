@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
 // warnEvery is the least time between two warnings about one receiver.
@@ -40,6 +42,10 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 		d.warned[receiver] = now
 	}
 	d.mu.Unlock()
+	if _, ok := push.Told(receiver); ok && again {
+		d.log.Warn("a receiver of notifications takes fewer than there are; dropping the oldest that wait", "receiver", receiver, "do", "mend the receiver, or have it told of less (notify in the configuration)")
+		return
+	}
 	if again {
 		d.log.Warn("a receiver exceeded its quota of waiting pushes; dropping its oldest", "receiver", receiver,
 			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find dropped pushes that were yours, and images that pods use are checked again")

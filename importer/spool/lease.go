@@ -287,7 +287,11 @@ func errorLine(err string) string { return printable.Line(err, maxErrorBytes) }
 type deadJobs struct{ warn.Limiter }
 
 func (d *deadJobs) tell(j *push.Job, f push.Failure) {
-	d.Warn(j.Receiver, "a push was given up: its job is dead", "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
+	message := "a push was given up: its job is dead"
+	if _, ok := push.Told(j.Receiver); ok {
+		message = "a notification was given up: its job is dead"
+	}
+	d.Warn(j.Receiver, message, "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
 }
 

@@ -336,7 +336,7 @@ func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
 		all, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
-			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" {
+			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && !strings.HasPrefix(string(j.Receiver), "notify/") {
 				hosts[host] = true
 				c.add(j.Enqueued)
 			}

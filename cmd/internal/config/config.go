@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
@@ -61,8 +62,10 @@ type Config struct {
 	Kubelet      *Kubelet              `yaml:"kubelet"`
 	Receivers    []hookconfig.Receiver `yaml:"receivers"`
 	Hooks        Hooks                 `yaml:"hooks"`
-	Sweep        Sweep                 `yaml:"sweep"`
-	Streams      Streams               `yaml:"streams"`
+	// Notify are those who are told what happens.
+	Notify  []notify.Receiver `yaml:"notify"`
+	Sweep   Sweep             `yaml:"sweep"`
+	Streams Streams           `yaml:"streams"`
 
 	file     string    // the path of the file
 	document yaml.Node // for the lines of errors
@@ -259,6 +262,10 @@ func (c *Config) resolve(dir string) {
 	}
 	for i := range c.Clusters {
 		names = append(names, &c.Clusters[i].Kubeconfig)
+	}
+	for i := range c.Notify {
+		n := &c.Notify[i]
+		names = append(names, &n.URLFile, &n.SecretFile, &n.TokenFile, &n.CAFile)
 	}
 	if k := c.Kubelet; k != nil {
 		names = append(names, &k.CertFile, &k.KeyFile, &k.CAFile)

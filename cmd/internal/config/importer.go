@@ -1,13 +1,17 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/containers"
+	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
@@ -15,6 +19,28 @@ import (
 func (c *Config) ImporterOptions() (importer.Options, error) {
 	networks, err := c.allowedNetworks()
 	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: version.UserAgent()}, err
+}
+
+// Notifier returns what tells the receivers of notifications. source is a URI of the server.
+func (c *Config) Notifier(source string, clock clock.PassiveClock) (*notify.Notifier, error) {
+	networks, err := c.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	n, err := notify.New(notify.Options{Source: source, Networks: networks, UserAgent: version.UserAgent(), Clock: clock}, c.Notify)
+	return n, c.NotifyFault(err)
+}
+
+// NotifyFault is an error about the receivers of notifications; nil if err is nil.
+func (c *Config) NotifyFault(err error) error {
+	var one *notify.ReceiverError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &one):
+		return c.Fault(fmt.Sprintf("notify[%d]", one.Index), err)
+	}
+	return c.Fault("notify", err)
 }
 
 // AddFiles adds the settings of registries in the machine's files.

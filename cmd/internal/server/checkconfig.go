@@ -28,7 +28,8 @@ func CheckConfig(path string) (found []error, err error) {
 	_, receiving := newReceivers(c, unusedSpool{}, nil)
 	_, following := clusterSources(c)
 	_, trusting := trustedRoots(c)
-	found = []error{importing, receiving, following, trusting}
+	_, notifying := c.Notifier("", nil)
+	found = []error{importing, receiving, notifying, following, trusting}
 	if err := (podlogs.Options{Kubelet: kubeletOptions(c.Kubelet)}).Check(); err != nil {
 		found = append(found, c.Fault("kubelet", err))
 	}

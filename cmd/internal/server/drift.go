@@ -18,7 +18,7 @@ func (s *Server) followDrift() error {
 	}
 	registerMetrics(outdatedPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.Events.Outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
+		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods,
 	})
 	s.Usage.OnTags(s.drift.Recheck)
 	s.Verification.Inventory.Outdated = s.drift.Pods

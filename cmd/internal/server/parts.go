@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/notices"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
@@ -54,8 +55,9 @@ type Server struct {
 	drift        *drift.Tracker // nil without a listener
 	unverified   unverified
 	promotions   *promotions
-	complete     func() bool // whether the pods of all clusters are known
-	pushes       *pushes     // nil without a listener
+	complete     func() bool       // whether the pods of all clusters are known
+	pushes       *pushes           // nil without a listener
+	notices      *notices.Follower // nil without a listener
 	images       rest.Getter
 	followed     followedTags
 	streams      *imagestream.StoredStreams

@@ -26,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
@@ -41,7 +42,8 @@ type pushes struct {
 	spool    spooler
 	handler  *hooks.Handler
 	importer *importer.Importer
-	plain    net.Listener // nil unless configured
+	notifier *notify.Notifier // nobody is told if the configuration names none
+	plain    net.Listener     // nil unless configured
 }
 
 // spooler is a queue of pushes.
@@ -160,12 +162,12 @@ func (p *pushes) pushed(ctx context.Context, ref reference.Reference) error {
 	}})
 }
 
-// receiverNames are the names of the receivers of webhooks.
+// receiverNames are the names of the receivers of webhooks and of notifications.
 func (p *pushes) receiverNames() (names []string) {
 	for _, r := range p.handler.Receivers() {
 		names = append(names, r.Name)
 	}
-	return names
+	return append(names, p.notifier.Receivers()...)
 }
 
 // ofScript is queue.Options.OfScript.
@@ -215,6 +217,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
+		Deliverer:       p.notifier,
 		Receivers:       p.receiverNames,
 		OfScript:        p.ofScript,
 		RegisterMetrics: registerMetrics,

@@ -88,6 +88,7 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 		s.openDatabase,
 		s.loadCredentials,
 		s.openPushes,
+		s.openNotifier,
 		s.openLocal,
 		s.openAccess,
 		s.assemble,
@@ -367,6 +368,9 @@ func (s *Server) assemble(context.Context) error {
 			return err
 		}
 		s.Verification.Keeper.Follow(changes)
+		if s.listener != nil {
+			defer func() { s.followChanges(storage) }() // when it is known what runs
+		}
 	}
 	s.images, s.clusters, s.Usage, s.complete = images["images"].(rest.Getter), core.Clusters, core.Usage.Index, func() bool { return core.Usage.Unfollowed() == "" && core.Usage.Complete() }
 	s.followed = followedTags{imagestreamimport.TagImportsOf(images)}

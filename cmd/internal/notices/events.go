@@ -1,0 +1,171 @@
+// Package notices makes of the changes of stored objects what receivers of notifications are told. It reads the history of changes from
+// where it was, so nothing is told before it is stored, and what is stored is told also if the server ends in between.
+package notices
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/importer/notify"
+	"github.com/tidewaiter/tidewaiter/signatures"
+)
+
+// Runs knows what pods run.
+type Runs interface {
+	// Pods counts those that are known to run an image; complete is false if there may be more.
+	Pods(digest string, image *imagev1.Image) (n int, complete bool)
+	// Drift says what pods run that name a tag, if that is something else than it leads to; "" if not. image is what the tag leads to.
+	Drift(ctx context.Context, tag reference.Reference) (message, image string, pods int, err error)
+}
+
+// maker makes events.
+type maker struct {
+	runs Runs
+	now  func() time.Time
+}
+
+// of returns what a change means. What cannot be read of it, or asked about it, is an error.
+func (m *maker) of(ctx context.Context, c kubestore.Change) (all []notify.Event, err error) {
+	if c.Err != nil {
+		return nil, c.Err
+	}
+	switch after := c.After.(type) {
+	case *imagev1.Image:
+		before, _ := c.Before.(*imagev1.Image)
+		all = m.ofImage(before, after)
+	case *imagev1.ImageTag:
+		before, _ := c.Before.(*imagev1.ImageTag)
+		all, err = m.ofTag(ctx, before, after)
+	}
+	for i := range all {
+		all[i].Sequence = c.Rev
+	}
+	return all, err
+}
+
+// id names an event by what it is made of. The same change gives the same ID, whoever looks at it and how often.
+func id(kind notify.Kind, of types.UID, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{string(kind), string(of)}, parts...), "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (m *maker) ofImage(before, after *imagev1.Image) (all []notify.Event) {
+	if _, artifact := after.Annotations[annotation.ArtifactType]; artifact {
+		return nil
+	}
+	in := annotation.In(after.Annotations, after.DockerImageReference, after.Name)
+	if before == nil {
+		return []notify.Event{m.imported(after, in)}
+	}
+	for _, c := range signatures.Changes(before, after) {
+		place, namespace, _ := strings.Cut(c.Place, "#")
+		ref, err := reference.Parse(place)
+		if err != nil {
+			continue // no policy is about it
+		}
+		whole := ref.WithDigest(after.Name).String()
+		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, after.UID, c.Place, after.ResourceVersion), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
+			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: after.Name, Verified: c.Verified,
+			VerifiedBefore: c.Before, Reason: c.Reason, Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
+		}}
+		if c.Verdict.Message != "" {
+			e.Data.Message += ": " + c.Verdict.Message
+		}
+		m.count(&e.Data, after.Name, after)
+		all = append(all, e)
+	}
+	had := annotation.GoneFrom(before.Annotations, after.Name)
+	for _, repository := range annotation.GoneFrom(after.Annotations, after.Name) {
+		if slices.Contains(had, repository) {
+			continue
+		}
+		all = append(all, m.gone(repository.WithDigest(after.Name), after.Name, after, id(notify.Gone, after.UID, repository.String(), after.ResourceVersion)))
+	}
+	return all
+}
+
+// imported is the event of a new image.
+func (m *maker) imported(image *imagev1.Image, in []reference.Reference) notify.Event {
+	e := notify.Event{Kind: notify.Imported, ID: id(notify.Imported, image.UID), Time: image.CreationTimestamp.Time, In: in, Data: notify.Data{Image: image.Name}}
+	for _, ref := range annotation.Known(image.Annotations) {
+		e.Data.References = append(e.Data.References, ref.String())
+	}
+	e.Data.Reference = image.DockerImageReference
+	if len(in) > 0 {
+		e.Data.Reference = in[0].WithDigest(image.Name).String()
+	}
+	e.Subject = e.Data.Reference
+	e.Data.Verified, e.Data.Signers, _ = signatures.Summary(image)
+	e.Data.Message = fmt.Sprintf("Imported %s: %s", e.Subject, e.Data.Verified)
+	return e
+}
+
+// gone is the event of a tag or digest that the registry no longer has.
+func (m *maker) gone(ref reference.Reference, digest string, image *imagev1.Image, id string) notify.Event {
+	e := notify.Event{Kind: notify.Gone, ID: id, Time: m.now(), Subject: ref.String(), In: []reference.Reference{ref.Bare()}, Data: notify.Data{Reference: ref.String(), Image: digest}}
+	m.count(&e.Data, digest, image)
+	e.Data.Message = fmt.Sprintf("%s is gone from its registry", ref)
+	if *e.Data.Pods > 0 {
+		e.Data.Message += fmt.Sprintf("; %d pods are known to run %s", *e.Data.Pods, reference.ShortDigest(digest))
+	}
+	return e
+}
+
+// count says how many pods run an image.
+func (m *maker) count(d *notify.Data, digest string, image *imagev1.Image) {
+	n, complete := m.runs.Pods(digest, image)
+	d.Pods, d.PodsUnknown = &n, !complete
+}
+
+func (m *maker) ofTag(ctx context.Context, before, after *imagev1.ImageTag) (all []notify.Event, err error) {
+	ref, ok := tags.Reference(after)
+	now, known := tags.Now(after)
+	was, had := tags.Now(before)
+	if !ok || !known || had && now == was {
+		return nil, nil
+	}
+	if now == "" && !had {
+		return nil, nil // it has never led anywhere
+	}
+	if now == "" {
+		return []notify.Event{m.gone(ref, was, nil, id(notify.Gone, after.UID, after.ResourceVersion))}, nil
+	}
+	e := notify.Event{Kind: notify.Moved, ID: id(notify.Moved, after.UID, after.ResourceVersion), Time: after.Status.Items[0].Created.Time, Subject: ref.String(), In: []reference.Reference{ref.Bare()}, Data: notify.Data{
+		Message: fmt.Sprintf("%s leads to %s", ref, reference.ShortDigest(now)), Reference: ref.String(), Image: now, Before: was,
+	}}
+	if was != "" {
+		e.Data.Message += ", and led to " + reference.ShortDigest(was)
+	}
+	var by []string
+	if json.Unmarshal([]byte(after.Annotations[tags.By]), &by) == nil && len(by) > 0 {
+		e.Data.By = by[0]
+		e.Data.Message += ", by " + by[0]
+	}
+	all = append(all, e)
+	message, image, pods, err := m.runs.Drift(ctx, ref)
+	if err == nil && image == now && pods > 0 {
+		all = append(all, m.drift(after, ref, message, pods))
+	}
+	return all, err
+}
+
+// drift is the event of pods that run something else than a tag leads to. It is one for each move of the tag.
+func (m *maker) drift(tag *imagev1.ImageTag, ref reference.Reference, message string, pods int) notify.Event {
+	moved := tag.Status.Items[0]
+	return notify.Event{Kind: notify.Drift, ID: id(notify.Drift, tag.UID, moved.Image, moved.Created.UTC().Format(time.RFC3339)), Time: m.now(), Subject: ref.String(), In: []reference.Reference{ref.Bare()}, Data: notify.Data{
+		Message: message, Reference: ref.String(), Image: moved.Image, Pods: &pods,
+	}}
+}

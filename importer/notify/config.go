@@ -1,0 +1,223 @@
+// Package notify tells others what happened: it sends CloudEvents (structured mode, JSON) over HTTP, signed as Standard Webhooks say
+// (https://www.standardwebhooks.com). The queue of pushes keeps them until they are delivered, with a quota, retries and dead jobs for
+// each receiver.
+package notify
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+)
+
+// Receiver is the configuration of somebody who is told. The server sends to no other host, and follows no redirect.
+type Receiver struct {
+	// Name is a DNS label.
+	Name string `yaml:"name"`
+	// URL is where events are sent: https, or http if Insecure is set. Of URLFile it is the only line: a URL that is a secret.
+	URL     string `yaml:"url"`
+	URLFile string `yaml:"urlFile"`
+	// Format is CloudEvents, or Slack; the first if it is empty.
+	Format string `yaml:"format"`
+	// SecretFile holds secrets for signing, one a line: whsec_ and the base64 of 24 to 64 bytes. What is sent has a signature by each,
+	// so that one can be replaced. Slack needs none.
+	SecretFile string `yaml:"secretFile"`
+	// TokenFile holds a token that is sent as Authorization: Bearer.
+	TokenFile string `yaml:"tokenFile"`
+	// Events are those that it is told of, of Kinds; all if it is empty.
+	Events []string `yaml:"events"`
+	// Repositories are hosts, and hosts with the beginning of a path, of which it is told; all if it is empty.
+	Repositories []string `yaml:"repositories"`
+	// CAFile has authorities beside the system's, as PEM blocks.
+	CAFile string `yaml:"caFile"`
+	// Insecure allows plain HTTP.
+	Insecure bool `yaml:"insecure"`
+}
+
+// Formats of what is sent.
+const (
+	CloudEvents = "cloudevents"
+	Slack       = "slack"
+)
+
+// MaxReceivers bounds the receivers of a configuration.
+const MaxReceivers = 32
+
+const (
+	maxSecretFile = 4 << 10
+	maxSecrets    = 4
+	maxCAFile     = 1 << 20
+	secretPrefix  = "whsec_"
+	secretHelp    = `make one with: echo "` + secretPrefix + `$(openssl rand -base64 32)"`
+)
+
+var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`).MatchString
+
+// target is a receiver with what it takes to send to it.
+type target struct {
+	Receiver
+	client   *http.Client
+	prefixes []reference.Reference
+}
+
+// newTarget checks a receiver.
+func newTarget(r Receiver, networks guard.Networks) (*target, error) {
+	t := &target{Receiver: r}
+	switch {
+	case !isName(r.Name):
+		return nil, fmt.Errorf("name: %q is not a DNS label: lower-case letters, digits and dashes", r.Name)
+	case (r.URL == "") == (r.URLFile == ""):
+		return nil, errors.New("it needs one of url and urlFile")
+	case r.Format != "" && r.Format != CloudEvents && r.Format != Slack:
+		return nil, fmt.Errorf("format: %q is not %s or %s", r.Format, CloudEvents, Slack)
+	case r.SecretFile == "" && r.Format != Slack:
+		return nil, errors.New("secretFile: it is missing; " + secretHelp)
+	}
+	for i, kind := range r.Events {
+		if !slices.Contains(Kinds, Kind(kind)) {
+			return nil, fmt.Errorf("events[%d]: %q is not one of %v", i, kind, Kinds)
+		}
+	}
+	for i, text := range r.Repositories {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("repositories[%d]: %w", i, err)
+		}
+		t.prefixes = append(t.prefixes, prefix)
+	}
+	by, err := r.tls()
+	if err != nil {
+		return nil, fmt.Errorf("caFile: %w", err)
+	}
+	_, urlErr := r.address()
+	_, secretErr := r.secrets()
+	_, tokenErr := r.token()
+	if err := errors.Join(urlErr, secretErr, tokenErr); err != nil {
+		return nil, err
+	}
+	transport := guard.New(guard.Options{Networks: networks, TLS: by, MaxConnsPerHost: 2})
+	t.client = &http.Client{Transport: transport.Named(true), Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return t, nil
+}
+
+// timeout bounds a delivery.
+const timeout = 10 * time.Second
+
+// parsePrefix reads a host, or a host and the beginning of a path.
+func parsePrefix(text string) (reference.Reference, error) {
+	if !strings.Contains(text, "/") {
+		host, err := reference.ParseHost(text)
+		return reference.Reference{Host: host}, err
+	}
+	return reference.ParseRepository(text)
+}
+
+// address returns the URL. Errors do not quote it, as it may have a secret.
+func (r *Receiver) address() (string, error) {
+	text, key := r.URL, "url"
+	if r.URLFile != "" {
+		data, err := trusted.ReadSecret(r.URLFile, maxSecretFile)
+		if err != nil {
+			return "", fmt.Errorf("urlFile: %w", err)
+		}
+		text, key = strings.TrimSpace(string(data)), "urlFile"
+	}
+	at, err := url.Parse(text)
+	switch {
+	case err != nil, at.Host == "", at.Scheme != "https" && at.Scheme != "http", at.User != nil, at.Fragment != "":
+		return "", errors.New(key + ": it is not a URL such as https://ci.example.com/hooks/images, without a user name")
+	case at.Scheme == "http" && !r.Insecure:
+		return "", errors.New(key + ": http shows everybody what is sent: use https, or set insecure: true")
+	}
+	return text, nil
+}
+
+// secrets reads the secrets. Errors name the file, and quote nothing of it.
+func (r *Receiver) secrets() (all [][]byte, err error) {
+	if r.SecretFile == "" {
+		return nil, nil
+	}
+	data, err := trusted.ReadSecret(r.SecretFile, maxSecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("secretFile: %w", err)
+	}
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		text, ok := strings.CutPrefix(string(line), secretPrefix)
+		secret, err := base64.StdEncoding.DecodeString(text)
+		if !ok || err != nil || len(secret) < 24 || len(secret) > 64 {
+			return nil, fmt.Errorf("secretFile: in %s a secret is not %s and the base64 of 24 to 64 bytes; %s", r.SecretFile, secretPrefix, secretHelp)
+		}
+		all = append(all, secret)
+	}
+	if len(all) == 0 || len(all) > maxSecrets {
+		return nil, fmt.Errorf("secretFile: %s has %d secrets, and must have 1 to %d", r.SecretFile, len(all), maxSecrets)
+	}
+	return all, nil
+}
+
+var isToken = regexp.MustCompile(`^[!-~]+$`).MatchString
+
+// token reads the token; "" for none.
+func (r *Receiver) token() (string, error) {
+	if r.TokenFile == "" {
+		return "", nil
+	}
+	data, err := trusted.ReadSecret(r.TokenFile, maxSecretFile)
+	text := strings.TrimSpace(string(data))
+	if err == nil && !isToken(text) {
+		err = fmt.Errorf("%s is not one line with a token", r.TokenFile)
+	}
+	if err != nil {
+		return "", fmt.Errorf("tokenFile: %w", err)
+	}
+	return text, nil
+}
+
+// tls returns how the receiver's certificate is verified; nil is by the system's authorities.
+func (r *Receiver) tls() (*tls.Config, error) {
+	if r.CAFile == "" {
+		return nil, nil
+	}
+	data, err := trusted.ReadFile(r.CAFile, maxCAFile)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("%s has no certificate as a PEM block", r.CAFile)
+	}
+	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+}
+
+// wants reports whether a receiver is told of an event.
+func (t *target) wants(e *Event) bool {
+	if e.Kind == Missed {
+		return true
+	}
+	if len(t.Events) > 0 && !slices.Contains(t.Events, string(e.Kind)) {
+		return false
+	}
+	return len(t.prefixes) == 0 || slices.ContainsFunc(e.In, func(in reference.Reference) bool {
+		return slices.ContainsFunc(t.prefixes, func(p reference.Reference) bool {
+			return in.Host == p.Host && (p.Repository == "" || in.Repository == p.Repository || strings.HasPrefix(in.Repository, p.Repository+"/"))
+		})
+	})
+}

@@ -1,0 +1,156 @@
+package notify
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/pull"
+)
+
+const (
+	maxAnswer = 16 << 10  // bytes of an answer that are read, so that its connection can be used again
+	maxPause  = time.Hour // that a receiver may ask for
+)
+
+// undelivered says for people why an event was not delivered. Its cause is a *pull.Error, by which a queue treats it.
+type undelivered struct {
+	text  string
+	cause error
+}
+
+func (e *undelivered) Error() string { return e.text }
+
+func (e *undelivered) Unwrap() error { return e.cause }
+
+func failed(reason pull.Reason, text string) error {
+	return &undelivered{text, pull.CausedBy(reason, text, nil)}
+}
+
+// Deliver sends a stored event to a receiver; it is part of queue.Deliverer. A receiver that does not answer is left alone for a while.
+// What it refuses for what it is, and what is for a receiver that is no longer configured, is given up.
+func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
+	t := n.targets()[name]
+	if t == nil {
+		return failed(pull.InvalidImage, "no receiver "+name+" is configured (notify)")
+	}
+	var event cloudEvent
+	if err := json.Unmarshal([]byte(payload), &event); err != nil {
+		return failed(pull.InvalidImage, "the stored event cannot be read")
+	}
+	req, err := n.request(ctx, t, &event, payload)
+	if err != nil {
+		return failed(pull.Timeout, err.Error()) // until somebody mends it
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) { // its text has the URL, in which a secret may be
+			err = of.Err
+		}
+		if ctx.Err() != nil {
+			return failed(pull.Canceled, "the server stops")
+		}
+		return failed(pull.Unreachable, "it does not answer: "+pull.Clean(err.Error()))
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	return answered(resp, n.Clock.Now())
+}
+
+// request is what is sent. Errors have no secret.
+func (n *Notifier) request(ctx context.Context, t *target, event *cloudEvent, payload string) (*http.Request, error) {
+	address, err := t.address()
+	if err != nil {
+		return nil, err
+	}
+	secrets, err := t.secrets()
+	if err != nil {
+		return nil, err
+	}
+	token, err := t.token()
+	if err != nil {
+		return nil, err
+	}
+	body, mediaType := payload, "application/cloudevents+json; charset=UTF-8"
+	if t.Format == Slack {
+		body, mediaType = slack(event), "application/json"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(body))
+	if err != nil {
+		return nil, errors.New("its URL cannot be used")
+	}
+	req.Header.Set("Content-Type", mediaType)
+	req.Header.Set("User-Agent", n.UserAgent)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if len(secrets) > 0 {
+		sign(req.Header, secrets, event.ID, n.Clock.Now(), body)
+	}
+	return req, nil
+}
+
+// sign adds the headers of Standard Webhooks: a signature by each secret over the ID, the time and the body.
+func sign(h http.Header, secrets [][]byte, id string, at time.Time, body string) {
+	seconds := strconv.FormatInt(at.Unix(), 10)
+	var all []string
+	for _, secret := range secrets {
+		mac := hmac.New(sha256.New, secret)
+		fmt.Fprintf(mac, "%s.%s.%s", id, seconds, body)
+		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	h.Set("webhook-id", id)
+	h.Set("webhook-timestamp", seconds)
+	h.Set("webhook-signature", strings.Join(all, " "))
+}
+
+// slackText is how Slack wants what is no markup of its own: so no tag or name calls @channel or shows a link.
+var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
+// slack is an event as a message of Slack.
+func slack(event *cloudEvent) string {
+	b, _ := json.Marshal(map[string]string{"text": slackText.Replace(event.Data.Message)}) // strings always marshal
+	return string(b)
+}
+
+// answered is what an answer means: nil if the event was taken.
+func answered(resp *http.Response, now time.Time) error {
+	text := "it answers " + strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
+	switch code := resp.StatusCode; {
+	case code/100 == 2:
+		return nil
+	case code == http.StatusGone: // it wants no more, by Standard Webhooks
+		return failed(pull.InvalidImage, text)
+	case code == http.StatusBadRequest, code == http.StatusRequestEntityTooLarge, code == http.StatusUnprocessableEntity:
+		return failed(pull.Denied, text)
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		cause := pull.CausedBy(pull.RateLimited, text, nil)
+		cause.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+		return &undelivered{text, cause}
+	case code/100 == 3:
+		text += ", and redirects are not followed: set its URL"
+	}
+	return failed(pull.Unavailable, text)
+}
+
+// retryAfter reads the header Retry-After, seconds or a date; 0 if it has neither.
+func retryAfter(text string, now time.Time) time.Duration {
+	var d time.Duration
+	if seconds, err := strconv.Atoi(text); err == nil {
+		d = time.Duration(min(seconds, int(maxPause/time.Second))) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		d = at.Sub(now)
+	}
+	return min(max(d, 0), maxPause)
+}
