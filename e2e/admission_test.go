@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
 	"github.com/tidewaiter/tidewaiter/e2e/images"
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
@@ -16,8 +18,12 @@ import (
 func podOf(t *testing.T, namespace, name, image, more string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name+".json")
-	must(t, os.WriteFile(file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q%s},"spec":{"containers":[{"name":"main","image":%q}]}}`, name, namespace, more, image), 0o600))
+	must(t, os.WriteFile(file, []byte(podText(namespace, name, image, more)), 0o600))
 	return file
+}
+
+func podText(namespace, name, image, more string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":%q%s},"spec":{"containers":[{"name":"main","image":%q}]}}`, name, namespace, more, image)
 }
 
 // admissionWebhook has kube-apiserver ask.
@@ -61,10 +67,48 @@ func (s *inCluster) testAdmission(t *testing.T, r *registry.Registry) {
 	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "set", "image", "pod/good", "main="+bad, "-n", "guarded")
 	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "debug", "pod/good", "-n", "guarded", "--image", bad, "--container", "debugger", "--attach=false")
 	c.Kubectl(t, "label", "pod", "good", "-n", "guarded", "a=b")
+	s.testForetold(t, r, signer, good, bad)
 	// Its own namespace, and one that an administrator leaves out.
 	s.eventually(t, "admin", 0, []string{"pod/own created"}, "create", "-f", podOf(t, "tidewaiter", "own", bad, ""))
 	s.eventually(t, "admin", 0, []string{"pod/left created"}, "create", "-f", podOf(t, "exempt", "left", bad, ""))
 	wantContains(t, "metrics", s.Kubectl(t, "get", "--raw", "/metrics"), `tidewaiter_admission_reviews_total{decision="denied"}`, `tidewaiter_admission_reviews_total{decision="warned"}`, `tidewaiter_admission_reviews_total{decision="audited"}`)
+}
+
+// testForetold asks beside kube-apiserver what an act would change, does it, and has admission say the same: a key is revoked, and one
+// image is let through by an exception while another is refused in the same pod.
+func (s *inCluster) testForetold(t *testing.T, r *registry.Registry, signer *cosign, good, bad string) {
+	c := s.cluster
+	run := func(args ...string) harness.Result {
+		return harness.Run(t, harness.Command{Path: harness.Binary(t), Args: append(args, "--kubeconfig", c.Kubeconfig(t, "admin", "admin")), Dir: signer.dir})
+	}
+	foretold := func(code int, want string, args ...string) {
+		t.Helper()
+		if got := run(args...); got.Code != code || !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), want) {
+			t.Errorf("%s: exit %d, want %d and %q: %s%s", args, got.Code, code, want, got.Stdout, got.Stderr)
+		}
+	}
+	signer.key("other", "p256")
+	policy := func(key, more string) string {
+		return strings.Replace(signer.keysPolicy("admitted", r.Host+"/admitted", key), "DigestOnly", "MatchRepository", 1) + more
+	}
+	foretold(3, "True False (denied) Judged", "impact", "--revoke-key", "release.pub")
+	c.Apply(t, policy("other", ""))
+	s.eventually(t, "admin", 1, []string{"denied the request", good}, "create", "--dry-run=server", "-f", podOf(t, "guarded", "again", good, ""))
+
+	worse := r.Push(t, "admitted/worse:1", images.Numbered(t, 1)[0])
+	s.eventually(t, "admin", 1, []string{"denied the request", worse, "Unsigned"}, "create", "-f", podOf(t, "guarded", "worse", worse, ""))
+	exception := policy("release", fmt.Sprintf("  exceptions:\n  - {images: [%q], until: %q, by: ann@example.com, reason: a drill}\n", bad, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
+	must(t, os.WriteFile(filepath.Join(signer.dir, "exception.yaml"), []byte(exception), 0o600))
+	foretold(3, "Unsigned Excepted Judged <none> "+bad, "policy", "preview", "-f", "exception.yaml")
+	c.Apply(t, exception)
+	s.eventually(t, "admin", 0, []string{"pod/excepted created"}, "create", "-f", podOf(t, "guarded", "excepted", bad, ""))
+	both := strings.Replace(podText("guarded", "both", bad, ""), `}]}}`, fmt.Sprintf(`},{"name":"worse","image":%q}]}}`, worse), 1)
+	file := filepath.Join(t.TempDir(), "both.json")
+	must(t, os.WriteFile(file, []byte(both), 0o600))
+	s.eventually(t, "admin", 1, []string{"denied the request: image " + worse}, "create", "-f", file)
+	c.Kubectl(t, "delete", "pod", "excepted", "-n", "guarded", "--force")
+	c.Apply(t, policy("release", ""))
+	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "create", "--dry-run=server", "-f", podOf(t, "guarded", "ended", bad, ""))
 }
 
 // testAdmissionAway looks, while the server is away, at what starts nevertheless, and takes away what testAdmission made.

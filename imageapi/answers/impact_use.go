@@ -151,8 +151,8 @@ func (f *foresight) podsOf(by *runners, row *ImpactRow) map[string]bool {
 	return pods
 }
 
-// runner finds out which references a container stands for: the one that its verdict is for, and, where a tag goes, the one that it
-// names, since it cannot be pulled again, whatever runs.
+// runner finds out which references a container stands for: the one that its verdict is for, and the
+// one that it names, if that is still to be pulled, or can no longer be where a tag goes.
 func (f *foresight) runner(ctx context.Context, c Container) (runner, error) {
 	r := runner{Container: c}
 	answer, err := f.before.Container(ctx, c.Namespace, c.Image, c.Digest)
@@ -163,7 +163,7 @@ func (f *foresight) runner(ctx context.Context, c Container) (runner, error) {
 		r.judged = answer.Verdict.Reference
 		r.names = append(r.names, r.judged)
 	}
-	if f.spec.Delete == "" {
+	if f.spec.Delete == "" && c.Digest != "" {
 		return r, nil
 	}
 	if ref, bad := reference.Parse(c.Image); bad == nil && ref.Digest == "" {
