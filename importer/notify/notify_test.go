@@ -160,6 +160,7 @@ func TestAttackAnswers(t *testing.T) {
 	defer elsewhere.Close()
 	code := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		code := code
 		w.Header().Set("Location", elsewhere.URL)
 		w.Header().Set("Retry-After", "7200")
 		w.WriteHeader(code)
