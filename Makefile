@@ -88,6 +88,11 @@ bench-compare: ## Measure commit BASE and this tree in turn, kube-apiserver besi
 	$(GO) run -C e2e ./tools kubectl etcd kube-apiserver
 	$(GO) test -C e2e ./compare -run '^TestCompare$$' -count=1 -timeout 5h -v -base "$(BASE)" $(COMPARE)
 
+.PHONY: bench-replicas
+bench-replicas: ## Measure three servers over three members of etcd beside one over SQLite; flags in COMPARE
+	$(GO) run -C e2e ./tools kubectl etcd
+	$(GO) test -C e2e ./compare -run '^TestReplicas$$' -count=1 -timeout 5h -v -replicas $(COMPARE)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (20s), two at a time
 	bash .ci/fuzz $(FUZZTIME)

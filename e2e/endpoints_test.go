@@ -110,12 +110,16 @@ func readEndpoints(t *testing.T) []endpoint {
 // answered as a matrix.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
+	logs := t.TempDir()
+	walkEndpoints(t, harness.StartServer(t, "--pod-logs-dir", logs), logs)
+}
+
+// walkEndpoints walks every endpoint of a server that has the logs of pods in a directory.
+func walkEndpoints(t *testing.T, s *harness.Server, logs string) {
 	table := readEndpoints(t)
 	if len(table) != 63 {
 		t.Fatalf("%s has %d endpoints, want 63", endpointTable, len(table))
 	}
-	logs := t.TempDir()
-	s := harness.StartServer(t, "--pod-logs-dir", logs)
 	caller := newCaller(t, s.Config(t))
 
 	var matrix strings.Builder

@@ -1,10 +1,7 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -49,28 +46,9 @@ func TestLimitsOfEtcd(t *testing.T) {
 		must(t, leases.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	// What an administrator does with etcdctl: compaction, defrag, alarm disarm.
-	ask := func(path, body string) string {
-		t.Helper()
-		resp, err := http.Post(e.Servers+path, "application/json", strings.NewReader(body))
-		must(t, err)
-		defer resp.Body.Close()
-		answer, err := io.ReadAll(resp.Body)
-		must(t, err)
-		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s", path, answer)
-		}
-		return string(answer)
-	}
-	var head struct {
-		Header struct {
-			Revision string
-			Member   string `json:"member_id"`
-		}
-	}
-	must(t, json.Unmarshal([]byte(ask("/v3/kv/range", `{"key":"AA==","limit":"1"}`)), &head))
-	ask("/v3/kv/compaction", `{"physical":true,"revision":"`+head.Header.Revision+`"}`)
-	ask("/v3/maintenance/defragment", `{}`)
-	ask("/v3/maintenance/alarm", `{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"`+head.Header.Member+`"}`)
+	member := e.Compact(t)
+	e.Ask(t, "/v3/maintenance/defragment", `{}`)
+	e.Ask(t, "/v3/maintenance/alarm", `{"action":"DEACTIVATE","alarm":"NOSPACE","memberID":"`+member+`"}`)
 	harness.Eventually(t, func() error {
 		return create("again", 1000)
 	})

@@ -19,8 +19,11 @@ import (
 // once, and holds in the end what a list shows.
 func TestInformerSeesEveryImportOnce(t *testing.T) {
 	t.Parallel()
-	const n = 1000
-	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
+	informerSeesEveryImport(t, harness.StartServer(t), 1000)
+}
+
+func informerSeesEveryImport(t *testing.T, s *harness.Server, n int) {
+	r := registry.Start(t, registry.Distribution)
 	imgs := images.Numbered(t, n)
 	r.PushAll(t, "team/app", imgs)
 

@@ -26,7 +26,7 @@ func TestMigrate(t *testing.T) {
 	config := hookedConfig(t, from.Host, "")
 	dir := t.TempDir()
 	h := &hooked{Server: harness.StartServerOn(t, filepath.Join(dir, "one"), "--config", config)}
-	r := &replicas{servers: []*harness.Server{h.Server}}
+	r := &replicas{Replicas: &harness.Replicas{Servers: []*harness.Server{h.Server}}}
 	h.Import(t, first)
 	for i := range 5 {
 		h.KubectlStdin(t, fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: berth-%d}}", i), "create", "-f", "-")

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// build builds the tidewaiter of a commit in a work tree of its own, which it removes again.
-func build(repository, commit, program string) (err error) {
+// Build builds the tidewaiter of a commit in a work tree of its own, which it removes again.
+func Build(repository, commit, program string) (err error) {
 	parent, err := os.MkdirTemp("", "tidewaiter-compare-*")
 	if err != nil {
 		return err

@@ -15,12 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A client asks one server for one kind of object, over HTTP/1.1 and TLS: a connection for each
-// request under way.
+// A client asks for one kind of object, over HTTP/1.1 and TLS: a connection for each request under
+// way. It asks each of several servers in turn, which share credentials.
 type client struct {
-	http       *http.Client
-	collection string // the URL of all objects
-	object     func(number int) object
+	http        *http.Client
+	collections []string // the URL of all objects, at each server
+	turn        atomic.Uint64
+	object      func(number int) object
 }
 
 func newClient(config *rest.Config, path string, object func(int) object) (*client, error) {
@@ -33,7 +34,12 @@ func newClient(config *rest.Config, path string, object func(int) object) (*clie
 	if err != nil {
 		return nil, err
 	}
-	return &client{http: &http.Client{Transport: authenticated}, collection: config.Host + path, object: object}, nil
+	return &client{http: &http.Client{Transport: authenticated}, collections: []string{config.Host + path}, object: object}, nil
+}
+
+// collection is the URL of all objects, at the server whose turn it is.
+func (c *client) collection() string {
+	return c.collections[c.turn.Add(1)%uint64(len(c.collections))]
 }
 
 // do sends a request and gives the answer's body to read.
@@ -68,16 +74,16 @@ func discard(body io.Reader) error {
 }
 
 func (c *client) create(ctx context.Context, o object) error {
-	return c.do(ctx, http.MethodPost, c.collection, o.body, "identity", discard)
+	return c.do(ctx, http.MethodPost, c.collection(), o.body, "identity", discard)
 }
 
 func (c *client) get(ctx context.Context, name string) error {
-	return c.do(ctx, http.MethodGet, c.collection+"/"+name, nil, "identity", discard)
+	return c.do(ctx, http.MethodGet, c.collection()+"/"+name, nil, "identity", discard)
 }
 
 // list reads all objects at once.
 func (c *client) list(ctx context.Context, encoding string) error {
-	return c.do(ctx, http.MethodGet, c.collection, nil, encoding, discard)
+	return c.do(ctx, http.MethodGet, c.collection(), nil, encoding, discard)
 }
 
 // revision is the resourceVersion of the collection.
@@ -85,14 +91,14 @@ func (c *client) revision(ctx context.Context) (string, error) {
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	err := c.do(ctx, http.MethodGet, c.collection+"?limit=1", nil, "identity", func(body io.Reader) error { return json.NewDecoder(body).Decode(&list) })
+	err := c.do(ctx, http.MethodGet, c.collection()+"?limit=1", nil, "identity", func(body io.Reader) error { return json.NewDecoder(body).Decode(&list) })
 	return list.Metadata.ResourceVersion, err
 }
 
 // watchList lists as client-go's informers do: it watches, and reads what exists until the bookmark
 // that ends it. It returns how many objects there were.
 func (c *client) watchList(ctx context.Context) (objects int, err error) {
-	url := c.collection + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=300"
+	url := c.collection() + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=300"
 	err = c.do(ctx, http.MethodGet, url, nil, "identity", func(body io.Reader) error {
 		return eachLine(body, func(line []byte) (more bool) {
 			// The bookmark is short; an object is not searched for its annotation.
@@ -117,7 +123,7 @@ func (c *client) watch(ctx context.Context, watchers int, created []object) (tim
 	ready := make(chan struct{}, watchers)
 	for range watchers {
 		watching.Go(func() error {
-			return c.do(ctx, http.MethodGet, c.collection+"?watch=1&timeoutSeconds=300&resourceVersion="+since, nil, "identity", func(body io.Reader) error {
+			return c.do(ctx, http.MethodGet, c.collection()+"?watch=1&timeoutSeconds=300&resourceVersion="+since, nil, "identity", func(body io.Reader) error {
 				ready <- struct{}{}
 				left := len(created)
 				return eachLine(body, func([]byte) bool { left--; return left > 0 })

@@ -29,7 +29,14 @@ type load struct {
 	objects, gets, lists, watchers, watched, parts int
 }
 
-// A server is one of the three that are compared.
+// smallLoad shows that a comparison works; wholeLoad measures.
+var smallLoad = load{objects: 20, gets: 40, lists: 2, watchers: 3, watched: 5, parts: 2}
+
+func wholeLoad() load {
+	return load{objects: *objects, gets: 4 * *objects, lists: 8, watchers: 100, watched: 200, parts: 8}
+}
+
+// A server is one of those that are compared.
 type server struct {
 	client    *client
 	processes []*harness.Process
@@ -69,10 +76,12 @@ func (s *server) settle(t testing.TB) {
 	})
 }
 
+const imagesPath = "/apis/image.openshift.io/v1/images"
+
 func imageServer(t testing.TB, program string) *server {
 	t.Helper()
 	s := harness.StartServerOf(t, program)
-	return newServer(t, s.Config(t), "/apis/image.openshift.io/v1/images", image, s.Process())
+	return newServer(t, s.Config(t), imagesPath, image, s.Process())
 }
 
 func configMapServer(t testing.TB) *server {
@@ -102,8 +111,12 @@ func inTurn(n int, servers []*server, part func(s *server, i int)) {
 	}
 }
 
-// round measures the servers once.
-func round(t *testing.T, l load, servers []*server) {
+// round measures the servers once. Who begins changes from round to round.
+func round(t *testing.T, l load, number int, all []*server) (measured []figures) {
+	servers := slices.Clone(all)
+	if number%2 == 1 {
+		slices.Reverse(servers)
+	}
 	for _, s := range servers {
 		s.settle(t)
 	}
@@ -175,9 +188,17 @@ func round(t *testing.T, l load, servers []*server) {
 
 	for _, s := range servers {
 		for _, p := range s.processes {
-			s.figures[memory] += float64(p.Resident(t)) / (1 << 20)
+			s.figures[memory] += mebibytes(t, p)
 		}
 	}
+	for _, s := range all {
+		measured = append(measured, s.figures)
+	}
+	return measured
+}
+
+func mebibytes(t testing.TB, p *harness.Process) float64 {
+	return float64(p.Resident(t)) / (1 << 20)
 }
 
 // TestCompare prints the table of a comparison with -base. Without, it compares the program under
@@ -188,35 +209,36 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, times := load{objects: 20, gets: 40, lists: 2, watchers: 3, watched: 5, parts: 2}, 1
-	programs, names := [2]string{harness.Binary(t), harness.Binary(t)}, [3]string{now, now, "kube-apiserver + etcd, ConfigMaps"}
+	l, times := smallLoad, 1
+	programs, names := [2]string{harness.Binary(t), harness.Binary(t)}, []string{now, now, "kube-apiserver + etcd, ConfigMaps"}
 	if *base != "" {
-		l, times = load{objects: *objects, gets: 4 * *objects, lists: 8, watchers: 100, watched: 200, parts: 8}, *rounds
+		l, times = wholeLoad(), *rounds
 		if names[0], err = describe(repository, *base); err != nil {
 			t.Fatal(err)
 		}
 		programs[0] = filepath.Join(t.TempDir(), "tidewaiter")
-		if err := build(repository, *base, programs[0]); err != nil {
+		if err := Build(repository, *base, programs[0]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var all [][3]figures
+	var all [][]figures
 	for i := range times {
 		t.Run(fmt.Sprintf("round=%d", i+1), func(t *testing.T) {
 			servers := []*server{imageServer(t, programs[0]), imageServer(t, programs[1]), configMapServer(t)}
-			turn := slices.Clone(servers)
-			if i%2 == 1 {
-				slices.Reverse(turn)
-			}
-			round(t, l, turn)
-			all = append(all, [3]figures{servers[0].figures, servers[1].figures, servers[2].figures})
+			all = append(all, round(t, l, i, servers))
 		})
 	}
 	if t.Failed() {
 		return
 	}
+	report(t, l, names, all)
+}
+
+// report prints the table of the rounds, all of whose figures have to be there.
+func report(t *testing.T, l load, names []string, all [][]figures) {
+	t.Helper()
 	fmt.Printf("\n%d objects of %.1f kB, %d connections, %d rounds in turn, %d processors\n\n%s\n",
-		l.objects, float64(len(image(0).body))/1000, *connections, times, runtime.NumCPU(), table(names, all))
+		l.objects, float64(len(image(0).body))/1000, *connections, len(all), runtime.NumCPU(), table(names, all))
 	for _, m := range measures {
 		for s, f := range all[0] {
 			if f[m] <= 0 && m != processor { // which counts in hundredths of a second
@@ -248,13 +270,19 @@ func TestTable(t *testing.T) {
 		}
 		return f
 	}
-	got := table([3]string{"old", "new", "peer"}, [][3]figures{{one(1000), one(900), one(300)}, {one(500), one(600), one(300)}, {one(2), one(2), one(1)}})
+	got := table([]string{"old", "new", "peer"}, [][]figures{{one(1000), one(900), one(300)}, {one(500), one(600), one(300)}, {one(2), one(2), one(1)}})
 	for _, want := range []string{
 		"| | old | new | ratio | peer | ratio |\n",
 		"| creates/s | 500 | 600 | **1.00** (0.90 to 1.20) | 300 | **2.00** (2.00 to 3.00) |\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks\n%sit is\n%s", want, got)
+		}
+	}
+	got = table([]string{"one", "three"}, [][]figures{{one(100), one(50)}})
+	for _, want := range []string{"| | one | three | ratio |\n|---|---|---|---|\n", "| gets/s | 100 | 50 | **0.50** (0.50 to 0.50) |\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table of two lacks\n%sit is\n%s", want, got)
 		}
 	}
 }
@@ -286,7 +314,7 @@ func TestBuild(t *testing.T) {
 	must(repository, "git", "add", ".")
 	must(repository, "git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "-m", "one")
 	write("cmd/tidewaiter/main.go", "package main\n\nfunc main() { print(`changed`) }\n")
-	if err := build(repository, "HEAD", program); err != nil {
+	if err := Build(repository, "HEAD", program); err != nil {
 		t.Fatal(err)
 	}
 	if got := must("", program); got != "committed" {
@@ -295,7 +323,7 @@ func TestBuild(t *testing.T) {
 	if trees := must(repository, "git", "worktree", "list"); strings.Count(trees, "\n") != 1 {
 		t.Errorf("work trees are left:\n%s", trees)
 	}
-	if err := build(repository, "no-such-commit", program); err == nil {
+	if err := Build(repository, "no-such-commit", program); err == nil {
 		t.Error("a commit that does not exist was built")
 	}
 	if now, err := describe(repository); err != nil || !strings.HasSuffix(now, "-dirty") {

@@ -26,20 +26,31 @@ var measures = []measure{creates, gets, lists, gzipLists, watchEvents, watchList
 // figures are the results of one server in one round.
 type figures map[measure]float64
 
-// table has the medians of the rounds, and the last of three servers' ratio to each of the others:
-// median, least and largest.
-func table(names [3]string, rounds [][3]figures) string {
-	const base, now, peer = 0, 1, 2
+// table has the medians of the rounds, and the ratio of the server that is measured to each of the
+// others: median, least and largest. It is the second one.
+func table(names []string, rounds [][]figures) string {
+	const base, now = 0, 1
 	var b strings.Builder
-	fmt.Fprintf(&b, "| | %s | %s | ratio | %s | ratio |\n|---|---|---|---|---|---|\n", names[base], names[now], names[peer])
+	row := func(first, base, now, ratio string, peers func(i int) (value, ratio string)) {
+		fmt.Fprintf(&b, "|%s| %s | %s | %s |", first, base, now, ratio)
+		for i := 2; i < len(names); i++ {
+			value, ratio := peers(i)
+			fmt.Fprintf(&b, " %s | %s |", value, ratio)
+		}
+		b.WriteByte('\n')
+	}
+	row(" ", names[base], names[now], "ratio", func(i int) (string, string) { return names[i], "ratio" })
+	b.WriteString(strings.Repeat("|---", 2*len(names)) + "|\n")
 	for _, m := range measures {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", m, value(rounds, m, base), value(rounds, m, now), ratio(rounds, m, base), value(rounds, m, peer), ratio(rounds, m, peer))
+		row(" "+string(m)+" ", value(rounds, m, base), value(rounds, m, now), ratio(rounds, m, base), func(i int) (string, string) {
+			return value(rounds, m, i), ratio(rounds, m, i)
+		})
 	}
 	return b.String()
 }
 
 // value is a median with three digits.
-func value(rounds [][3]figures, m measure, server int) string {
+func value(rounds [][]figures, m measure, server int) string {
 	of := make([]float64, len(rounds))
 	for i, r := range rounds {
 		of[i] = r[server][m]
@@ -51,7 +62,7 @@ func value(rounds [][3]figures, m measure, server int) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-func ratio(rounds [][3]figures, m measure, to int) string {
+func ratio(rounds [][]figures, m measure, to int) string {
 	of := make([]float64, len(rounds))
 	for i, r := range rounds {
 		of[i] = r[1][m] / r[to][m]

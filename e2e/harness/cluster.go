@@ -1,14 +1,8 @@
 package harness
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,9 +58,9 @@ func startAPIServer(t testing.TB, etcdArgs ...string) *Cluster {
 		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)})
 
 	c.URL = "https://127.0.0.1:" + port
-	proxy := c.certificate(t, "front-proxy", "front-proxy-client")
-	clients := c.certificate(t, "clients", "somebody")
-	c.accounts = c.key(t, "service-accounts")
+	proxy, clients := NewAuthority(t, c.dir, "front-proxy"), NewAuthority(t, c.dir, "clients")
+	proxyCert, proxyKey := proxy.Issue(t, "front-proxy-client", x509.ExtKeyUsageClientAuth)
+	c.accounts = writeKey(t, filepath.Join(c.dir, "service-accounts.key"), newKey(t))
 	tokens := "admin,admin,admin,system:masters\n"
 	for _, user := range clusterUsers {
 		tokens += strings.Join([]string{user, user, user}, ",") + "\n"
@@ -77,9 +70,9 @@ func startAPIServer(t testing.TB, etcdArgs ...string) *Cluster {
 		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", filepath.Join(c.dir, "serving"),
 		"--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"), "--service-cluster-ip-range", "10.96.0.0/16",
 		"--service-account-issuer", "https://cluster.local", "--service-account-key-file", c.accounts, "--service-account-signing-key-file", c.accounts,
-		"--client-ca-file", clients.ca, "--requestheader-client-ca-file", proxy.ca, "--requestheader-allowed-names", "front-proxy-client", "--requestheader-username-headers", "X-Remote-User",
+		"--client-ca-file", clients.File, "--requestheader-client-ca-file", proxy.File, "--requestheader-allowed-names", "front-proxy-client", "--requestheader-username-headers", "X-Remote-User",
 		"--requestheader-group-headers", "X-Remote-Group", "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
-		"--proxy-client-cert-file", proxy.cert, "--proxy-client-key-file", proxy.key, "--endpoint-reconciler-type", "none",
+		"--proxy-client-cert-file", proxyCert, "--proxy-client-key-file", proxyKey, "--endpoint-reconciler-type", "none",
 	}
 	c.start(t)
 	return c
@@ -181,55 +174,6 @@ func (c *Cluster) write(t testing.TB, name, content string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// key writes a private key and returns its path.
-func (c *Cluster) key(t testing.TB, name string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.writeKey(t, name+".key", key)
-}
-
-func (c *Cluster) writeKey(t testing.TB, name string, key *ecdsa.PrivateKey) string {
-	t.Helper()
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.write(t, name, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
-}
-
-type certificateFiles struct{ ca, cert, key string }
-
-// certificate makes an authority and a client's certificate of it.
-func (c *Cluster) certificate(t testing.TB, authority, name string) certificateFiles {
-	t.Helper()
-	keys := make([]*ecdsa.PrivateKey, 2)
-	for i := range keys {
-		var err error
-		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: authority}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	client := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	issue := func(file string, cert *x509.Certificate, public any) string {
-		der, err := x509.CreateCertificate(rand.Reader, cert, ca, public, keys[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.write(t, file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	}
-	return certificateFiles{
-		ca:   issue(authority+"-ca.crt", ca, keys[0].Public()),
-		cert: issue(name+".crt", client, keys[1].Public()),
-		key:  c.writeKey(t, name+".key", keys[1]),
-	}
 }
 
 // FreePort is a port of 127.0.0.1 that nobody listened on a moment ago.

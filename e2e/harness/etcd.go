@@ -1,7 +1,14 @@
 package harness
 
 import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,30 +19,53 @@ type Etcd struct {
 	// Servers is what --etcd-servers takes.
 	Servers string
 
+	security  []string // the flags of a client of an etcd that asks for certificates
 	commands  []Command
+	restores  [][]string // the arguments with which etcdutl makes the data directory of a member
 	processes []*Process
 }
 
 // StartEtcd starts an etcd of n members. It is usable soon after.
 func StartEtcd(t testing.TB, n int, args ...string) *Etcd {
 	t.Helper()
+	return startEtcd(t, n, "http", args...)
+}
+
+// StartSecureEtcd is StartEtcd with an etcd that serves with a certificate and asks clients for one.
+func StartSecureEtcd(t testing.TB, n int, args ...string) *Etcd {
+	t.Helper()
+	a := NewAuthority(t, t.TempDir(), "etcd")
+	serving, servingKey := a.Issue(t, "member", x509.ExtKeyUsageServerAuth)
+	client, clientKey := a.Issue(t, "client", x509.ExtKeyUsageClientAuth)
+	e := startEtcd(t, n, "https", append([]string{"--cert-file", serving, "--key-file", servingKey, "--trusted-ca-file", a.File, "--client-cert-auth"}, args...)...)
+	e.security = []string{"--etcd-cafile", a.File, "--etcd-certfile", client, "--etcd-keyfile", clientKey}
+	return e
+}
+
+func startEtcd(t testing.TB, n int, scheme string, args ...string) *Etcd {
+	t.Helper()
 	var clients, peers, cluster []string
 	for i := range n {
-		clients = append(clients, "http://127.0.0.1:"+FreePort(t))
+		clients = append(clients, scheme+"://127.0.0.1:"+FreePort(t))
 		peers = append(peers, "http://127.0.0.1:"+FreePort(t))
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	e := &Etcd{Servers: strings.Join(clients, ",")}
 	dir := t.TempDir()
 	for i := range n {
-		e.commands = append(e.commands, Command{Path: Tool(t, "etcd"), Args: append([]string{
-			"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, fmt.Sprint(i)), "--log-level", "error",
-			"--listen-client-urls", clients[i], "--advertise-client-urls", clients[i],
-			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(cluster, ","),
-		}, args...)})
+		member := []string{"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, fmt.Sprint(i)), "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(cluster, ",")}
+		e.restores = append(e.restores, member)
+		e.commands = append(e.commands, Command{Path: Tool(t, "etcd"), Args: append(append([]string{
+			"--log-level", "error", "--listen-client-urls", clients[i], "--advertise-client-urls", clients[i], "--listen-peer-urls", peers[i],
+		}, member...), args...)})
 		e.processes = append(e.processes, Start(t, e.commands[i]))
 	}
 	return e
+}
+
+// Flags are those with which a server reaches the etcd.
+func (e *Etcd) Flags() []string {
+	return append([]string{"--etcd-servers", e.Servers}, e.security...)
 }
 
 // Members are the running programs.
@@ -46,4 +76,72 @@ func (e *Etcd) Restart(t testing.TB, i int) {
 	t.Helper()
 	e.processes[i].Kill(t)
 	e.processes[i] = Start(t, e.commands[i])
+}
+
+// Ask sends a request to the first member, whose API is JSON here, and returns the answer.
+func (e *Etcd) Ask(t testing.TB, path, body string) string {
+	t.Helper()
+	first, _, _ := strings.Cut(e.Servers, ",")
+	resp, err := http.Post(first+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s: %v", path, answer, err)
+	}
+	return string(answer)
+}
+
+// Compact has etcd forget all changes, and returns the first member's ID.
+func (e *Etcd) Compact(t testing.TB) (member string) {
+	t.Helper()
+	var head struct {
+		Header struct {
+			Revision string
+			Member   string `json:"member_id"`
+		}
+	}
+	if err := json.Unmarshal([]byte(e.Ask(t, "/v3/kv/range", `{"key":"AA==","limit":"1"}`)), &head); err != nil {
+		t.Fatal(err)
+	}
+	e.Ask(t, "/v3/kv/compaction", `{"physical":true,"revision":"`+head.Header.Revision+`"}`)
+	return head.Header.Member
+}
+
+// Snapshot writes what `etcdctl snapshot save` does, and returns the file.
+func (e *Etcd) Snapshot(t testing.TB) string {
+	t.Helper()
+	var all bytes.Buffer
+	for parts := json.NewDecoder(strings.NewReader(e.Ask(t, "/v3/maintenance/snapshot", `{}`))); ; {
+		var part struct{ Result struct{ Blob []byte } }
+		if err := parts.Decode(&part); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(part.Result.Blob)
+	}
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	if err := os.WriteFile(file, all.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Restore puts all members back to a snapshot, with more arguments of etcdutl, and starts them again.
+func (e *Etcd) Restore(t testing.TB, snapshot string, args ...string) {
+	t.Helper()
+	for i, p := range e.processes {
+		p.Kill(t)
+		dataDir := e.restores[i][3]
+		if err := os.RemoveAll(dataDir); err != nil {
+			t.Fatal(err)
+		}
+		MustRun(t, Command{Path: Tool(t, "etcdutl"), Args: append(append([]string{"snapshot", "restore", snapshot}, e.restores[i]...), args...)})
+	}
+	for i, c := range e.commands {
+		e.processes[i] = Start(t, c)
+	}
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"flag"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,8 +27,9 @@ type Server struct {
 	Kubeconfig string // the administrator's
 	URL        string // as the ready line names it
 
-	process *Process // nil for an attached server
-	home    string   // kubectl's HOME: its discovery cache is keyed by host and port, and ports come round again
+	balanced bool     // several servers, by turns of connections
+	process  *Process // nil for an attached server
+	home     string   // kubectl's HOME: its discovery cache is keyed by host and port, and ports come round again
 }
 
 // readyLine is the one line a server prints once it serves.
@@ -62,27 +64,33 @@ func SharedServer(t testing.TB) *Server {
 // StartServerOn serves an existing data directory. Without a configuration among the arguments, no cluster runs the images.
 func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	t.Helper()
-	if !slices.Contains(args, "--config") {
-		config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
-		if err := os.WriteFile(config, []byte("ownPodsOnly: true\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		args = append(slices.Clip(args), "--config", config)
-	}
-	return startServer(t, dataDir, ServeCommand(t, dataDir, args...))
+	return startServer(t, Binary(t), dataDir, withoutClusters(t, args)...)
 }
 
-// StartServerOf serves a fresh data directory with another tidewaiter than the one under test.
+// withoutClusters adds a configuration to arguments that name none.
+func withoutClusters(t testing.TB, args []string) []string {
+	t.Helper()
+	if slices.Contains(args, "--config") {
+		return args
+	}
+	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
+	if err := os.WriteFile(config, []byte("ownPodsOnly: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return append(slices.Clip(args), "--config", config)
+}
+
+// StartServerOf serves a fresh data directory with another tidewaiter than the one under test, which may not know that
+// configuration.
 func StartServerOf(t testing.TB, program string) *Server {
 	t.Helper()
-	dataDir := filepath.Join(t.TempDir(), "data")
-	command := ServeCommand(t, dataDir)
-	command.Path = program
-	return startServer(t, dataDir, command)
+	return startServer(t, program, filepath.Join(t.TempDir(), "data"))
 }
 
-func startServer(t testing.TB, dataDir string, command Command) *Server {
+func startServer(t testing.TB, program, dataDir string, args ...string) *Server {
 	t.Helper()
+	command := ServeCommand(t, dataDir, args...)
+	command.Path = program
 	p := Start(t, command)
 	match := p.Stdout.AwaitMatch(t, readyLine)
 	return &Server{DataDir: dataDir, URL: match[1], Kubeconfig: match[2], process: p, home: t.TempDir()}
@@ -207,6 +215,14 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 		t.Fatalf("reading %s: %v", s.Kubeconfig, err)
 	}
 	cfg.QPS = -1
+	if s.balanced {
+		cfg.NextProtos = []string{"http/1.1"}
+		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+			each := rt.(*http.Transport).Clone()
+			each.DisableKeepAlives = true
+			return each
+		})
+	}
 	return cfg
 }
 

@@ -59,7 +59,7 @@ func moduleProgram(name, module, version, pkg, what string) tool {
 		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, name), module, version) },
 		install: func(d dirs) error {
 			env := []string{"GOBIN=" + d.bin}
-			return command(os.TempDir(), env, "go", "install", "-ldflags", "-s -w", module+"/"+pkg+"@"+version)
+			return command(os.TempDir(), env, "go", "install", "-ldflags", "-s -w", path.Join(module, pkg)+"@"+version)
 		},
 	}
 }

@@ -75,6 +75,8 @@ var tools = []tool{
 		"another one"),
 	debianProgram("prometheus", "Prometheus, for alerts and dashboards, with promtool", "promtool"),
 	withStaging("etcd", "go.etcd.io/etcd/server/v3", "", "the storage of that cluster", "build"),
+	staged("etcdutl", "go.etcd.io/etcd/etcdutl/v3", requiredVersion("go.etcd.io/etcd/server/v3"), "", "what restores its snapshots", "build"),
+	moduleProgram("kine", "github.com/k3s-io/kine", "v0.17.5", "", "etcd's API over SQL databases"),
 	moduleProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok",
 		"nodes and kubelets of clusters that are followed"),
 	moduleProgram("litestream", "github.com/benbjohnson/litestream", "v0.3.14", "cmd/litestream",

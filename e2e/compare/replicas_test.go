@@ -1,0 +1,81 @@
+package compare
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+var measureReplicas = flag.Bool("replicas", false, "TestReplicas: measure with -objects and -rounds; without it, few objects show that the comparison works")
+
+// TestReplicas measures three servers over an etcd of three members beside one over SQLite alone, all on this machine, and
+// prints a table. Requests go to the three in turn.
+func TestReplicas(t *testing.T) {
+	l, times := smallLoad, 1
+	if *measureReplicas {
+		l, times = wholeLoad(), *rounds
+	}
+	var all [][]figures
+	var notes []string
+	for i := range times {
+		t.Run(fmt.Sprintf("round=%d", i+1), func(t *testing.T) {
+			alone := imageServer(t, harness.Binary(t))
+			etcd := harness.StartEtcd(t, 3)
+			replicas := harness.StartReplicas(t, 3, "--etcd-servers", etcd.Servers)
+			all = append(all, round(t, l, i, []*server{alone, replicaServer(t, etcd, replicas)}))
+			notes = append(notes, replicaNotes(t, etcd, replicas))
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	report(t, l, []string{"SQLite alone", "3 servers, 3 members"}, all)
+	fmt.Println(strings.Join(notes, "\n"))
+}
+
+// replicaServer is several servers as one. Processor time and memory are those of all, and of etcd.
+func replicaServer(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) *server {
+	t.Helper()
+	processes := slices.Clone(etcd.Members())
+	var collections []string
+	for _, s := range r.Servers {
+		processes = append(processes, s.Process())
+		collections = append(collections, s.Config(t).Host+imagesPath)
+	}
+	s := newServer(t, r.Servers[0].Config(t), imagesPath, image, processes...)
+	s.client.collections = collections
+	return s
+}
+
+// replicaNotes says what each server and member occupies, and how long it takes until there is a new server, a server that was
+// away, and another leader.
+func replicaNotes(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) string {
+	t.Helper()
+	var servers, members []string
+	for _, s := range r.Servers {
+		servers = append(servers, fmt.Sprintf("%.0f", mebibytes(t, s.Process())))
+	}
+	for _, m := range etcd.Members() {
+		members = append(members, fmt.Sprintf("%.0f", mebibytes(t, m)))
+	}
+	begun := time.Now()
+	fresh := harness.StartServerOn(t, filepath.Join(t.TempDir(), "data"), "--etcd-servers", etcd.Servers, "--pki-dir", r.PKIDir)
+	filled := time.Since(begun)
+	fresh.Kill(t)
+
+	leader := r.Leader(t)
+	r.Servers[leader].Kill(t)
+	begun = time.Now()
+	r.Leader(t)
+	led := time.Since(begun)
+	begun = time.Now()
+	r.Restart(t, leader)
+	return fmt.Sprintf("memory of each server %s MiB, of each member of etcd %s MiB; a new server is ready after %.1f s, one that was away after %.1f s; another leads %.1f s after the leader was killed",
+		strings.Join(servers, ", "), strings.Join(members, ", "), filled.Seconds(), time.Since(begun).Seconds(), led.Seconds())
+}

@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// create makes Leases at one of the servers, and returns the revision of the last.
+func (r *replicas) create(t *testing.T, at int, names ...string) (revision string) {
+	t.Helper()
+	for _, name := range names {
+		made, err := r.clients[at].CoordinationV1().Leases("default").Create(t.Context(), counter(name, 0), metav1.CreateOptions{})
+		must(t, err)
+		revision = made.ResourceVersion
+	}
+	return revision
+}
+
+// awaitLeases waits until a server answers, and wants these Leases of it.
+func (r *replicas) awaitLeases(t *testing.T, at int, want ...string) {
+	t.Helper()
+	harness.Eventually(t, func() error {
+		list, err := r.clients[at].CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var have []string
+		for _, l := range list.Items {
+			have = append(have, l.Name)
+		}
+		if fmt.Sprint(have) != fmt.Sprint(want) {
+			t.Fatalf("server %d has %q, want %q", at, have, want)
+		}
+		return nil
+	})
+}
+
+// watchIsExpired wants a watch from a revision to be answered with 410.
+func (r *replicas) watchIsExpired(t *testing.T, at int, revision string) {
+	t.Helper()
+	_, err := r.clients[at].CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		t.Errorf("a list at revision %s of before: %v", revision, err)
+	}
+	w, err := r.clients[at].CoordinationV1().Leases("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: revision})
+	if err != nil {
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			t.Errorf("a watch from revision %s: %v", revision, err)
+		}
+		return
+	}
+	defer w.Stop()
+	if e := <-w.ResultChan(); !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) && !apierrors.IsGone(apierrors.FromObject(e.Object)) {
+		t.Errorf("a watch from revision %s: %+v", revision, e)
+	}
+}
+
+// TestEtcdAsksForCertificates: servers prove who they are to etcd, and etcd to them. One that has no certificate, or does not
+// know etcd's authority, is not ready and says why.
+func TestEtcdAsksForCertificates(t *testing.T) {
+	t.Parallel()
+	e := harness.StartSecureEtcd(t, 1, "--unsafe-no-fsync")
+	r := startReplicasOn(t, e, 2)
+	r.create(t, 0, "a")
+	r.awaitLeases(t, 1, "a")
+
+	secure := e.Flags()
+	stranger := harness.StartSecureEtcd(t, 1, "--unsafe-no-fsync").Flags()
+	for want, flags := range map[string][]string{
+		"certificate required": secure[:4],
+		"unknown authority":    append(stranger[2:], secure[:2]...),
+	} {
+		p := harness.Start(t, harness.ServeCommand(t, t.TempDir(), flags...))
+		p.Stderr.AwaitMatch(t, regexp.MustCompile(`.*`+want+`.*`))
+	}
+}
+
+// TestEtcdIsRestored: an etcd that was put back to a snapshot is refused, with what to do, until its revision is above all that
+// clients know. Then the servers have what the snapshot has, and clients begin again.
+func TestEtcdIsRestored(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 1)
+	r := startReplicasOn(t, e, 2)
+	r.create(t, 0, "a", "b")
+	snapshot := e.Snapshot(t)
+	known := r.create(t, 1, "c", "d")
+	r.awaitLeases(t, 0, "a", "b", "c", "d")
+
+	e.Restore(t, snapshot)
+	for i, c := range r.clients {
+		// Without retries, which would wait until it is another etcd.
+		rest := c.CoordinationV1().RESTClient()
+		harness.Eventually(t, func() error {
+			err := rest.Get().MaxRetries(0).Namespace("default").Resource("leases").Name("a").Do(t.Context()).Error()
+			if err == nil {
+				t.Fatalf("server %d reads from an etcd whose revisions mean something else", i)
+			}
+			if !strings.Contains(err.Error(), "--bump-revision") {
+				return fmt.Errorf("server %d: %w", i, err)
+			}
+			return nil
+		})
+		if err := rest.Post().MaxRetries(0).Namespace("default").Resource("leases").Body(counter("lost", 0)).Do(t.Context()).Error(); err == nil {
+			t.Errorf("server %d has written to an etcd that it does not read", i)
+		}
+		if got := r.Servers[i].TryKubectl(t, "get", "--raw", "/readyz?verbose"); got.Code == 0 || !strings.Contains(got.Stdout+got.Stderr, "[-]etcd") {
+			t.Errorf("server %d is ready: %s%s", i, got.Stdout, got.Stderr)
+		}
+	}
+
+	e.Restore(t, snapshot, "--bump-revision", "1000000000", "--mark-compacted")
+	for i := range r.clients {
+		r.awaitLeases(t, i, "a", "b")
+		r.watchIsExpired(t, i, known)
+	}
+	r.create(t, 0, "e")
+	r.awaitLeases(t, 1, "a", "b", "e")
+	for i := range r.Servers { // and so it stays
+		r.Servers[i].Kill(t)
+		r.Restart(t, i)
+		r.awaitLeases(t, i, "a", "b", "e")
+	}
+}
+
+// TestEtcdForgetsWhileAServerIsAway: a server that was down, or cut off from etcd, while etcd forgot the changes that it has not
+// seen is filled anew. Clients that know revisions of before are told to begin again.
+func TestEtcdForgetsWhileAServerIsAway(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 1, "--unsafe-no-fsync")
+	proxied, cut := through(t, e.Servers)
+	r := startReplicasOn(t, e, 2)
+	r.reachBy(1, proxied)
+	known := r.create(t, 0, "a", "b")
+	r.Servers[1].Kill(t)
+	forget := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			must(t, r.clients[0].CoordinationV1().Leases("default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
+		r.create(t, 0, names[0]+"-again")
+		e.Compact(t)
+	}
+	forget("a")
+	r.Restart(t, 1)
+	r.awaitLeases(t, 1, "a-again", "b")
+	r.watchIsExpired(t, 1, known)
+
+	known = r.create(t, 1, "c")
+	cut(true)
+	forget("b", "c")
+	cut(false)
+	r.awaitLeases(t, 1, "a-again", "b-again")
+	r.watchIsExpired(t, 1, known)
+	if n := strings.Count(r.Servers[1].Logs(), "the copy has been filled"); n != 2 {
+		t.Errorf("since it was started again, the server has been filled %d times, want 2", n)
+	}
+}

@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+)
+
+// startKine starts a stand-in for etcd over a SQL database, or several over the same, and returns what --etcd-servers takes.
+func startKine(t *testing.T, endpoint string) (servers string) {
+	t.Helper()
+	address := "127.0.0.1:" + harness.FreePort(t)
+	harness.Start(t, harness.Command{Path: harness.Tool(t, "kine"), Dir: t.TempDir(), Args: []string{"--endpoint", endpoint, "--listen-address", address, "--metrics-bind-address", "0", "--datastore-poll-interval", "100ms"}})
+	return "http://" + address
+}
+
+// startPostgres starts a PostgreSQL with an empty database, if the machine has one, and returns kine's endpoint.
+func startPostgres(t *testing.T) (endpoint string) {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	must(t, err)
+	if len(found) == 0 {
+		t.Skip("this machine has no PostgreSQL (Debian's package postgresql)")
+	}
+	dir, port := t.TempDir(), harness.FreePort(t)
+	as := func(program string, args ...string) harness.Command {
+		command := harness.Command{Path: filepath.Join(filepath.Dir(found[len(found)-1]), program), Args: args, Dir: dir}
+		if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
+			command.Args = append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", command.Path}, args...)
+			command.Path = "/usr/bin/setpriv"
+		}
+		return command
+	}
+	if os.Geteuid() == 0 {
+		must(t, os.Chown(dir, 65534, 65534))
+	}
+	data := filepath.Join(dir, "data")
+	harness.MustRun(t, as("initdb", "-D", data, "-U", "kine", "-A", "trust", "--no-sync"))
+	harness.Start(t, as("postgres", "-D", data, "-p", port, "-k", dir, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"))
+	harness.Eventually(t, func() error {
+		if got := harness.Run(t, as("pg_isready", "-h", "127.0.0.1", "-p", port)); got.Code != 0 {
+			return fmt.Errorf("%s%s", got.Stdout, got.Stderr)
+		}
+		return nil
+	})
+	return fmt.Sprintf("postgres://kine@127.0.0.1:%s/kine?sslmode=disable", port)
+}
+
+// TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of storage, and servers over it agree;
+// also where each has a kine of its own over one database.
+func TestKine(t *testing.T) {
+	t.Parallel()
+	for name, endpoint := range map[string]func(*testing.T) string{
+		"PostgreSQL": startPostgres,
+		"SQLite":     func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "kine.db") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			database := endpoint(t)
+			servers := startKine(t, database)
+			storageSuite(t, servers, nil)
+			r := &replicas{Replicas: harness.StartReplicas(t, 2, "--etcd-servers", servers)}
+			if name == "PostgreSQL" {
+				r.Servers[1].Kill(t)
+				r.reachBy(1, startKine(t, database))
+				r.Restart(t, 1)
+			}
+			r.connect(t)
+			r.create(t, 0, "a", "b")
+			r.awaitLeases(t, 1, "a", "b")
+			r.create(t, 1, "c")
+			r.awaitLeases(t, 0, "a", "b", "c")
+			r.Servers[0].Kill(t)
+			r.create(t, 1, "d")
+			r.Restart(t, 0)
+			r.awaitLeases(t, 0, "a", "b", "c", "d")
+		})
+	}
+}
