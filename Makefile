@@ -74,6 +74,11 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 	$(GO) run -C e2e ./tools kubectl registry helm cosign validate-krew-manifest
 	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestPublish|TestClient|TestClientManifests)$$' -count=1 -timeout 30m $(TESTFLAGS) .
 
+.PHONY: e2e-kine
+e2e-kine: ## Run servers over kine with SQLite and, where Debian's postgresql is installed, PostgreSQL
+	$(GO) run -C e2e ./tools kubectl kine
+	$(GO) test -C e2e -run '^TestKine$$' -count=1 -timeout 30m -v . -kine
+
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification
 	$(GO) test -run '^$$' -bench . -benchmem $(PACKAGES)

@@ -25,7 +25,7 @@ func TestReplicasBehindABalancer(t *testing.T) {
 	t.Run("endpoints", func(t *testing.T) { walkEndpoints(t, s, logs) })
 	t.Run("informer", func(t *testing.T) {
 		informerSeesEveryImport(t, s, 200)
-		s.Kubectl(t, "delete", "images", "--all")
+		s.DeleteImages(t)
 	})
 	t.Run("suites", func(t *testing.T) { runSuites(t, s) })
 	t.Run("namespace", func(t *testing.T) {
@@ -55,7 +55,7 @@ func runSuites(t *testing.T, s *harness.Server) {
 	t.Helper()
 	program, err := os.Executable()
 	must(t, err)
-	got := harness.Run(t, harness.Command{Path: program, Args: []string{"-test.run", "^(" + strings.Join(suites, "|") + ")$", "-test.v", "-test.timeout", "110s", "-attach", s.DataDir, "-tidewaiter", harness.Binary(t)}})
+	got := harness.Run(t, harness.Command{Path: program, Args: []string{"-test.run", "^(" + strings.Join(suites, "|") + ")$", "-test.v", "-test.timeout", "20m", "-attach", s.DataDir, "-tidewaiter", harness.Binary(t)}})
 	passed := regexp.MustCompile(`(?m)^--- PASS: (\w+)`).FindAllStringSubmatch(got.Stdout, -1)
 	if got.Code != 0 || len(passed) != len(suites) {
 		t.Errorf("%d of %d tests pass: code %d\n%s%s", len(passed), len(suites), got.Code, got.Stdout, got.Stderr)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
+
+var withKine = flag.Bool("kine", false, "run TestKine, which needs the tool kine: make e2e-kine")
 
 // startKine starts a stand-in for etcd over a SQL database, or several over the same, and returns what --etcd-servers takes.
 func startKine(t *testing.T, endpoint string) (servers string) {
@@ -52,6 +55,9 @@ func startPostgres(t *testing.T) (endpoint string) {
 // TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of storage, and servers over it agree;
 // also where each has a kine of its own over one database.
 func TestKine(t *testing.T) {
+	if !*withKine {
+		t.Skip("kine takes minutes to build: make e2e-kine")
+	}
 	t.Parallel()
 	for name, endpoint := range map[string]func(*testing.T) string{
 		"PostgreSQL": startPostgres,

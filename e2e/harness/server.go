@@ -57,8 +57,15 @@ func SharedServer(t testing.TB) *Server {
 	}
 	s := &Server{DataDir: dir, Kubeconfig: filepath.Join(dir, "admin.kubeconfig"), home: t.TempDir()}
 	s.URL = s.Config(t).Host
-	t.Cleanup(func() { s.Kubectl(t, "delete", "images", "--all") })
+	t.Cleanup(func() { s.DeleteImages(t) })
 	return s
+}
+
+// DeleteImages deletes all images, and first the tags, because an image is kept that one leads to.
+func (s *Server) DeleteImages(t testing.TB) {
+	t.Helper()
+	s.Kubectl(t, "delete", "imagetags", "--all", "--all-namespaces")
+	s.Kubectl(t, "delete", "images", "--all")
 }
 
 // StartServerOn serves an existing data directory. Without a configuration among the arguments, no cluster runs the images.
@@ -217,13 +224,19 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 	cfg.QPS = -1
 	if s.balanced {
 		cfg.NextProtos = []string{"http/1.1"}
-		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-			each := rt.(*http.Transport).Clone()
-			each.DisableKeepAlives = true
-			return each
-		})
+		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return closing{rt} })
 	}
 	return cfg
+}
+
+// closing closes the connection of each request after it, so that a balancer chooses anew.
+type closing struct{ http.RoundTripper }
+
+// RoundTrip is part of http.RoundTripper.
+func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // Anonymous is Config with the server's certificate authority and no

@@ -2,7 +2,7 @@
 // e2e/.tools, from Go modules and Debian packages. Nothing is installed on the
 // machine and root is not needed.
 //
-//	go run ./tools               # everything
+//	go run ./tools               # all that "make e2e" needs
 //	go run ./tools kubectl       # one of them
 //	go run ./tools -list         # names and versions
 //
@@ -30,6 +30,7 @@ type tool struct {
 	// present reports whether the tool is installed in this version.
 	present func(d dirs) bool
 	install func(d dirs) error
+	asked   bool // it is installed only when it is named: no test of .ci/run needs it
 }
 
 // dirs are the places tools are put, absolute.
@@ -76,7 +77,7 @@ var tools = []tool{
 	debianProgram("prometheus", "Prometheus, for alerts and dashboards, with promtool", "promtool"),
 	withStaging("etcd", "go.etcd.io/etcd/server/v3", "", "the storage of that cluster", "build"),
 	staged("etcdutl", "go.etcd.io/etcd/etcdutl/v3", requiredVersion("go.etcd.io/etcd/server/v3"), "", "what restores its snapshots", "build"),
-	moduleProgram("kine", "github.com/k3s-io/kine", "v0.17.5", "", "etcd's API over SQL databases"),
+	named(moduleProgram("kine", "github.com/k3s-io/kine", "v0.17.5", "", "etcd's API over SQL databases, for make e2e-kine")),
 	moduleProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok",
 		"nodes and kubelets of clusters that are followed"),
 	moduleProgram("litestream", "github.com/benbjohnson/litestream", "v0.3.14", "cmd/litestream",
@@ -91,6 +92,12 @@ var tools = []tool{
 		"the same, version 2, in files"),
 	moduleProgram("timestamp-server", "github.com/sigstore/timestamp-authority/v2", "v2.1.3", "cmd/timestamp-server",
 		"timestamp authority of the sigstore project, for version 2, whose entries have no time"),
+}
+
+// named has a tool installed only when it is named.
+func named(t tool) tool {
+	t.asked = true
+	return t
 }
 
 func main() {
@@ -118,7 +125,7 @@ func run(list bool, names []string) error {
 	}
 	var failed []error
 	for _, t := range tools {
-		if len(names) > 0 && !slices.Contains(names, t.name) {
+		if named := slices.Contains(names, t.name); !named && (len(names) > 0 || t.asked && !list) {
 			continue
 		}
 		here := t.present(d)
