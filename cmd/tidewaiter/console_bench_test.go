@@ -21,6 +21,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/web/console"
@@ -30,10 +32,13 @@ import (
 const (
 	consolePods = 1000 // each of another image
 	consoleTags = 2000
+	seeded      = 2000    // the rest are copies
+	maxCounted  = 100_000 // of more, pages are measured while the server counts them
 )
 
 // BenchmarkConsole shows the time to the first byte of each page of the console, of a server in a process of its own that
-// has been through all Images once and follows a cluster: -images=1000000 -scaledir=DIR, as for BenchmarkScale.
+// follows a cluster and has been through all Images once, or goes through them if they are more than 100,000:
+// -images=1000000 -scaledir=DIR, as for BenchmarkScale.
 func BenchmarkConsole(b *testing.B) {
 	for text := range strings.SplitSeq(*scaleImages, ",") {
 		n, err := strconv.Atoi(text)
@@ -49,13 +54,21 @@ func benchConsole(b *testing.B, n int) {
 	if *scaleDir != "" {
 		dir = filepath.Join(*scaleDir, strconv.Itoa(n))
 	}
-	names := seed(b, dir, n)
+	names := seed(b, dir, min(n, seeded))
+	if have := countImages(b, dir); have < n {
+		more := make([]string, n-have)
+		for i := range more {
+			more[i] = manifest.Digest(fmt.Append(nil, have+i))
+		}
+		slices.Sort(more) // pages of the index of keys are written once
+		dbtest.Multiply(b, dir, imagesKey, more)
+	}
 	seedConsoleTags(b, dir, names)
 	s := runProcess(b, dir, "--config", followed(b, names))
-	s.awaitCounts(b)
+	s.awaitCounts(b, n <= maxCounted)
 	for _, page := range []struct{ name, path string }{
 		{"Attention", ""}, {"Images", "images"}, {"ImagesByVerdict", "images?verdict=NoPolicy"}, {"ImagesBySize", "images?sort=size"}, {"ImagesUsed", "images?used=true"},
-		{"ImagesByLayer", "images?layer=" + url.QueryEscape(s.layer(b, names[0]))}, {"Search", "images?q=nothing-like-it"}, {"Image", "image?ref=" + names[n/2]}, {"ImageByTag", "image?ref=registry.example.com/team-7/app:v1"},
+		{"ImagesByLayer", "images?layer=" + url.QueryEscape(s.layer(b, names[0]))}, {"Search", "images?q=nothing-like-it"}, {"Image", "image?ref=" + names[len(names)/2]}, {"ImageByTag", "image?ref=registry.example.com/team-7/app:v1"},
 		{"Repositories", "repositories"}, {"Repository", "repository?name=registry.example.com/team-7/app"}, {"Compare", "compare?a=" + names[0] + "&b=" + names[1]},
 		{"Running", "running"}, {"RunningPod", "running?pod=pod-7"}, {"Policies", "policies?try=registry.example.com/team-7/app:v1"}, {"Activity", "activity"}, {"SignIn", "sign-in"},
 	} {
@@ -143,10 +156,22 @@ func (p *process) text(b *testing.B, path string) string {
 	return string(body)
 }
 
-// awaitCounts waits until the server has counted all Images and knows the cluster's pods.
-func (p *process) awaitCounts(b *testing.B) {
+// countImages counts the Images of a data directory in which no server runs.
+func countImages(b *testing.B, dir string) int {
 	b.Helper()
-	for !strings.Contains(p.text(b, "/tidewaiter/summary"), `"imagesAsOf"`) || !strings.Contains(p.text(b, "/apis/tidewaiter.dev/v1/clusters"), fmt.Sprintf(`"pods":%d`, consolePods)) {
+	store, _ := openSeed(b, dir)
+	defer store.Close()
+	have, _, err := store.Totals(b.Context(), imagesKey)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return int(have)
+}
+
+// awaitCounts waits until the server knows the cluster's pods, and has counted all Images if that is wanted.
+func (p *process) awaitCounts(b *testing.B, images bool) {
+	b.Helper()
+	for images && !strings.Contains(p.text(b, "/tidewaiter/summary"), `"imagesAsOf"`) || !strings.Contains(p.text(b, "/apis/tidewaiter.dev/v1/clusters"), fmt.Sprintf(`"pods":%d`, consolePods)) {
 		time.Sleep(200 * time.Millisecond)
 	}
 }
