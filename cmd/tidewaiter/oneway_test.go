@@ -24,6 +24,7 @@ var ways = []struct {
 	callers   []string
 }{
 	{"find out what a reference leads to: ask imageapi/answers", []string{"imageapi/tags.Now"}, []string{
+		"cmd/internal/notices", // says what changed, before and after
 		"imageapi/answers",
 		"imageapi/registry/imagetag", "imageapi/registry/imagestream", "imageapi/registry/imagestreamimport/tags.go", // keep and show histories
 		"importer", // writes histories
@@ -49,6 +50,7 @@ var ways = []struct {
 		"cmd/tidewaiter/verify.go",  // of an image that was just judged by --policy, without a server
 		"signatures/reverify",       // says what changed
 		"cmd/internal/demo/demo.go", // waits for the verdicts
+		"cmd/internal/notices",      // says what changed
 	}},
 	{"judge: imageapi/answers does", []string{"Judge"}, []string{
 		"imageapi/answers/answer.go", "imageapi/registry/image/asked.go",
