@@ -159,7 +159,7 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 		return err
 	case s.Pods != nil && *s.Pods > 0:
 		return &cli.Exit{Code: exitTouched}
-	case s.References > 0 && !s.PodsComplete:
+	case (s.References > 0 || s.Unlisted > 0) && !s.PodsComplete:
 		return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something runs what is touched")}
 	}
 	return nil
@@ -249,7 +249,11 @@ func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.Im
 	warnUnknown(cmd.ErrOrStderr(), review.Status.Unknowns)
 	fmt.Fprintf(out, "%s: ", printable.Line(what, 0))
 	if s.References == 0 {
-		fmt.Fprintf(out, "nothing is touched (%s examined)\n", counted(s.Examined, "image"))
+		is := "is"
+		if s.Unlisted > 0 {
+			is = "is known to be"
+		}
+		fmt.Fprintf(out, "nothing %s touched (%s examined)\n", is, counted(s.Examined, "image"))
 		return nil
 	}
 	pods := "an unknown number of pods runs them"

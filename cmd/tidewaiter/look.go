@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -122,6 +124,9 @@ REF is ambiguous or the server did not answer.`,
 				return o.builtOn(cmd, l, args[0])
 			}
 			f, err := l.one(cmd.Context(), args[0], "")
+			if err != nil && args[0] == "images" {
+				return cli.WithHint(errors.New("get takes one reference"), "kubectl get images lists all, tidewaiter get images --base REF those that are built on one")
+			}
 			if err != nil {
 				return err
 			}
@@ -145,17 +150,38 @@ REF is ambiguous or the server did not answer.`,
 // imagesPage is how many rows of a table are read at a time.
 const imagesPage = 500
 
+// wholeBase is the base by its whole name, where a short tag or the beginning of a digest is known to mean one. Of a
+// repository, all revisions are meant.
+func (o *getOptions) wholeBase(ctx context.Context, l *looker) (string, error) {
+	if reference.NamesRegistry(o.base) || reference.IsDigest(o.base) {
+		return o.base, nil
+	}
+	f, err := l.find(ctx, o.base, "")
+	switch {
+	case f == nil:
+		return "", err
+	case err != nil || f.Meaning.Tag != "" && !strings.HasSuffix(strings.TrimSpace(o.base), ":"+f.Meaning.Tag):
+		return o.base, nil // images may name what is not known here
+	}
+	return cmp.Or(f.Meaning.Reference, f.Meaning.Digest), nil
+}
+
 // builtOn lists the images that are built on a base.
 func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
-	selector := fields.OneTermEqualSelector(selectors.Base, o.base).String()
-	switch {
-	case what != "images":
+	if what != "images" {
 		return cli.Misuse(errors.New("--base lists images"), "tidewaiter get images --base %s", cli.Quote(o.base))
+	}
+	base, err := o.wholeBase(cmd.Context(), l)
+	if err != nil {
+		return err
+	}
+	selector := fields.OneTermEqualSelector(selectors.Base, base).String()
+	switch {
 	case !o.output.ForPeople():
 		return cli.Misuse(errors.New("--base prints a table"), "kubectl get images --field-selector %s -o yaml", cli.Quote(selector))
 	}
 	all := &metav1.Table{}
-	err := pages.Each(cmd.Context(), metav1.ListOptions{Limit: imagesPage}, func(ctx context.Context, options metav1.ListOptions) (*metav1.Table, error) {
+	err = pages.Each(cmd.Context(), metav1.ListOptions{Limit: imagesPage}, func(ctx context.Context, options metav1.ListOptions) (*metav1.Table, error) {
 		query := url.Values{"fieldSelector": {selector}, "includeObject": {string(metav1.IncludeNone)}, "limit": {fmt.Sprint(options.Limit)}}
 		if options.Continue != "" {
 			query.Set("continue", options.Continue)
@@ -172,7 +198,7 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 		return err
 	}
 	if len(all.Rows) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no image is known to be built on it")
+		fmt.Fprintf(cmd.ErrOrStderr(), "no image is known to be built on %s\n", base)
 		return nil
 	}
 	return cli.WriteTable(cmd.OutOrStdout(), all, o.output.Wide())

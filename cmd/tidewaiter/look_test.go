@@ -74,13 +74,15 @@ func (l *looking) showsBases(t *testing.T) {
 	}
 	lists := func(want map[string]string) {
 		t.Helper()
-		stdout, stderr, code := l.run("get", "images", "--base", base, "-o", "wide")
-		if lines := strings.Count(stdout, "\n"); code != cli.ExitOK || lines != 1+len(want) {
-			t.Errorf("%d lines: %s%s", lines, stdout, stderr)
-		}
-		for digest, how := range want {
-			if !strings.Contains(stdout, how) || !strings.Contains(stdout, digest) {
-				t.Errorf("%s by %s is missing: %s", digest, how, stdout)
+		for _, asked := range []string{base, "team/base:1", "base:1"} { // as all verbs take them
+			stdout, stderr, code := l.run("get", "images", "--base", asked, "-o", "wide")
+			if lines := strings.Count(stdout, "\n"); code != cli.ExitOK || lines != 1+len(want) {
+				t.Errorf("%s: %d lines: %s%s", asked, lines, stdout, stderr)
+			}
+			for digest, how := range want {
+				if !strings.Contains(stdout, how) || !strings.Contains(stdout, digest) {
+					t.Errorf("%s by %s is missing: %s", digest, how, stdout)
+				}
 			}
 		}
 	}

@@ -200,6 +200,8 @@ func TestMistakes(t *testing.T) {
 	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "no pod runs ")
 	add("two references with flags", with([]string{"verify", "--all", "a"}, there...), "remove the extra arguments")
 	add("both tokens", with([]string{"get", "a", "--token", "x"}, there...), "--token and --token-file exclude each other", "give one of them")
+	add("all images", with([]string{"get", "images"}, there...), "get takes one reference", "hint: kubectl get images lists all")
+	add("no range", with([]string{"impact", "--package", "openssl@<"}, there...), `error: spec.package: Invalid value: "openssl@<": "<" is not a range of versions`)
 	add("an old output", with([]string{"get", "-o", "xml", "a"}, there...), "-o xml is not known", "-o is one of wide, json, yaml, name")
 	add("a secret in a hint", []string{"get", unknown, "--server", server, "--certificate-authority", ca, "--token", admin}, "hint: tidewaiter import --certificate-authority "+ca+" --server "+server+" --token … "+unknown)
 	add("no IDs, with flags", with([]string{"spool", "retry"}, there...), "hint: tidewaiter spool list"+kept+" shows the IDs")

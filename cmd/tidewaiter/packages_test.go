@@ -9,10 +9,12 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -106,11 +108,14 @@ func TestPackages(t *testing.T) {
 		"pkg:deb/debian/openssl@>=3.0.7": {"1 image by", "team/app:v1", "openssl 3.0.11-1 (Unsigned)", "VEX: CVE-2014-0160 not_affected, says Ann (Unsigned)"},
 		"pkg:deb/debian/openssl@3.0.11-1?arch=amd64":     {"1 image by", "Contains", "team/app:v1"},
 		"pkg:deb/debian/openssl@3.0.11%2D1?arch=amd64#a": {"1 image by", "Contains", "team/app:v1"},
-		"pkg:deb/debian/openssl@3.0.11-1?arch=arm64":     {"nothing is touched"},
-		"bash@>6": {"nothing is touched"},
-		"curl":    {"nothing is touched"},
+		"pkg:deb/debian/openssl@3.0.11-1?arch=arm64":     {"nothing is known to be touched"},
+		"bash@>6": {"nothing is known to be touched"},
+		"curl":    {"nothing is known to be touched"},
 	} {
-		stdout, stderr, _ := l.run("impact", "-o", "wide", "--package", act)
+		stdout, stderr, code := l.run("impact", "-o", "wide", "--package", act)
+		if code != cli.ExitOK {
+			t.Errorf("impact --package %s ends with %d, and nothing runs", act, code)
+		}
 		for _, text := range want {
 			if !strings.Contains(stdout+stderr, text) {
 				t.Errorf("impact --package %s lacks %q:\n%s%s", act, text, stdout, stderr)
@@ -158,6 +163,16 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s selects by a package: %v", user, err)
 		}
 	}
+
+	// Something runs of which no SBOM was read, so it is unknown whether that has a package.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "unread"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: l.b.Host + "/team/app@" + l.digests["other"]}}}}
+	if _, err := admin.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "it is unknown whether what runs has a package", func() bool {
+		stdout, stderr, code := l.run("impact", "--package", "curl")
+		return code == cli.ExitSome && strings.Contains(stdout, "nothing is known to be touched") && strings.Contains(stderr, "of 1 of the 1 digests that pods run")
+	})
 
 	list, err := l.images.GetPackages(t.Context(), l.digests["old"], metav1.GetOptions{})
 	if err != nil || len(list.Sources) != 1 || len(list.Sources[0].Packages) != 2 || list.Sources[0].Packed != nil {

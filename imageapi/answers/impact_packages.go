@@ -125,6 +125,7 @@ func (f *foresight) unlisted(ctx context.Context) error {
 		}
 	}
 	if unread > 0 {
+		f.complete = false
 		f.doubt("packages", fmt.Errorf("of %d of the %d digests that pods run or workloads need, no SBOM was read, or only a part, so it is not known whether they have the package", unread, len(running)))
 	}
 	return nil

@@ -131,6 +131,9 @@ func status(verb string, s metav1.Status) (words, advice string) {
 	case s.Code == http.StatusNotFound && (strings.Contains(s.Message, "could not find the requested resource") || strings.Contains(s.Message, "page not found")):
 		return notTidewaiter, otherServer
 	}
+	if _, of, ok := strings.Cut(s.Message, ` "" is invalid: `); ok { // a review, which has no name
+		return of, ""
+	}
 	return cmp.Or(s.Message, string(s.Reason), fmt.Sprintf("the server answered with status %d", s.Code)), ""
 }
 
