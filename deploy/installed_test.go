@@ -185,7 +185,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		delete(sections, r.Alert)
 	}
 	for name := range sections {
-		t.Errorf("docs/tasks/alerts.md has %s, which is no alert", name)
+		t.Errorf("docs/tasks/alerts.md has a section %s, and no alert has that name", name)
 	}
 }
 

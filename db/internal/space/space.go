@@ -148,7 +148,7 @@ func (s *Guard) refuse(err error) {
 	}
 }
 
-// outOfSpace reports whether err means that there is no space on the disk.
+// outOfSpace reports whether err means that the disk is full.
 func (s *Guard) outOfSpace(err error) bool {
 	var se sqlite3.Error
 	if !errors.As(err, &se) {
