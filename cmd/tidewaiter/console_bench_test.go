@@ -54,15 +54,7 @@ func benchConsole(b *testing.B, n int) {
 	if *scaleDir != "" {
 		dir = filepath.Join(*scaleDir, strconv.Itoa(n))
 	}
-	names := seed(b, dir, min(n, seeded))
-	if have := countImages(b, dir); have < n {
-		more := make([]string, n-have)
-		for i := range more {
-			more[i] = manifest.Digest(fmt.Append(nil, have+i))
-		}
-		slices.Sort(more) // pages of the index of keys are written once
-		dbtest.Multiply(b, dir, imagesKey, more)
-	}
+	names := seedMany(b, dir, n)
 	seedConsoleTags(b, dir, names)
 	s := runProcess(b, dir, "--config", followed(b, names))
 	s.awaitCounts(b, n <= maxCounted)
@@ -92,6 +84,21 @@ func benchConsole(b *testing.B, n int) {
 			b.ReportMetric(all[len(all)*9/10].Seconds()*1000, "ms-p90")
 		})
 	}
+}
+
+// seedMany has n Images in a data directory, and returns the names of those that are no copies.
+func seedMany(b *testing.B, dir string, n int) (names []string) {
+	b.Helper()
+	names = seed(b, dir, min(n, seeded))
+	if have := countImages(b, dir); have < n {
+		more := make([]string, n-have)
+		for i := range more {
+			more[i] = manifest.Digest(fmt.Append(nil, have+i))
+		}
+		slices.Sort(more) // pages of the index of keys are written once
+		dbtest.Multiply(b, dir, imagesKey, more)
+	}
+	return names
 }
 
 // seedConsoleTags writes tags that lead to images, in 50 repositories, past the API.

@@ -40,6 +40,7 @@ import (
 
 var (
 	scaleImages = flag.String("images", "1000,10000", "numbers of Images of BenchmarkScale")
+	imageLabels = flag.Int("labels", 36, "labels of each Image of these benchmarks: 36 make it take about 20 kB")
 	scaleDir    = flag.String("scaledir", "", "keep and reuse the data directories of BenchmarkScale in this directory")
 )
 
@@ -59,8 +60,8 @@ func BenchmarkScale(b *testing.B) {
 // scaleMatches is the number of Images that each selector of BenchmarkScale selects.
 const scaleMatches = 10
 
-// scaleLabels make a stored Image take about 20 kB.
-const scaleLabels = 36
+// scaleBase is what the Images are built on that are few, by their annotations.
+const scaleBase = "registry.example.com/base:1"
 
 const imagesKey = "/image.openshift.io/images/"
 
@@ -71,7 +72,7 @@ func benchScale(b *testing.B, n int) {
 	}
 	names := seed(b, dir, n)
 	s := startProcess(b, dir)
-	maker := newImageMaker(b, scaleLabels)
+	maker := newImageMaker(b, *imageLabels)
 	maker.made = int(time.Now().UnixNano()) // other Images than those of the seed and of earlier runs
 
 	b.Run("Op=Get", func(b *testing.B) {
@@ -133,9 +134,14 @@ func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 // seed writes n Images into the store, past the API, and returns their names.
 func seed(b *testing.B, dir string, n int) (names []string) {
 	b.Helper()
-	maker := newImageMaker(b, scaleLabels)
+	maker := newImageMaker(b, *imageLabels)
+	rare := func(i int) bool { return i%(n/scaleMatches) == 0 }
 	raw := func(i int) string {
-		return strings.TrimSuffix(maker.manifest, "}") + fmt.Sprintf(`,"annotations":{"seed":"%d"}}`, i)
+		base := ""
+		if rare(i) {
+			base = fmt.Sprintf(`"org.opencontainers.image.base.name":%q,"org.opencontainers.image.base.digest":%q,`, scaleBase, manifest.Digest([]byte(scaleBase)))
+		}
+		return strings.TrimSuffix(maker.manifest, "}") + fmt.Sprintf(`,"annotations":{%s"seed":"%d"}}`, base, i)
 	}
 	names = make([]string, n)
 	for i := range names {
@@ -169,7 +175,7 @@ func seed(b *testing.B, dir string, n int) (names []string) {
 			if err := manifest.Derive(img); err != nil {
 				return err
 			}
-			if i%(n/scaleMatches) == 0 {
+			if rare(i) {
 				img.Labels["rare"] = "true"
 				img.Signatures[0].IssuedTo = &imagev1.SignatureSubject{SignatureGenericEntity: imagev1.SignatureGenericEntity{CommonName: "rare"}}
 				for _, t := range []imagev1.SignatureConditionType{"Trusted", "ForImage"} {
