@@ -10,7 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 // selected are the names of the Images that a field selector selects.
@@ -183,6 +187,38 @@ func TestReviewsAreCreated(t *testing.T) {
 			if got := s.KubectlStdin(t, shown[i][1], append([]string{"create", "-o", "yaml", "-f", "-"}, as...)...); !strings.Contains(got, want) {
 				t.Errorf("%v is answered\n%s\nwant %q", as, got, want)
 			}
+		}
+	}
+}
+
+// Images that share a layer in a registry are found by it, those that are built on another by that, and what loses the layer is
+// what impact says.
+func TestAskingForLayers(t *testing.T) {
+	t.Parallel()
+	r, s := registry.Start(t, registry.Distribution), harness.StartServer(t)
+	base := images.Numbered(t, 1)[0]
+	on := images.On(t, base, "elsewhere.example.com/base:1") // so it is known by the digest and the layers
+	digests := map[string]string{}
+	for name, image := range map[string]v1.Image{"base": base, "other": images.HelloWorld(t), "on": on} {
+		digests[name] = images.Digest(t, image).String()
+		s.Import(t, r.Push(t, "team/"+name+":v1", image))
+	}
+	layers, err := base.Layers()
+	must(t, err)
+	shared, err := layers[0].Digest()
+	must(t, err)
+	want := []string{digests["base"], digests["on"]}
+	slices.Sort(want)
+	if got := selected(t, s, "layer="+shared.String()); !slices.Equal(got, want) {
+		t.Errorf("the layer is in %q, want %q", got, want)
+	}
+	if got := selected(t, s, "base="+r.Host+"/team/base:v1"); !slices.Equal(got, []string{digests["on"]}) {
+		t.Errorf("on the base is built %q, want %s", got, digests["on"])
+	}
+	got := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"impact", "--kubeconfig", s.Kubeconfig, "--layer", shared.String(), "-o", "wide"}})
+	for name, is := range map[string]bool{"base": true, "on": true, "other": false} {
+		if strings.Contains(got.Stdout, "/team/"+name) != is {
+			t.Errorf("the layer of %s: %s%s", name, got.Stdout, got.Stderr)
 		}
 	}
 }
