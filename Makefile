@@ -37,9 +37,11 @@ publish: ## Push the image and the chart of a release to REGISTRY, signed by cos
 reproduce: ## Make the release again from a clone, with an empty cache, and compare it byte by byte
 	sh deploy/reproduce amd64 arm64
 
+CLIENTS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
 .PHONY: clients
 clients: ## Make bin/clients: the verbs that ask a server, without C, for Linux, macOS and Windows, with checksums
-	sh deploy/clients linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+	sh deploy/clients $(CLIENTS)
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker

@@ -51,3 +51,7 @@ const TypeAttestation = "InTotoAttestationV1"
 
 // MaxContent bounds the content of one signature, in bytes.
 const MaxContent = 1 << 20
+
+// ReasonNotVerified is the reason of the condition ImportSuccess of a stream's tag that moves to verified images alone, while it
+// waits for a verdict, and of the Event about that.
+const ReasonNotVerified = "NotVerified"

@@ -16,7 +16,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/events"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -154,7 +153,7 @@ func (r *Recorder) Outdated(tag *imagev1.ImageTag, message string) {
 func (r *Recorder) Guarded(stream *imagev1.ImageStream, waits bool, message string) {
 	reason := reasonPromoted
 	if waits {
-		reason = string(imagestream.ReasonNotVerified)
+		reason = verdicts.ReasonNotVerified
 	}
 	r.Record(&corev1.ObjectReference{
 		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageStream", Namespace: stream.Namespace, Name: stream.Name, UID: stream.UID,

@@ -25,9 +25,6 @@ const (
 	PromotionVerified   = "verified"
 )
 
-// ReasonNotVerified is the reason of a guarded tag's condition ImportSuccess while the tag waits.
-const ReasonNotVerified metav1.StatusReason = "NotVerified"
-
 // IsGuarded reports whether a tag moves to verified images alone; nil is no tag.
 func IsGuarded(tag *imagev1.TagReference) bool {
 	return tag != nil && tag.Annotations[PromotionAnnotation] == PromotionVerified
@@ -39,12 +36,12 @@ func HasGuarded(stream *imagev1.ImageStream) bool {
 }
 
 // NotVerified returns why a guarded tag of a namespace may not move to an image, with
-// ReasonNotVerified; nil if it may. It fails if that cannot be told. imported is false if the image
+// [verdicts.ReasonNotVerified]; nil if it may. It fails if that cannot be told. imported is false if the image
 // is not stored, or not known to be in that repository.
 func (r *Reader) NotVerified(ctx context.Context, namespace string, event *imagev1.TagEvent) (why *metav1.Status, imported bool, err error) {
 	refuse := func(format string, args ...any) *metav1.Status {
 		return &metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: ReasonNotVerified,
+			Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: verdicts.ReasonNotVerified,
 			Message: fmt.Sprintf("the tag moves only to what a policy verifies (%s): %s", PromotionAnnotation, fmt.Sprintf(format, args...)),
 		}
 	}
@@ -105,7 +102,7 @@ func held(name string, own *imagev1.NamedTagEventList, would imagev1.NamedTagEve
 		history.Conditions = would.Conditions
 	case tags.Failed(&history) == nil:
 		history.Conditions = []imagev1.TagEventCondition{{
-			Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, Reason: string(ReasonNotVerified), LastTransitionTime: would.Items[0].Created,
+			Type: imagev1.ImportSuccess, Status: corev1.ConditionFalse, Reason: verdicts.ReasonNotVerified, LastTransitionTime: would.Items[0].Created,
 			Message: would.Items[0].DockerImageReference + " waits to be verified",
 		}}
 	}
@@ -120,7 +117,7 @@ func leadsTo(history *imagev1.NamedTagEventList) string {
 	return history.Items[0].Image
 }
 
-func isNotVerified(c imagev1.TagEventCondition) bool { return c.Reason == string(ReasonNotVerified) }
+func isNotVerified(c imagev1.TagEventCondition) bool { return c.Reason == verdicts.ReasonNotVerified }
 
 // awaited returns why a guarded tag waits.
 func awaited(own *imagev1.NamedTagEventList) (message string, waits bool) {
