@@ -62,7 +62,7 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 		if isAttestation(s) != attestations {
 			continue
 		}
-		trusted, forImage := status(s, verdicts.Trusted), status(s, verdicts.ForImage)
+		trusted, forImage := verdicts.ConditionOf(s, verdicts.Trusted).Status, verdicts.ConditionOf(s, verdicts.ForImage).Status
 		switch {
 		case trusted == corev1.ConditionTrue && forImage == corev1.ConditionTrue:
 			verified = verdicts.VerifiedTrue
@@ -78,15 +78,6 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 	}
 	slices.Sort(signers)
 	return verified, slices.Compact(signers)
-}
-
-func status(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) corev1.ConditionStatus {
-	for _, c := range s.Conditions {
-		if c.Type == t {
-			return c.Status
-		}
-	}
-	return corev1.ConditionUnknown
 }
 
 // signerOf names the signer: the owner of the key, or else the key. Conditions saved by `oc adm verify-image-signature`

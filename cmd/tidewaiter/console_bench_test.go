@@ -86,7 +86,7 @@ func benchConsole(b *testing.B, n int) {
 	}
 }
 
-// seedMany has n Images in a data directory, and returns the names of those that are no copies.
+// seedMany has n Images in a data directory, and returns the names of those that are not copies.
 func seedMany(b *testing.B, dir string, n int) (names []string) {
 	b.Helper()
 	names = seed(b, dir, min(n, seeded))

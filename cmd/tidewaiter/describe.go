@@ -216,7 +216,7 @@ func (r *imageReport) judged(a *answers.Answer) {
 func (r *imageReport) signed(image *imagev1.Image) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
-		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
+		trusted, forImage := verdicts.ConditionOf(s, verdicts.Trusted), verdicts.ConditionOf(s, verdicts.ForImage)
 		line := signatureLine{s.Name, s.Type, string(trusted.Status), string(forImage.Status), signerOf(s), trusted.Reason, trusted.Message, nil}
 		if !trusted.LastTransitionTime.IsZero() {
 			line.Since = &trusted.LastTransitionTime

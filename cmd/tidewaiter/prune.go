@@ -481,9 +481,8 @@ func (p *pruner) planFor(ctx context.Context, out io.Writer, where string) error
 	p.goes = map[imageKey]bool{}
 	plan := registryplan.New(strings.TrimSuffix(host+"/"+path, "/"), p.now())
 	plan.Warnings = append(plan.Warnings, planWarning)
-	is := func(r reference.Reference) bool {
-		return r.Host == host && (path == "" || r.Repository == path || strings.HasPrefix(r.Repository, path+"/"))
-	}
+	asked := reference.Reference{Host: host, Repository: path}
+	is := func(r reference.Reference) bool { return r.Below(asked) }
 	var listed []string // images that are kept only because an index lists them
 	err = pages.Each(ctx, metav1.ListOptions{Limit: prunePage}, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
 		for i := range list.Items {

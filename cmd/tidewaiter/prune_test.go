@@ -64,7 +64,7 @@ func newPruning(t *testing.T, configFile string) *pruning {
 	return p
 }
 
-// become has the verb run as a user who has the role of the same name.
+// become runs the verbs that follow as a user: one with the role that has the same name.
 func (p *pruning) become(user string) {
 	p.t.Helper()
 	bind(p.t, p.kube, user, "tidewaiter:"+user, "")

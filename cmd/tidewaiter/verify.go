@@ -285,7 +285,7 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 	table := cli.Table{Columns: []string{"SIGNATURE", "TYPE", "TRUSTED", "FOR IMAGE", "SIGNER", "REASON", "MESSAGE…"}}
 	for i := range r.Signatures {
 		s := &r.Signatures[i]
-		trusted, forImage := conditionOf(s, verdicts.Trusted), conditionOf(s, verdicts.ForImage)
+		trusted, forImage := verdicts.ConditionOf(s, verdicts.Trusted), verdicts.ConditionOf(s, verdicts.ForImage)
 		table.Rows = append(table.Rows, []string{shortName(s.Name), s.Type, string(trusted.Status), string(forImage.Status), signerOf(s), trusted.Reason, trusted.Message})
 	}
 	return table.Print(out)
@@ -294,7 +294,7 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 // reason says why, if no single signature does.
 func (r *verdictReport) reason() string {
 	if slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { // the table has it, and all of it
-		return r.Message != "" && strings.HasPrefix(conditionOf(&s, verdicts.Trusted).Message, strings.TrimSuffix(r.Message, "…"))
+		return r.Message != "" && strings.HasPrefix(verdicts.ConditionOf(&s, verdicts.Trusted).Message, strings.TrimSuffix(r.Message, "…"))
 	}) {
 		return ""
 	}
@@ -303,15 +303,6 @@ func (r *verdictReport) reason() string {
 		return ""
 	}
 	return "\nreason: " + r.Message
-}
-
-func conditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) imagev1.SignatureCondition {
-	for _, c := range s.Conditions {
-		if c.Type == t {
-			return c
-		}
-	}
-	return imagev1.SignatureCondition{Type: t, Status: "Unknown"}
 }
 
 // signerOf is the signer by a root of trust, trusted or not.

@@ -25,6 +25,7 @@ type Change struct {
 
 // Feed has the changes of objects of some resources of a group, by any writer, in order.
 type Feed struct {
+	db      *db.DB
 	watcher *db.Watcher
 	stores  map[string]*Store // by the prefix of their keys
 	release func()            // of the history that is still to be read
@@ -33,7 +34,7 @@ type Feed struct {
 // Feed begins after a revision, and fails with [db.ErrCompacted] if its history is gone. The resources are some that a registry has
 // asked for. Close must be called.
 func (g *Getter) Feed(rev int64, group string, resources ...string) (*Feed, error) {
-	f := &Feed{stores: map[string]*Store{}}
+	f := &Feed{db: g.db, stores: map[string]*Store{}}
 	for _, name := range resources {
 		s := g.Store(schema.GroupResource{Group: group, Resource: name})
 		if s == nil {
@@ -45,7 +46,7 @@ func (g *Getter) Feed(rev int64, group string, resources ...string) (*Feed, erro
 		}
 		f.stores[prefix] = s
 	}
-	f.release = g.db.Hold(rev)
+	f.release = f.db.Hold(rev)
 	var err error
 	if f.watcher, err = g.db.Watch("/"+group+"/", false, rev); err != nil {
 		f.release()
@@ -115,9 +116,9 @@ func whole(obj runtime.Object, err error) (runtime.Object, error) {
 }
 
 // Hold keeps the history after a revision, and lets go of what was held before.
-func (f *Feed) Hold(d *db.DB, rev int64) {
+func (f *Feed) Hold(rev int64) {
 	before := f.release
-	f.release = d.Hold(rev)
+	f.release = f.db.Hold(rev)
 	before()
 }
 

@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -43,6 +44,9 @@ func (s *Source) Vouched(image *imagev1.Image, index func(digest string) (*image
 	return Voucher{Verified: v.Verified, By: strings.Join(v.Signers, ", "), Reason: fmt.Sprintf("the index %s, which lists it, is %s", s.Index, v.Verified)}
 }
 
+// unjudged is the reason where no condition has one.
+const unjudged = "nobody judged it"
+
 // ofSignature is what the conditions of an image's signature say.
 func ofSignature(image *imagev1.Image, name string) Voucher {
 	for i := range image.Signatures {
@@ -50,8 +54,8 @@ func ofSignature(image *imagev1.Image, name string) Voucher {
 		if signature.Name != name {
 			continue
 		}
-		trusted, forImage := condition(signature, verdicts.Trusted), condition(signature, verdicts.ForImage)
-		v := Voucher{Verified: verdicts.VerifiedUnknown, Reason: trusted.Reason}
+		trusted, forImage := verdicts.ConditionOf(signature, verdicts.Trusted), verdicts.ConditionOf(signature, verdicts.ForImage)
+		v := Voucher{Verified: verdicts.VerifiedUnknown, Reason: cmp.Or(trusted.Reason, unjudged)}
 		if by := signature.IssuedTo; by != nil {
 			if v.By = by.CommonName; v.By == "" {
 				v.By = by.PublicKeyID
@@ -59,26 +63,16 @@ func ofSignature(image *imagev1.Image, name string) Voucher {
 		}
 		switch {
 		case trusted.Status == corev1.ConditionFalse:
-			v.Verified = verdicts.VerifiedFalse
+			v.Verified, v.Reason = verdicts.VerifiedFalse, trusted.Reason
 		case forImage.Status == corev1.ConditionFalse:
 			v.Verified, v.Reason = verdicts.VerifiedFalse, forImage.Reason
 		case trusted.Status != corev1.ConditionTrue:
 		case forImage.Status == corev1.ConditionTrue:
 			v.Verified, v.Reason = verdicts.VerifiedTrue, ""
 		default:
-			v.Reason = forImage.Reason
+			v.Reason = cmp.Or(forImage.Reason, unjudged)
 		}
 		return v
 	}
 	return Voucher{Verified: verdicts.VerifiedUnknown, Reason: "its signature is not kept, so nobody judged it"}
-}
-
-// condition is the first condition of a type, as verdicts are read of it. Anybody may write conditions, in any order.
-func condition(signature *imagev1.ImageSignature, typ imagev1.SignatureConditionType) imagev1.SignatureCondition {
-	for _, c := range signature.Conditions {
-		if c.Type == typ {
-			return c
-		}
-	}
-	return imagev1.SignatureCondition{Type: typ, Status: corev1.ConditionUnknown, Reason: "nobody judged it"}
 }

@@ -115,6 +115,11 @@ func ParseRepository(s string) (Reference, error) {
 	return r, nil
 }
 
+// Below reports whether r is in a registry, or in a repository of it or below that: prefix has a Host, and may have a Repository.
+func (r Reference) Below(prefix Reference) bool {
+	return r.Host == prefix.Host && (prefix.Repository == "" || r.Repository == prefix.Repository || strings.HasPrefix(r.Repository, prefix.Repository+"/"))
+}
+
 // ParseHost reads a registry's host[:port] and returns its canonical form. A name
 // that has neither a dot nor a port, and is not localhost, is refused: in a
 // reference it would be the beginning of a path on Docker Hub. An error is an

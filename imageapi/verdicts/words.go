@@ -2,7 +2,10 @@
 // validates and serves them; package signatures chooses them.
 package verdicts
 
-import imagev1 "github.com/openshift/api/image/v1"
+import (
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Types of a signature's conditions, in the order in which they must stand:
 // openshift-apiserver dereferences nil when any other condition precedes ForImage.
@@ -48,6 +51,17 @@ const (
 // TypeAttestation is the type of attestations, which are kept among an image's signatures: a signed statement about the
 // image, which does not sign it.
 const TypeAttestation = "InTotoAttestationV1"
+
+// ConditionOf returns the first condition of a type, as verdicts are read of it; one that is Unknown, without a reason, if there
+// is none. Anybody who may write signatures writes conditions, in any order.
+func ConditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) imagev1.SignatureCondition {
+	for _, c := range s.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return imagev1.SignatureCondition{Type: t, Status: corev1.ConditionUnknown}
+}
 
 // MaxContent bounds the content of one signature, in bytes.
 const MaxContent = 1 << 20

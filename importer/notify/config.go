@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
@@ -63,8 +65,6 @@ const (
 	secretHelp    = `make one with: echo "` + secretPrefix + `$(openssl rand -base64 32)"`
 )
 
-var isName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`).MatchString
-
 // target is a receiver with what it takes to send to it.
 type target struct {
 	Receiver
@@ -76,7 +76,7 @@ type target struct {
 func newTarget(r Receiver, networks guard.Networks) (*target, error) {
 	t := &target{Receiver: r}
 	switch {
-	case !isName(r.Name):
+	case validation.IsDNS1123Label(r.Name) != nil:
 		return nil, fmt.Errorf("name: %q is not a DNS label: lower-case letters, digits and dashes", r.Name)
 	case (r.URL == "") == (r.URLFile == ""):
 		return nil, errors.New("it needs one of url and urlFile")
@@ -216,8 +216,6 @@ func (t *target) wants(e *Event) bool {
 		return false
 	}
 	return len(t.prefixes) == 0 || slices.ContainsFunc(e.In, func(in reference.Reference) bool {
-		return slices.ContainsFunc(t.prefixes, func(p reference.Reference) bool {
-			return in.Host == p.Host && (p.Repository == "" || in.Repository == p.Repository || strings.HasPrefix(in.Repository, p.Repository+"/"))
-		})
+		return slices.ContainsFunc(t.prefixes, in.Below)
 	})
 }

@@ -136,21 +136,11 @@ func answered(resp *http.Response, now time.Time) error {
 		return failed(pull.Denied, text)
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
 		cause := pull.CausedBy(pull.RateLimited, text, nil)
-		cause.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
+		asked, _ := pull.RetryAfter(resp.Header, now)
+		cause.RetryAfter = min(asked, maxPause)
 		return &undelivered{text, cause}
 	case code/100 == 3:
 		text += ", and redirects are not followed: set its URL"
 	}
 	return failed(pull.Unavailable, text)
-}
-
-// retryAfter reads the header Retry-After, seconds or a date; 0 if it has neither.
-func retryAfter(text string, now time.Time) time.Duration {
-	var d time.Duration
-	if seconds, err := strconv.Atoi(text); err == nil {
-		d = time.Duration(min(seconds, int(maxPause/time.Second))) * time.Second
-	} else if at, err := http.ParseTime(text); err == nil {
-		d = at.Sub(now)
-	}
-	return min(max(d, 0), maxPause)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -303,8 +304,10 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if d := retryAfter(text, now); d < 0 || d > maxPause {
-			t.Errorf("%q is %s", text, d)
+		answer := &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {text}}}
+		var cause *pull.Error
+		if err := answered(answer, now); !errors.As(err, &cause) || cause.RetryAfter < 0 || cause.RetryAfter > maxPause {
+			t.Errorf("%q is %v", text, err)
 		}
 	})
 }

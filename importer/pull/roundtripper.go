@@ -159,7 +159,7 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 			}
 		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
 			// Without a time, only this request was refused: others of the host continue, more slowly (see pace).
-			asked, ok := retryAfter(resp.Header, w.client.Clock.Now())
+			asked, ok := RetryAfter(resp.Header, w.client.Clock.Now())
 			if ok {
 				wait = asked
 				h.park(asked)
@@ -197,8 +197,8 @@ func backoff(n int) time.Duration {
 // maxRetryAfter bounds what a registry may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads the header of RFC 9110 §10.2.3: seconds, or a date.
-func retryAfter(header http.Header, now time.Time) (time.Duration, bool) {
+// RetryAfter reads the header of RFC 9110 §10.2.3, seconds or a date, as at most a day; ok is false if it has neither.
+func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value == "" {
 		return 0, false

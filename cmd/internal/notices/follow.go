@@ -160,7 +160,7 @@ func (f *Follower) follow(ctx context.Context) error {
 			if err := f.save(ctx, rev); err != nil {
 				return err
 			}
-			feed.Hold(f.DB, rev)
+			feed.Hold(rev)
 			saved, last = rev, f.Clock.Now()
 		}
 		f.failing.End("", "Notifications are put into the queue again")
@@ -238,7 +238,7 @@ func (f *Follower) tellDrift(ctx context.Context, tag *imagev1.ImageTag) error {
 // passOver goes on with the present where the history since a revision is gone, and says so.
 func (f *Follower) passOver(ctx context.Context, from int64) error {
 	to := f.DB.Revision()
-	slog.Warn("Changes are no longer known that happened while nobody could be told: receivers of notifications are told that they missed some", "from", from, "to", to)
+	slog.Warn("The history of some changes is gone before receivers of notifications were told of them: the receivers are told that they missed some", "from", from, "to", to)
 	f.missed.Inc()
 	if err := f.enqueue(ctx, f.Jobs(f.missedEvent(from, to))); err != nil {
 		return err

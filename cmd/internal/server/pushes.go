@@ -105,7 +105,7 @@ func validateReceivers(cfg *config.Config) error {
 		}
 	}
 	if len(cfg.Receivers) == 0 && cfg.Hooks.Listen != "" {
-		wrong = append(wrong, cli.WithHint(cfg.Fault("hooks.listen", errors.New("there are no receivers to serve there")), "add a section receivers to %s", cfg.Path()))
+		wrong = append(wrong, cli.WithHint(cfg.Fault("hooks.listen", errors.New("no receivers are configured that could be served there")), "add a section receivers to %s", cfg.Path()))
 	}
 	return errors.Join(wrong...)
 }
