@@ -118,6 +118,11 @@ func open(opts Options) (_ *DB, err error) {
 		if err := m.checkOwn(writer); err != nil {
 			return nil, err
 		}
+		// A machine that loses power may lose the last commits, and the store has them.
+		// https://sqlite.org/pragma.html#pragma_synchronous
+		if err := writer.Run("PRAGMA synchronous=NORMAL"); err != nil {
+			return nil, err
+		}
 		d.authority = m
 		d.wg.Add(1)
 		defer func() { go m.run() }()
