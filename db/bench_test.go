@@ -74,7 +74,7 @@ func BenchmarkPut(b *testing.B) {
 // Image does: some of its values are shared by all objects, some by few.
 func BenchmarkPutIndexed(b *testing.B) {
 	d := benchDB(b, 0, benchValue)
-	ix, err := d.DeclareIndexes(b.Context(), "/g/images/", []string{"values"}, func(string, db.KV) ([]string, error) { return nil, nil })
+	ix, err := d.DeclareIndexes(b.Context(), "/g/images/", []string{"values"}, func(db.KV, []*db.Index) ([]db.IndexEntry, error) { return nil, nil })
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -84,6 +84,13 @@ func SetFewMatches(n int64) (undo func()) {
 	return func() { fewMatches = old }
 }
 
+// SetFewChanges sets fewChanges until undo is called.
+func SetFewChanges(n int64) (undo func()) {
+	old := fewChanges
+	fewChanges = n
+	return func() { fewChanges = old }
+}
+
 // Checksum is checksum.
 var Checksum = datafile.Checksum
 

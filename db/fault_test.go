@@ -132,13 +132,22 @@ func TestDamagedValue(t *testing.T) {
 	if err != nil || !ok || !errors.As(kv.Err, &damaged) || damaged.Key != "/a/2" || kv.Value != nil {
 		t.Errorf("get: %+v, found %v, %v; want a *DamagedError", kv, ok, err)
 	}
-	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/"})
-	if err != nil || len(page.KVs) != 3 {
-		t.Fatalf("list: %d keys, %v", len(page.KVs), err)
-	}
-	for _, kv := range page.KVs {
-		if bad := kv.Err != nil; bad != (kv.Key == "/a/2") {
-			t.Errorf("%s: %v", kv.Key, kv.Err)
+	for _, keysFirst := range []bool{false, true} {
+		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", KeysOnly: keysFirst})
+		if err != nil || len(page.KVs) != 3 {
+			t.Fatalf("list: %d keys, %v", len(page.KVs), err)
+		}
+		for read := 0; keysFirst && read < len(page.KVs); {
+			n, err := d.Values(t.Context(), page.Rev, page.KVs[read:], len("value of /a/1"))
+			if want := 1 + read; n != want || err != nil { // as many as make the bytes full
+				t.Fatalf("values from the %d. key: %d, %v, want %d", read+1, n, err, want)
+			}
+			read += n
+		}
+		for _, kv := range page.KVs {
+			if bad := kv.Err != nil; bad != (kv.Key == "/a/2") || !bad && string(kv.Value) != "value of "+kv.Key {
+				t.Errorf("%s: %q, %v", kv.Key, kv.Value, kv.Err)
+			}
 		}
 	}
 	dir := filepath.Dir(d.Path())

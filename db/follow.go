@@ -159,17 +159,7 @@ func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	if d == nil {
 		return nil, false
 	}
-	for _, ix := range d.indexes {
-		values, err := d.values(ix.Name, KV{Key: c.Key, Rev: c.Rev, Value: c.Value})
-		if err != nil { // as an object that cannot be read matches no list
-			m.db.log.Warn("object left out of an index", "key", c.Key, "index", ix.Name, "err", err)
-			continue
-		}
-		for _, v := range values {
-			entries = append(entries, IndexEntry{Index: ix, Value: v})
-		}
-	}
-	return entries, true
+	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value}, d.entries, d.indexes), true
 }
 
 // reindexFrom has the indexes of a key that are complete, and are not declared yet, built from before a change on: when

@@ -21,9 +21,10 @@ type Index struct {
 // Ready reports whether the index is complete, so that Range may use it.
 func (i *Index) Ready() bool { return i.ready.Load() }
 
-// IndexFunc computes the values under which kv stands in the index of that
-// name. It must be pure: an index whose meaning changes needs another name.
-type IndexFunc func(name string, kv KV) (values []string, err error)
+// IndexFunc computes the entries of kv in some of the indexes that were declared, and reads kv once for all. With an
+// error it returns those of the indexes that it does not concern. It must be pure: an index whose meaning changes needs
+// another name.
+type IndexFunc func(kv KV, indexes []*Index) ([]IndexEntry, error)
 
 // DeclareIndexes gives the keys below prefix the named indexes, and no others. From then
 // on every Put below prefix must give the entries of its value. A new index is built from
@@ -31,7 +32,7 @@ type IndexFunc func(name string, kv KV) (values []string, err error)
 // Ready. An index that is no longer named is dropped, in small steps, too. While the
 // database is open, a prefix can be declared again with the same names only: a caller
 // that does not know of an index would write below the prefix without entries.
-func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, values IndexFunc) ([]*Index, error) {
+func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, entries IndexFunc) ([]*Index, error) {
 	d.declareMu.Lock()
 	defer d.declareMu.Unlock()
 	if have, ok := d.declared[prefix]; ok {
@@ -80,7 +81,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 				build = append(build, ix.id)
 			}
 		}
-		d.functions.Store(prefix, &declaration{prefix, indexes, values})
+		d.functions.Store(prefix, &declaration{prefix, indexes, entries})
 		return nil
 	})
 	if err != nil {
@@ -90,7 +91,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 	if len(build) == 0 && len(drop) == 0 {
 		return indexes, nil
 	}
-	b := &indexBuilder{db: d, prefix: prefix, values: values, target: target}
+	b := &indexBuilder{db: d, prefix: prefix, entries: entries, target: target}
 	for _, ix := range indexes {
 		if slices.Contains(build, ix.id) {
 			b.indexes = append(b.indexes, ix)
@@ -104,7 +105,7 @@ func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, 
 type declaration struct {
 	prefix  string
 	indexes []*Index
-	values  IndexFunc
+	entries IndexFunc
 }
 
 // indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the answer is final: what

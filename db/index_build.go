@@ -13,7 +13,7 @@ import (
 type indexBuilder struct {
 	db      *DB
 	prefix  string
-	values  IndexFunc
+	entries IndexFunc
 	indexes []*Index
 	target  int64 // later revisions are indexed when they are written
 }
@@ -117,21 +117,12 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 	return kvs, to, err
 }
 
-// store writes the entries of a batch. Their values are computed before, outside of the
-// writer. An object whose values cannot be computed gets no entries, as an object that
-// cannot be read matches no list.
+// store writes the entries of a batch. They are computed before, outside of the writer.
 func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	entries := make([]indexedValues, len(kvs))
 	for i, kv := range kvs {
-		for _, ix := range b.indexes {
-			values, err := b.valuesOf(ix, kv)
-			if err != nil {
-				b.db.log.Warn("object left out of an index", "key", kv.Key, "index", ix.Name, "err", err)
-				continue
-			}
-			for _, v := range values {
-				entries[i] = append(entries[i], indexedValue{id: ix.id, value: v})
-			}
+		for _, e := range b.db.indexed(kv, b.entries, b.indexes) {
+			entries[i] = append(entries[i], indexedValue{id: e.Index.id, value: e.Value})
 		}
 	}
 	return b.db.write(ctx, func(t *tx) error {
@@ -152,9 +143,15 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	})
 }
 
-func (b *indexBuilder) valuesOf(ix *Index, kv KV) ([]string, error) {
-	if kv.Err != nil {
-		return nil, kv.Err
+// indexed returns the entries of kv. An object whose entries cannot be computed has none, as an object that cannot be
+// read matches no list.
+func (d *DB) indexed(kv KV, compute IndexFunc, indexes []*Index) []IndexEntry {
+	entries, err := []IndexEntry(nil), kv.Err
+	if err == nil {
+		entries, err = compute(kv, indexes)
 	}
-	return b.values(ix.Name, kv)
+	if err != nil {
+		d.log.Warn("object left out of an index", "key", kv.Key, "err", err)
+	}
+	return entries
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,12 +17,15 @@ import (
 )
 
 // color is the index of these tests: the value up to its first space.
-func color(_ string, kv db.KV) ([]string, error) {
+func color(kv db.KV, indexes []*db.Index) (entries []db.IndexEntry, err error) {
 	c, _, _ := strings.Cut(string(kv.Value), " ")
 	if c == "bad" {
 		return nil, errors.New("no color")
 	}
-	return []string{c}, nil
+	for _, ix := range indexes {
+		entries = append(entries, db.IndexEntry{Index: ix, Value: c})
+	}
+	return entries, nil
 }
 
 func declare(t testing.TB, d *db.DB, names ...string) []*db.Index {
@@ -44,13 +48,7 @@ func declare(t testing.TB, d *db.DB, names ...string) []*db.Index {
 
 func putIndexed(t testing.TB, d *db.DB, key string, expect int64, value string, indexes []*db.Index) int64 {
 	t.Helper()
-	var entries []db.IndexEntry
-	for _, ix := range indexes {
-		values, _ := color(ix.Name, db.KV{Value: []byte(value)})
-		for _, v := range values {
-			entries = append(entries, db.IndexEntry{Index: ix, Value: v})
-		}
-	}
+	entries, _ := color(db.KV{Value: []byte(value)}, indexes)
 	rev, err := d.Put(t.Context(), key, expect, []byte(value), db.PutOptions{Index: entries})
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +145,15 @@ func TestIndexedRange(t *testing.T) {
 		for _, kv := range page.KVs {
 			want[string(kv.Value)] = append(want[string(kv.Value)], strings.TrimPrefix(kv.Key, "/a/"))
 		}
-		for _, few := range []int64{0, 30, 1 << 40} {
+		undo := db.SetFewChanges(0)
+		byHistory, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Rev: rev})
+		undo()
+		if err != nil || !reflect.DeepEqual(byHistory, page) {
+			t.Errorf("at %d: %v by the history, %v, and %v by changes", rev, byHistory, err, page)
+		}
+		for i, few := range []int64{0, 0, 30, 1 << 40} {
 			undo := db.SetFewMatches(few)
+			undoChanges := db.SetFewChanges(int64(i * 1000))
 			for _, value := range append(values, "none") {
 				o := db.RangeOptions{Index: ix[rnd.IntN(2)], IndexValue: value, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
 				if got := keysOf(t, d, o); got != strings.Join(want[value], " ") {
@@ -161,6 +166,7 @@ func TestIndexedRange(t *testing.T) {
 				}
 			}
 			undo()
+			undoChanges()
 		}
 	}
 }
@@ -207,7 +213,7 @@ func TestIndexRebuild(t *testing.T) {
 	// The same index at the next start needs no building; another name does.
 	d.Close()
 	d = open()
-	again, err := d.DeclareIndexes(t.Context(), "/a/", []string{"color"}, func(string, db.KV) ([]string, error) {
+	again, err := d.DeclareIndexes(t.Context(), "/a/", []string{"color"}, func(db.KV, []*db.Index) ([]db.IndexEntry, error) {
 		t.Error("a complete index is built again")
 		return nil, nil
 	})

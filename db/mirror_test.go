@@ -130,8 +130,8 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 			store := dbtest.NewTruth()
 			a, dir := openMirror(t, store, t.TempDir()), t.TempDir()
 			index := func(d *db.DB) *db.Index {
-				ixs, err := d.DeclareIndexes(t.Context(), "/k/", []string{"value"}, func(_ string, kv db.KV) ([]string, error) {
-					return []string{string(kv.Value)}, nil
+				ixs, err := d.DeclareIndexes(t.Context(), "/k/", []string{"value"}, func(kv db.KV, declared []*db.Index) ([]db.IndexEntry, error) {
+					return []db.IndexEntry{{Index: declared[0], Value: string(kv.Value)}}, nil
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -158,15 +158,29 @@ const (
 	rangeAt = `SELECT key, rev FROM (
 		SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4
 		UNION ALL
-		SELECT key, rev FROM revisions INDEXED BY history WHERE until > ?4 AND key >= ?1 AND key < ?2 AND rev <= ?4
+		SELECT key, rev FROM %s AND key >= ?1 AND key < ?2 AND rev <= ?4
 		ORDER BY key) LIMIT ?3`
 	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-var (
-	rangeLiveValues = fmt.Sprintf(withValues, rangeLive)
-	rangeAtValues   = fmt.Sprintf(withValues, rangeAt)
+// What was superseded after ?4 is found in the history of the range, in the order of keys, or from the changes after
+// it, which are gathered and sorted.
+const (
+	byHistory = "revisions INDEXED BY history WHERE until > ?4"
+	byChanges = "revisions NOT INDEXED WHERE rev IN (SELECT prev_rev FROM revisions WHERE rev > ?4)"
 )
+
+// fewChanges is up to how many changes are gathered. The history of five minutes may have a hundred times as many. A
+// variable for tests.
+var fewChanges int64 = 1000
+
+// superseded returns where to find what was superseded after a revision.
+func (d *DB) superseded(rev int64) string {
+	if d.revision.Load()-rev <= fewChanges {
+		return byChanges
+	}
+	return byHistory
+}
 
 // Range reads a page of keys. See ErrCompacted and ErrFutureRevision for the
 // revisions that cannot be read.
@@ -229,20 +243,20 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 			}
 			d.observe(p.Rev)
 		}
-		pick := func(keys, values string) string {
+		pick := func(keys string) string {
 			if o.KeysOnly {
 				return keys
 			}
-			return values
+			return fmt.Sprintf(withValues, keys)
 		}
 		var err error
 		switch {
 		case o.Index != nil:
-			err = eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
+			err = d.eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
 		case o.Rev == 0:
-			err = c.Each(take, pick(rangeLive, rangeLiveValues), from, end, int64(limit)+1)
+			err = c.Each(take, pick(rangeLive), from, end, int64(limit)+1)
 		default:
-			err = c.Each(take, pick(rangeAt, rangeAtValues), from, end, int64(limit)+1, p.Rev)
+			err = c.Each(take, pick(fmt.Sprintf(rangeAt, d.superseded(o.Rev))), from, end, int64(limit)+1, p.Rev)
 		}
 		if err == nil && o.Index == nil {
 			p.Remaining, err = d.remaining(c, o, p)
@@ -256,6 +270,32 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 		return Page{}, err
 	}
 	return p, nil
+}
+
+// Values reads the values of keys that Range has returned alone, as of revision rev, and sets them in kvs. It ends with the
+// value that makes bytes full, and returns how many it has read.
+func (d *DB) Values(ctx context.Context, rev int64, kvs []KV, bytes int) (n int, err error) {
+	err = d.read(ctx, func(c *sqlite.Conn) error {
+		for stored := 0; n < len(kvs) && stored < bytes; n++ {
+			kv := &kvs[n]
+			missing := true
+			err := c.Each(func(row []driver.Value) error {
+				missing, *kv = false, d.kv(kv.Key, kv.Rev, row[0], row[1])
+				return sqlite.ErrStop
+			}, "SELECT sum, value FROM contents WHERE rev = ?", kv.Rev)
+			if err == nil && missing {
+				if err = d.checkRev(rev); err == nil {
+					*kv = d.kv(kv.Key, kv.Rev, nil, nil)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			stored += len(kv.Value)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // livePage is how many keys LivePage returns.

@@ -28,16 +28,11 @@ const (
 		ORDER BY r.key LIMIT ?3`
 	rangeDense = `SELECT key, rev, indexed FROM (
 		SELECT key, rev, indexed FROM revisions INDEXED BY live
-			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?3 AND instr(indexed, ?4) > 0
+			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
 		UNION ALL
-		SELECT key, rev, indexed FROM revisions INDEXED BY history
-			WHERE until > ?3 AND key >= ?1 AND key < ?2 AND rev <= ?3 AND instr(indexed, ?4) > 0
+		SELECT key, rev, indexed FROM %s AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
 		ORDER BY key LIMIT -1)`
-)
-
-var (
-	rangeSparseValues = fmt.Sprintf(withValues, rangeSparse)
-	rangeDenseValues  = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (` + rangeDense + `) s CROSS JOIN contents c ON c.rev = s.rev`
+	withDenseValues = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
 // fewMatches is how many revisions of a value are gathered and sorted for a page
@@ -49,7 +44,7 @@ var fewMatches = func(limit, objects int64) int64 {
 
 // eachIndexed calls take with the rows of a range: key and revision and, unless only
 // keys are wanted, checksum and value.
-func eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedRange) error {
+func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedRange) error {
 	objects, _, err := c.First("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
 	if err != nil {
 		return err
@@ -60,15 +55,15 @@ func eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedR
 		return err
 	}
 	if matches <= few {
-		sql := rangeSparseValues
-		if r.keysOnly {
-			sql = rangeSparse
+		sql := rangeSparse
+		if !r.keysOnly {
+			sql = fmt.Sprintf(withValues, sql)
 		}
 		return c.Each(take, sql, r.from, r.end, r.limit, r.rev, r.value.id, r.value.value)
 	}
-	sql := rangeDenseValues
-	if r.keysOnly {
-		sql = rangeDense
+	sql := fmt.Sprintf(rangeDense, d.superseded(r.rev))
+	if !r.keysOnly {
+		sql = fmt.Sprintf(withDenseValues, sql)
 	}
 	return c.Each(func(row []driver.Value) error {
 		last := len(row) - 1
@@ -80,5 +75,5 @@ func eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedR
 			return nil // the bytes are part of another entry
 		}
 		return take(row[:last])
-	}, sql, r.from, r.end, r.rev, indexedValues{r.value}.pack())
+	}, sql, r.from, r.end, indexedValues{r.value}.pack(), r.rev)
 }

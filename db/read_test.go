@@ -57,6 +57,10 @@ func TestCompactionBeforeTheRead(t *testing.T) {
 			_, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/", Rev: rev})
 			return err
 		},
+		"DB).Values(": func(d *db.DB, rev int64) error {
+			_, err := d.Values(t.Context(), rev, []db.KV{{Key: "/a", Rev: rev}}, 1)
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := dbtest.Open(t)

@@ -13,7 +13,9 @@ func TestMultiply(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*db.DB, []*db.Index) {
 		d := dbtest.OpenOptions(t, db.Options{Dir: dir})
-		indexes, err := d.DeclareIndexes(t.Context(), "/a/", []string{"value"}, func(_ string, kv db.KV) ([]string, error) { return []string{string(kv.Value)}, nil })
+		indexes, err := d.DeclareIndexes(t.Context(), "/a/", []string{"value"}, func(kv db.KV, declared []*db.Index) ([]db.IndexEntry, error) {
+			return []db.IndexEntry{{Index: declared[0], Value: string(kv.Value)}}, nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

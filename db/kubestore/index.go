@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,12 +52,23 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 	if err != nil {
 		return err
 	}
-	declared, err := s.db.DeclareIndexes(context.Background(), prefix, names, func(name string, kv db.KV) ([]string, error) {
+	declared, err := s.db.DeclareIndexes(context.Background(), prefix, names, func(kv db.KV, declared []*db.Index) ([]db.IndexEntry, error) {
 		obj := s.newFunc()
 		if err := s.decode(context.Background(), kv, obj); err != nil {
 			return nil, err
 		}
-		return byName[name].values(obj)
+		var entries []db.IndexEntry
+		var failed []error
+		for _, ix := range declared {
+			values, err := byName[ix.Name].values(obj)
+			if err != nil {
+				failed = append(failed, fmt.Errorf("index %s: %w", ix.Name, err))
+			}
+			for _, v := range values {
+				entries = append(entries, db.IndexEntry{Index: ix, Value: v})
+			}
+		}
+		return entries, errors.Join(failed...)
 	})
 	if err != nil {
 		return err

@@ -91,6 +91,7 @@ type lister struct {
 	newItem func() runtime.Object
 
 	rev       int64
+	found     db.Page // keys of the index whose values are not read yet
 	lastKey   string
 	more      bool
 	remaining int64 // keys after lastKey; only for a predicate that takes all
@@ -114,9 +115,9 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	if !all {
 		o.Index, o.IndexValue = l.s.indexFor(ctx, l.pred)
 	}
-	l.rev = rev
+	l.rev, l.found = rev, db.Page{}
 	for {
-		page, err := l.s.page(ctx, o, l.opts.Recursive)
+		page, err := l.page(ctx, o)
 		if err != nil {
 			return l.s.interpretList(err, l.rev, len(l.pred.Continue) > 0, o.From, l.prefix)
 		}
@@ -139,12 +140,35 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 		if !paging {
 			continue
 		}
-		if all {
-			o.Limit = int(min(l.pred.Limit-int64(l.v.Len()), maxChunkRows))
-		} else {
+		switch wanted := int(min(l.pred.Limit-int64(l.v.Len()), maxChunkRows)); {
+		case all:
+			o.Limit = wanted
+		case len(l.found.KVs) > 0: // the limit is that of keys
+		case o.Index == nil && len(page.KVs) < o.Limit: // full by its bytes
+			o.Limit = max(wanted, len(page.KVs))
+		default:
 			o.Limit = min(2*o.Limit, maxChunkRows)
 		}
 	}
+}
+
+// page reads a page. To find the keys of an index in their order costs the more the more objects
+// there are: it finds all that may be wanted at once, and reads their values page by page.
+func (l *lister) page(ctx context.Context, o db.RangeOptions) (p db.Page, err error) {
+	if !l.opts.Recursive || o.Index == nil {
+		return l.s.page(ctx, o, l.opts.Recursive)
+	}
+	if len(l.found.KVs) == 0 {
+		o.KeysOnly = true
+		if l.found, err = l.s.db.Range(ctx, o); err != nil {
+			return p, err
+		}
+	}
+	n, err := l.s.db.Values(ctx, l.found.Rev, l.found.KVs, o.Bytes)
+	p = l.found
+	p.KVs, l.found.KVs = p.KVs[:n], p.KVs[n:]
+	p.More = p.More || len(l.found.KVs) > 0
+	return p, err
 }
 
 // page reads a page of a recursive list, or the one key of another.
