@@ -31,6 +31,7 @@ var (
 	bulkLatency = flag.String("bulklatency", "0s,50ms", "how long the registry of BenchmarkBulk takes to answer")
 	bulkJobs    = flag.String("bulkjobs", "16,64", "--jobs of BenchmarkBulk")
 	bulkServer  = flag.Bool("bulkserver", false, "have a server in a process of its own hold the data directory of BenchmarkBulk")
+	bulkSBOM    = flag.Int("bulkpackages", 0, "number of packages that an SPDX document lists beside each image of BenchmarkBulk")
 	bulkFail    = flag.Int("bulkfail", 0, "have the registry of BenchmarkBulk answer every n-th request with 503 and a Retry-After of a second; the generators and peers, which would fail, are left out")
 	bulkPeers   = flag.Int("bulkpeers", 60, "number of images that crane and skopeo read in a loop; zero leaves them out")
 )
@@ -176,7 +177,7 @@ func BenchmarkBulk(b *testing.B) {
 }
 
 func benchBulk(b *testing.B, latency time.Duration, jobs int) {
-	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true, FailEvery: *bulkFail}
+	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true, Packages: *bulkSBOM, FailEvery: *bulkFail}
 	r := startBulkRegistry(b, o)
 	references := filepath.Join(b.TempDir(), "references.txt")
 	var text strings.Builder

@@ -26,6 +26,8 @@ type Options struct {
 	Latency time.Duration
 	// Referrers says whether there is a referrers API. No image has a signature.
 	Referrers bool
+	// Packages is how many packages the SPDX document of each image lists, which is among its referrers. Zero is no document.
+	Packages int
 	// FailEvery makes every n-th answer a 503 with a Retry-After of a second; zero is none.
 	FailEvery int
 }
@@ -34,6 +36,7 @@ type Options struct {
 type Registry struct {
 	options  Options
 	digests  map[string]int // of manifests and configs → image
+	sboms    map[string]int // of documents and their manifests → image
 	failing  atomic.Int64
 	mu       sync.Mutex
 	requests map[string]int64
@@ -42,11 +45,16 @@ type Registry struct {
 // New makes a registry.
 func New(o Options) *Registry {
 	o.Repositories = max(1, o.Repositories)
-	r := &Registry{options: o, digests: make(map[string]int, 2*o.Images), requests: map[string]int64{}}
+	r := &Registry{options: o, digests: make(map[string]int, 2*o.Images), sboms: map[string]int{}, requests: map[string]int64{}}
 	for i := range o.Images {
 		config := r.config(i)
 		r.digests[digest(config)] = i
 		r.digests[digest(r.manifest(config))] = i
+		if o.Packages > 0 {
+			document := r.sbom(i)
+			r.sboms[digest(document)] = i
+			r.sboms[digest(r.sbomManifest(i, document))] = i
+		}
 	}
 	return r
 }
@@ -65,6 +73,7 @@ const (
 	mediaTypeManifest = "application/vnd.oci.image.manifest.v1+json"
 	mediaTypeConfig   = "application/vnd.oci.image.config.v1+json"
 	mediaTypeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
+	mediaTypeSPDX     = "application/spdx+json"
 )
 
 // config is the config of the i-th image, with history, environment and labels as builders write them.
@@ -102,6 +111,32 @@ func (r *Registry) manifest(config []byte) []byte {
 	return []byte(b.String())
 }
 
+// sbom is the SPDX document of the i-th image. One package in 400 is of a few images alone.
+func (r *Registry) sbom(i int) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"spdxVersion":"SPDX-2.3","SPDXID":"SPDXRef-DOCUMENT","name":"bulk-%d","packages":[`, i)
+	for n := range r.options.Packages {
+		if n > 0 {
+			b.WriteByte(',')
+		}
+		name := fmt.Sprintf("library-%d", n)
+		if n%400 == 0 {
+			name = fmt.Sprintf("rare-%d", i/10)
+		}
+		fmt.Fprintf(&b, `{"name":%q,"SPDXID":"SPDXRef-%d","versionInfo":"1.%d.%d-2","licenseDeclared":"Apache-2.0","downloadLocation":"NOASSERTION","externalRefs":[{"referenceCategory":"PACKAGE-MANAGER","referenceType":"purl","referenceLocator":"pkg:deb/debian/%s@1.%d.%d-2?arch=amd64"}]}`,
+			name, n, n%30, i%7, name, n%30, i%7)
+	}
+	b.WriteString(`]}`)
+	return []byte(b.String())
+}
+
+// sbomManifest is the manifest of the i-th image's document.
+func (r *Registry) sbomManifest(i int, document []byte) []byte {
+	image := r.manifest(r.config(i))
+	return fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2},"layers":[{"mediaType":%q,"digest":%q,"size":%d}],"subject":{"mediaType":%q,"digest":%q,"size":%d}}`,
+		mediaTypeManifest, mediaTypeSPDX, digest([]byte("{}")), mediaTypeSPDX, digest(document), len(document), mediaTypeManifest, digest(image), len(image))
+}
+
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -115,6 +150,7 @@ const (
 	Config       = "GET config"
 	Referrers    = "referrers"
 	SignatureTag = "signature tag"
+	SBOM         = "GET SBOM" // a manifest or a document
 	Tags         = "tag list"
 	Other        = "other"
 	Failed       = "failed on purpose"
@@ -184,10 +220,20 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) (kind string)
 			send(w, req, r.config(i))
 			return Config
 		}
+		if i, ok := r.sboms[last]; ok {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			send(w, req, r.sbom(i))
+			return SBOM
+		}
 	case "referrers":
 		if r.options.Referrers {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
-			_, _ = w.Write([]byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`))
+			listed := ""
+			if i, ok := r.digests[last]; ok && r.options.Packages > 0 {
+				m := r.sbomManifest(i, r.sbom(i))
+				listed = fmt.Sprintf(`{"mediaType":%q,"artifactType":%q,"digest":%q,"size":%d}`, mediaTypeManifest, mediaTypeSPDX, digest(m), len(m))
+			}
+			fmt.Fprintf(w, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}`, listed)
 			return Referrers
 		}
 		http.NotFound(w, req)
@@ -214,6 +260,11 @@ func cut(path string) (repository, what, last string) {
 }
 
 func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repository, reference string) (kind string) {
+	if i, ok := r.sboms[reference]; ok {
+		w.Header().Set("Content-Type", mediaTypeManifest)
+		send(w, req, r.sbomManifest(i, r.sbom(i)))
+		return SBOM
+	}
 	i, ok := r.digests[reference]
 	if !ok {
 		var err error
