@@ -23,7 +23,7 @@ func TestMigrate(t *testing.T) {
 	pushed := images.Numbered(t, 2)
 	first := from.Push(t, "team/app:0", pushed[0])
 	waits := from.Push(t, "team/app:1", pushed[1])
-	config := hookedConfig(t, from.Host, "")
+	config := hookedConfig(t, "", from.Host)
 	dir := t.TempDir()
 	h := &hooked{Server: harness.StartServerOn(t, filepath.Join(dir, "one"), "--config", config)}
 	r := &replicas{Replicas: &harness.Replicas{Servers: []*harness.Server{h.Server}}}

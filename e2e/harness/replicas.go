@@ -125,3 +125,20 @@ func (r *Replicas) Leader(t testing.TB) (leader int) {
 	})
 	return leader
 }
+
+// AwaitShared waits until each of the servers that run knows of n that share the imports.
+func (r *Replicas) AwaitShared(t testing.TB, n int) {
+	t.Helper()
+	Eventually(t, func() error {
+		for i, s := range r.Servers {
+			const message = "This server shares the imports with others"
+			logs := s.Logs()
+			last := logs[max(0, strings.LastIndex(logs, message)):]
+			line, _, _ := strings.Cut(last, "\n")
+			if s.process.Running() && !strings.Contains(line, fmt.Sprintf("servers=%d", n)) {
+				return fmt.Errorf("server %d says %q, want %d servers", i, line, n)
+			}
+		}
+		return nil
+	})
+}

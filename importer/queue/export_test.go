@@ -3,4 +3,7 @@ package queue
 import "context"
 
 // SweepOnce is one sweep.
-func (w *Worker) SweepOnce(ctx context.Context) { w.sweep(ctx) }
+func (w *Worker) SweepOnce(ctx context.Context) { w.sweep(ctx, true) }
+
+// SweepMoved is the sweep of registries that the Worker has come to own.
+func (w *Worker) SweepMoved(ctx context.Context) { w.sweep(ctx, false) }

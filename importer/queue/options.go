@@ -33,6 +33,8 @@ type Options struct {
 	Deliverer Deliverer
 	// Sweep finds what lost notifications did not report.
 	Sweep SweepOptions
+	// Owners say which registries this Worker sweeps, of several with the same repositories; nil for all.
+	Owners Owners
 	// Notifier gets what happens; may be nil.
 	Notifier Notifier
 	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for none.
@@ -68,7 +70,11 @@ type Worker struct {
 	away    warn.Trouble          // of registries
 	metrics *queueMetrics
 
-	sweeping sync.Map // names of registries that a sweep is at
+	sweeping sync.Map      // names of registries that a sweep is at
+	moved    chan struct{} // holds a token when Owners may answer otherwise than before
+
+	mu    sync.Mutex
+	begun map[string]bool // registries whose sweep has begun since the last regular time
 }
 
 // SweepOptions say which repositories are swept for changes that no notification
@@ -86,7 +92,7 @@ type SweepOptions struct {
 	Repositories []string
 	// Every is the time from the beginning of one sweep to the next (6 h), at least a
 	// minute. The first begins with Run. A registry that a sweep is still at is left out of
-	// the next.
+	// the next. One that Owners give to this Worker is swept at once.
 	Every time.Duration
 }
 

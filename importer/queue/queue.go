@@ -55,6 +55,14 @@ type Streams interface {
 	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
 }
 
+// Owners know which of several Workers asks a registry.
+type Owners interface {
+	// Owns reports whether this one does.
+	Owns(host string) bool
+	// OnChange has f called when Owns may answer otherwise than before. f returns at once.
+	OnChange(f func())
+}
+
 // Deliverer tells others what happened.
 type Deliverer interface {
 	// Deliver sends a payload to who has a name, once more if it was sent before. An error about who is told, and not about what, has

@@ -35,12 +35,15 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 	defer ticker.Stop()
 	var running sync.WaitGroup
 	defer running.Wait()
-	for {
-		running.Go(func() { w.sweep(ctx) })
+	for again := true; ; {
+		running.Go(func() { w.sweep(ctx, again) })
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
+			again = true
+		case <-w.moved:
+			again = false
 		}
 	}
 }
@@ -52,15 +55,24 @@ const (
 	maxRefusals = 5
 )
 
-// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods run. Registries are swept beside each
-// other, under limits of the sweep's own: pushes go first, and have theirs.
-func (w *Worker) sweep(ctx context.Context) {
+// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods run: of the registries that this
+// Worker owns, or, if not again, of those that it has come to own. Registries are swept beside each other, under limits of the
+// sweep's own: pushes go first, and have theirs.
+func (w *Worker) sweep(ctx context.Context, again bool) {
 	start := w.Clock.Now()
-	s := &sweeper{Worker: w, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every)}
+	s := &sweeper{
+		Worker: w, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), wanted: map[string]bool{},
+		waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every),
+	}
+	w.forgetBegun(again)
 	ctx = importer.WithCause(ctx, "sweep")
+	repositories := 0
 	for _, repository := range w.swept {
-		h := s.host(repository.Host)
-		h.repositories = append(h.repositories, repository)
+		if s.wants(repository.Host) {
+			h := s.host(repository.Host)
+			h.repositories = append(h.repositories, repository)
+			repositories++
+		}
 	}
 	scheduled, err := s.readScheduled(ctx)
 	if err != nil && ctx.Err() == nil {
@@ -71,15 +83,25 @@ func (w *Worker) sweep(ctx context.Context) {
 		w.Logger.Error("A sweep cannot read what pods run", "err", err)
 	}
 	s.hosts(ctx)
-	if len(w.swept)+scheduled+running > 0 {
-		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", len(w.swept), "scheduled", scheduled, "running", running, "duration", w.Clock.Since(start))
+	if repositories+scheduled+running > 0 {
+		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", repositories, "scheduled", scheduled, "running", running, "duration", w.Clock.Since(start))
 	}
 }
+
+// forgetBegun has registries swept that were before: all of them again, or those that are another's now, should they come back.
+func (w *Worker) forgetBegun(again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.begun, func(host string, _ bool) bool { return again || !w.owns(host) })
+}
+
+func (w *Worker) owns(host string) bool { return w.Owners == nil || w.Owners.Owns(host) }
 
 // sweeper is one sweep.
 type sweeper struct {
 	*Worker
 	limiter *hostlimit.Limiter
+	wanted  map[string]bool       // registries, and whether this sweep asks them
 	waiting map[string]*hostSweep // by registry
 	until   time.Time             // a registry that asks to be left alone for longer is left
 	done    atomic.Int64          // repositories
@@ -95,6 +117,20 @@ type hostSweep struct {
 	repositories, followed []reference.Reference
 	running                map[reference.Reference][]string // images that pods run, with clusters whose pull secrets may be used
 	left                   atomic.Bool                      // it does not answer now, or asks to be left alone for too long
+}
+
+// wants reports whether this sweep asks a registry.
+func (s *sweeper) wants(host string) bool {
+	want, decided := s.wanted[host]
+	if !decided {
+		s.Worker.mu.Lock()
+		defer s.Worker.mu.Unlock()
+		if want = s.owns(host) && !s.begun[host]; want {
+			s.begun[host] = true
+		}
+		s.wanted[host] = want
+	}
+	return want
 }
 
 // host returns what waits for a registry.
@@ -132,7 +168,7 @@ func (s *sweeper) hosts(ctx context.Context) {
 // sweep sweeps the repositories of a registry, and what is followed there. It ends when the registry does not answer.
 func (h *hostSweep) sweep(ctx context.Context) {
 	for _, repository := range h.repositories {
-		if h.left.Load() {
+		if h.leaves() {
 			return
 		}
 		if err := h.repository(ctx, repository); err == nil {
@@ -152,7 +188,7 @@ func (h *hostSweep) each(ctx context.Context, all iter.Seq[reference.Reference],
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
 	for ref := range all {
-		if h.left.Load() || ctx.Err() != nil {
+		if h.leaves() || ctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
@@ -166,8 +202,11 @@ func (h *hostSweep) each(ctx context.Context, all iter.Seq[reference.Reference],
 	_ = group.Wait() // no function returns an error
 }
 
-// errLeft is for what would be asked of a registry that is left until the next sweep.
-var errLeft = errors.New("the registry does not answer, or asks for a pause beyond the next sweep")
+// leaves reports whether the registry is left: until the next sweep, or to another server.
+func (h *hostSweep) leaves() bool { return h.left.Load() || !h.owns(h.name) }
+
+// errLeft is for what would be asked of a registry that is left.
+var errLeft = errors.New("the registry does not answer, asks for a pause beyond the next sweep, or is another server's to sweep")
 
 // ask calls f when its registry may be asked, and again if that asks to be left alone for a while.
 func (h *hostSweep) ask(ctx context.Context, f func() error) error {
@@ -177,7 +216,7 @@ func (h *hostSweep) ask(ctx context.Context, f func() error) error {
 		}
 		err := guard(h.Logger, f)
 		h.leave(err)
-		if pull.ReasonOf(err) != pull.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.left.Load() {
+		if pull.ReasonOf(err) != pull.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.leaves() {
 			return err
 		}
 	}
@@ -187,7 +226,7 @@ func (h *hostSweep) ask(ctx context.Context, f func() error) error {
 func (h *hostSweep) enter(ctx context.Context) error {
 	for {
 		h.mu.Lock()
-		if h.left.Load() {
+		if h.leaves() {
 			h.mu.Unlock()
 			return errLeft
 		}
@@ -309,7 +348,7 @@ func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) 
 		swept[repository] = true
 	}
 	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {
-		if read[ref] || swept[ref.Bare()] {
+		if read[ref] || swept[ref.Bare()] || !s.wants(ref.Host) {
 			return ctx.Err()
 		}
 		read[ref] = true
@@ -335,6 +374,9 @@ func (s *sweeper) readRunning(ctx context.Context) (running int, err error) {
 	}
 	read := 0
 	err = s.Running.EachRunning(ctx, func(cluster string, image reference.Reference) error {
+		if !s.wants(image.Host) {
+			return ctx.Err()
+		}
 		image = image.Bare().WithDigest(image.Digest)
 		h := s.host(image.Host)
 		clusters, had := h.running[image]

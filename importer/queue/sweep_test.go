@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -222,6 +224,99 @@ func TestSweepsAgain(t *testing.T) {
 			}
 			return slices.Equal(w.images.Names(), sorted(want))
 		})
+	}
+}
+
+// owners own some registries.
+type owners struct {
+	mu      sync.Mutex
+	owned   map[string]bool
+	changed func()
+}
+
+func (o *owners) OnChange(f func()) { o.changed = f }
+
+func (o *owners) Owns(host string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.owned[host]
+}
+
+func (o *owners) set(host string, owned bool) {
+	o.mu.Lock()
+	o.owned[host] = owned
+	o.mu.Unlock()
+	o.changed()
+}
+
+// Of several Workers each sweeps the registries that it owns, and at once those that it comes to own, but not the others again.
+func TestSweepsWhatItOwns(t *testing.T) {
+	w, o := prepareWorker(t)
+	other, own := registrytest.New(t), &owners{owned: map[string]bool{w.registry.Host: true}}
+	o.Clock, o.Owners = clocktesting.NewFakeClock(time.Now()), own
+	o.Sweep.Repositories = []string{other.Host + "/team/app", w.registry.Host + "/team/app"}
+	want := []string{w.push("team/app:a", "a")}
+	digest := other.Push("team/app:b", newImage(t, sample.Spec{Name: "b"}))
+	w.run(o)
+	eventually(t, "the image of its own registry", func() bool { return slices.Equal(w.images.Names(), want) })
+	if n := other.Count(""); n != 0 {
+		t.Errorf("another's registry was asked %d times", n)
+	}
+	own.set(other.Host, true)
+	want = sorted(append(want, digest))
+	eventually(t, "the image of a registry that it has come to own", func() bool { return slices.Equal(w.images.Names(), want) })
+	if n := w.registry.Count("tags/list"); n != 1 {
+		t.Errorf("its own registry was swept %d times", n)
+	}
+}
+
+// What was another's meanwhile may have changed.
+func TestSweepsAgainWhatItOwnsAgain(t *testing.T) {
+	w, o := prepareWorker(t)
+	own := &owners{owned: map[string]bool{w.registry.Host: true}}
+	o.Owners, o.Sweep.Repositories = own, []string{w.registry.Host + "/team/app"}
+	w.push("team/app:a", "a")
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.SweepOnce(t.Context())
+	worker.SweepMoved(t.Context())
+	own.set(w.registry.Host, false)
+	worker.SweepMoved(t.Context())
+	worker.SweepOnce(t.Context())
+	if n := w.registry.Count("tags/list"); n != 1 {
+		t.Errorf("tags were listed %d times, want once", n)
+	}
+	own.set(w.registry.Host, true)
+	worker.SweepMoved(t.Context())
+	if n := w.registry.Count("tags/list"); n != 2 {
+		t.Errorf("tags were listed %d times, want once more", n)
+	}
+}
+
+// A sweep ends where the registry is another's.
+func TestSweepLeavesWhatItOwnsNoMore(t *testing.T) {
+	w, o := prepareWorker(t)
+	own := &owners{owned: map[string]bool{w.registry.Host: true}}
+	o.Owners, o.HostConcurrency = own, 1
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app", w.registry.Host + "/team/other"}
+	for i := range 5 {
+		w.push(fmt.Sprint("team/app:", i), fmt.Sprint(i))
+	}
+	w.registry.Inject("HEAD .*manifests/", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			own.set(w.registry.Host, false)
+			next.ServeHTTP(rw, req)
+		})
+	})
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.SweepOnce(t.Context())
+	if images, lists := len(w.images.Names()), w.registry.Count("tags/list"); images != 1 || lists != 1 {
+		t.Errorf("%d images were imported, and tags were listed %d times", images, lists)
 	}
 }
 

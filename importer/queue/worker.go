@@ -49,8 +49,19 @@ func New(o Options) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
-	worker := &Worker{Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics)}
+	worker := &Worker{
+		Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics),
+		moved: make(chan struct{}, 1), begun: map[string]bool{},
+	}
 	worker.away.Logger = o.Logger
+	if o.Owners != nil {
+		o.Owners.OnChange(func() {
+			select {
+			case worker.moved <- struct{}{}:
+			default:
+			}
+		})
+	}
 	return worker, nil
 }
 
@@ -60,7 +71,7 @@ const (
 	claimPause    = time.Second     // after a claim that failed
 )
 
-// Run does jobs until ctx is done. It may be called again after that. Then running jobs get Grace to end, and it gives those that
+// Run does jobs until ctx is done. Then running jobs get Grace to end, and it gives those that
 // have not ended back to the queue. It returns nil after a stop, and leaves no goroutine behind.
 func (w *Worker) Run(ctx context.Context) error {
 	// Jobs outlive ctx by Grace.
@@ -308,8 +319,7 @@ func (w *Worker) backingOff(tells bool) []string {
 	})
 }
 
-// WatchDepth keeps the metrics of the queue until ctx is done, also of a Worker that does not run because another server's
-// does.
+// WatchDepth keeps the metrics of the queue until ctx is done.
 func (w *Worker) WatchDepth(ctx context.Context) error {
 	ticker := w.Clock.NewTicker(depthInterval)
 	defer ticker.Stop()

@@ -23,8 +23,9 @@ import (
 //
 //   - Enqueue returns once every job is where the objects are, whatever becomes of the server. If it fails, a part of the
 //     events may be there;
-//   - each server has the same jobs, and any may do them: one at a time calls Claim, so that what a registry is asked stays
-//     within its bounds. It takes over the jobs of the server that did so before;
+//   - each server has the same jobs, and any may do them, but those of one registry are done by one server at a time
+//     (Options.Servers), so that what a registry is asked stays within its bounds. It begins when another's have ended, and takes
+//     over the jobs of a server that is gone;
 //   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The second has no effect.
 //   - while two servers are told of pushes at the same time, a receiver may be past its quota by the last of them, until the
 //     next one.
@@ -35,8 +36,8 @@ type Shared struct {
 	opts    Options
 	dropped *dropped
 	dead    deadJobs
-	holder  string // names this process in leases
-	wake    chan struct{}
+	holder  string        // names this process in leases
+	wake    chan struct{} // holds a token when a job may have become due
 	seed    maphash.Seed
 
 	mu       sync.Mutex
@@ -122,12 +123,42 @@ func OpenShared(d *db.DB, opts Options) (*Shared, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	return &Shared{
+	if opts.Servers == nil {
+		opts.Servers = alone(uuid.NewUUID())
+	}
+	s := &Shared{
 		db: d, opts: opts, dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}},
-		holder: string(uuid.NewUUID()), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
+		holder: opts.Servers.Self(), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
 		reserved: map[string]int64{}, leaving: map[int64]bool{},
-	}, nil
+	}
+	opts.Servers.OnChange(func() {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	})
+	return s, nil
 }
+
+// Servers are those that share a spool.
+type Servers interface {
+	// Self names this process in the leases of jobs. An earlier process has another name.
+	Self() string
+	// Lives reports whether a process may still be at its jobs.
+	Lives(name string) bool
+	// Owns reports whether this process does the jobs of a registry, or of who is told.
+	Owns(host string) bool
+	// OnChange has f called when Lives or Owns may answer otherwise than before. f returns at once.
+	OnChange(f func())
+}
+
+// alone is the only process that does jobs.
+type alone string
+
+func (a alone) Self() string    { return string(a) }
+func (alone) Lives(string) bool { return false }
+func (alone) Owns(string) bool  { return true }
+func (alone) OnChange(func())   {}
 
 // refresh learns what has changed. mu is held. Own writes that were answered are among it.
 func (s *Shared) refresh(ctx context.Context) error {

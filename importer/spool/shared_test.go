@@ -115,6 +115,113 @@ func TestServersShareJobs(t *testing.T) {
 	}
 }
 
+// servers are those that share a spool, as one of them knows them.
+type servers struct {
+	self    string
+	mu      sync.Mutex
+	owned   map[string]bool // registries
+	gone    map[string]bool // other servers
+	changed func()
+}
+
+func (s *servers) Self() string           { return s.self }
+func (s *servers) OnChange(f func())      { s.changed = f }
+func (s *servers) Owns(host string) bool  { s.mu.Lock(); defer s.mu.Unlock(); return s.owned[host] }
+func (s *servers) Lives(name string) bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.gone[name] }
+
+// set changes who owns a registry and who is gone.
+func (s *servers) set(fn func()) {
+	s.mu.Lock()
+	fn()
+	s.mu.Unlock()
+	s.changed()
+}
+
+// TestOneServerAsksARegistry: the jobs of a registry are those of its owner. A registry that changes hands waits for the jobs that
+// the former owner is at; nobody takes these from it while it lives, and they need not wait for it when it is gone.
+func TestOneServerAsksARegistry(t *testing.T) {
+	store, ctx := dbtest.NewTruth(), t.Context()
+	ofA := &servers{self: "a", owned: map[string]bool{"x.example": true}, gone: map[string]bool{}}
+	ofB := &servers{self: "b", owned: map[string]bool{"y.example": true}, gone: map[string]bool{}}
+	a, b := openShared(t, store, spool.Options{Servers: ofA}), openShared(t, store, spool.Options{Servers: ofB})
+	keysOf := func(jobs []*push.Job) (keys []string) {
+		for _, j := range jobs {
+			keys = append(keys, j.Key)
+		}
+		slices.Sort(keys)
+		return keys
+	}
+	expect := func(what string, jobs []*push.Job, want ...string) {
+		t.Helper()
+		if got := keysOf(jobs); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	a.enqueue(request("x.example/k1", "", "p"), request("y.example/k2", "", "p"))
+	b.enqueue(request("x.example/k3", "", "p"), request("y.example/k4", "", "p"))
+	held := b.claim(10)
+	expect("of b", held, "y.example/k2:v", "y.example/k4:v")
+	expect("of b once more", b.claim(10))
+	x := a.claim(1)
+	expect("of a", x, "x.example/k1:v")
+
+	// x changes hands while a is at one of its jobs.
+	ofA.set(func() { delete(ofA.owned, "x.example") })
+	ofB.set(func() { ofB.owned["x.example"] = true })
+	expect("of the former owner", a.claim(10))
+	expect("of the next owner", b.claim(10))
+	claimed := make(chan []*push.Job)
+	go func() {
+		jobs, err := b.Claim(ctx, 10, time.Minute, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- jobs
+	}()
+	a.ok(a.Renew(ctx, x[0], time.Minute))
+	a.ok(a.Done(ctx, x[0]))
+	expect("of the next owner, when the former has ended", <-claimed, "x.example/k3:v")
+
+	// b vanishes.
+	ofA.set(func() { ofA.owned["x.example"], ofA.owned["y.example"] = true, true })
+	expect("of who lives", a.claim(10))
+	go func() {
+		jobs, err := a.Claim(ctx, 10, time.Minute, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- jobs
+	}()
+	ofA.set(func() { ofA.gone["b"] = true })
+	taken := <-claimed
+	expect("of who is gone", taken, "x.example/k3:v", "y.example/k2:v", "y.example/k4:v")
+	for _, j := range taken {
+		if j.Attempts != 2 || !strings.Contains(j.Error, "lease ended") {
+			t.Errorf("taken over: %+v", j)
+		}
+	}
+	if err := b.Done(ctx, held[0]); !errors.Is(err, spool.ErrLeaseLost) {
+		t.Errorf("Done with a lease that another server has: %v", err)
+	}
+}
+
+// TestLeaseOfALivingServerEnds: a job whose server lives and has forgotten it is done by the owner of its registry.
+func TestLeaseOfALivingServerEnds(t *testing.T) {
+	store, clock := dbtest.NewTruth(), clocktesting.NewFakeClock(start)
+	ofA := &servers{self: "a", owned: map[string]bool{testHost: true}}
+	ofB := &servers{self: "b", owned: map[string]bool{testHost: true}}
+	a, b := openSharedAt(t, store, spool.Options{Servers: ofA}, clock, clock), openSharedAt(t, store, spool.Options{Servers: ofB}, clock, clock)
+	a.enqueue(request("k", "", "p"))
+	a.claimOne()
+	if jobs := b.claim(10); len(jobs) != 0 {
+		t.Errorf("taken from the living: %v", jobs)
+	}
+	clock.Step(time.Minute)
+	if j := b.claimOne(); j.Attempts != 2 {
+		t.Errorf("claimed %+v", j)
+	}
+}
+
 // TestSharedQuotaHoldsOverAllServers: receivers of all servers fill one quota, and what gives way is the oldest of them all.
 func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
 	store := dbtest.NewTruth()

@@ -264,7 +264,7 @@ func (s *Shared) remember(ctx context.Context, ids []byte) error {
 	}
 }
 
-// Claim is [Spool.Claim], for the one server that does the jobs: leases of another process have ended.
+// Claim is [Spool.Claim], for the registries that this server owns, and that no other server still asks.
 func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, found bool, next time.Time, err error) {
 		var due []*entry
@@ -278,7 +278,7 @@ func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room pus
 
 // abandoned reports whether a job's worker is gone, or has said nothing in time.
 func (s *Shared) abandoned(e *entry, now time.Time) bool {
-	return e.State == push.Leased && (e.holder != s.holder || !e.Due.After(now))
+	return e.State == push.Leased && (!e.Due.After(now) || e.holder != s.holder && !s.opts.Servers.Lives(e.holder))
 }
 
 // due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when to look again, zero if
@@ -290,14 +290,17 @@ func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next tim
 		}
 	}
 	busy := map[string]bool{} // keys
+	rooms := map[string]int{} // for jobs of a lane
 	for _, e := range s.jobs {
 		if e.State == push.Leased && !s.abandoned(e, now) {
 			busy[e.Key] = true
 			soon(e.Due)
+			if e.holder != s.holder {
+				rooms[e.lane()] = 0 // another server asks the registry until then
+			}
 		}
 	}
 	lanes := map[string][]*entry{}
-	rooms := map[string]int{}
 	for _, e := range s.jobs {
 		at := e.Due
 		switch {
@@ -308,9 +311,12 @@ func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next tim
 		}
 		lane := e.lane()
 		if _, asked := rooms[lane]; !asked {
-			var again time.Time
-			if rooms[lane], again = room(lane); rooms[lane] <= 0 {
-				soon(again)
+			rooms[lane] = 0
+			if s.opts.Servers.Owns(lane) {
+				var again time.Time
+				if rooms[lane], again = room(lane); rooms[lane] <= 0 {
+					soon(again)
+				}
 			}
 		}
 		if rooms[lane] <= 0 {

@@ -61,6 +61,8 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
+	// Servers are those that have a Shared spool; nil if this process alone claims.
+	Servers Servers
 	// Logger gets receivers past their quota and dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/peers"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
@@ -41,6 +42,7 @@ type pushes struct {
 	cfg      *config.Config
 	spool    spooler
 	handler  *hooks.Handler
+	peers    *peers.Peers // nil for a server that shares with none
 	importer *importer.Importer
 	notifier *notify.Notifier // nobody is told if the configuration names none
 	plain    net.Listener     // nil unless configured
@@ -61,6 +63,10 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	p := &pushes{cfg: cfg}
 	o := spool.Options{RegisterMetrics: registerMetrics}
 	if shared {
+		if p.peers, err = peers.New(nil); err != nil {
+			return nil, err
+		}
+		o.Servers = p.peers
 		p.spool, err = spool.OpenShared(store, o)
 	} else {
 		p.spool, err = spool.Open(store, o)
@@ -207,7 +213,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		return nil, err
 	}
 	p.importer.KeepPackages(images)
-	return queue.New(queue.Options{
+	o := queue.Options{
 		Importer:        p.importer,
 		Images:          images,
 		Queue:           p.spool,
@@ -221,7 +227,11 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Receivers:       p.receiverNames,
 		OfScript:        p.ofScript,
 		RegisterMetrics: registerMetrics,
-	})
+	}
+	if p.peers != nil {
+		o.Owners = p.peers
+	}
+	return queue.New(o)
 }
 
 // servePlain serves the receivers, and nothing else, over plain HTTP until ctx ends.

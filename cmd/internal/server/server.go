@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -506,13 +507,20 @@ func (s *Server) addTasks() error {
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
 	_ = legacyregistry.Registerer().Register(s.clusters)
+	imports := worker.Run
+	if s.pushes.peers != nil { // each registry is asked, and swept, by one of them
+		client, err := kubernetes.NewForConfig(s.Web.ClientConfig())
+		if err != nil {
+			return err
+		}
+		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, worker.Run) }
+	}
 	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
 	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
 	// controllers, which are not tasks, run at each server, too: they ask nobody else.
 	s.Tasks = append(s.Tasks,
 		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
-		// It asks registries: one server keeps to their pace. So it also sweeps them.
-		Task{Name: "pushes", Run: worker.Run, One: true},
+		Task{Name: "pushes", Run: imports},
 		Task{Name: "pushes-metrics", Run: worker.WatchDepth},
 		Task{Name: "renew", Run: s.renewImages, One: true},
 		Task{Name: "streams", Run: s.keepStreams, One: true},

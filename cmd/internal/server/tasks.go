@@ -3,23 +3,22 @@ package server
 import (
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/peers"
 )
 
 // The leader's Lease, in kube-system. A server that ends gives it up; the work of one that vanishes is taken over after
 // leaseDuration and one retry.
 const (
-	leaderLease   = "tidewaiter"
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
 	leaseRetry    = 2 * time.Second
@@ -38,7 +37,7 @@ func (s *Server) electAndRun(ctx context.Context) error {
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error { return runAll(ctx, every) })
 	if len(one) > 0 {
-		running.Go(func() error { return lead(ctx, s.Web.ClientConfig(), one) })
+		running.Go(func() error { return lead(ctx, s.Web.ClientConfig(), s.pushes.peers.Self(), one) })
 	}
 	return running.Wait()
 }
@@ -52,16 +51,11 @@ func runAll(ctx context.Context, tasks []Task) error {
 }
 
 // lead runs tasks whenever this server leads, until ctx is done or a task fails.
-func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
+func lead(ctx context.Context, config *restclient.Config, identity string, tasks []Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	identity := host + "_" + string(uuid.NewUUID()) // as Kubernetes' controllers name themselves
 	for ctx.Err() == nil {
 		ended := make(chan error, 1)
 		led := false
@@ -70,8 +64,8 @@ func lead(ctx context.Context, config *restclient.Config, tasks []Task) error {
 		var begun sync.Once
 		stop := context.AfterFunc(ctx, func() { begun.Do(cancel) })
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Name:            leaderLease,
-			Lock:            seenLock{&resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: leaderLease}, Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}}, &led},
+			Name:            peers.LeaderLease,
+			Lock:            seenLock{&resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: peers.LeaderLease}, Client: client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: identity}}, &led},
 			LeaseDuration:   leaseDuration,
 			RenewDeadline:   renewDeadline,
 			RetryPeriod:     leaseRetry,

@@ -1,0 +1,277 @@
+// Package peers knows which of several servers with the same objects live, and which of them does what one of them alone
+// may do at a time, such as asking a registry.
+//
+// Each server holds a Lease, as kube-apiservers do. Whose turn it is follows from the names of those that live
+// (rendezvous hashing, Thaler and Ravishankar, 1998), so servers do not talk about it, and only what belonged to a server
+// that goes, or will belong to one that comes, changes hands.
+package peers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// LeaderLease is the Lease of the server that leads. A server of an earlier release that holds it does everything.
+	LeaderLease = "tidewaiter"
+	// leasePrefix begins the names of the servers' Leases, which are in kube-system and have the label of kube-apiserver's.
+	leasePrefix = "tidewaiter-server-"
+	leaseLabel  = "apiserver.kubernetes.io/identity"
+	leaseOf     = "tidewaiter"
+
+	// A server is gone when its Lease was not renewed for duration. One that could not renew its own for deadline begins
+	// nothing more, so that clocks which run differently fast do no harm.
+	duration = 10 * time.Second
+	deadline = 7 * time.Second
+	renewal  = 2 * time.Second
+	// joining is how long a new server begins nothing, until all others have seen its Lease.
+	joining = 3 * time.Second
+	// forgotten is when the Lease of a server that is gone is deleted.
+	forgotten = time.Minute
+	// look is how often is looked whether a server is gone.
+	look = time.Second
+)
+
+// Peers are the servers, as one of them knows them. It is safe for concurrent use.
+type Peers struct {
+	self  string
+	clock clock.WithTicker
+
+	mu      sync.Mutex
+	seen    map[string]*peer // by name; they are removed when they are forgotten
+	joined  time.Time        // when the server saw its own Lease; zero before
+	leader  string           // "" if nobody leads
+	changed []func()
+	state   string // what changed was last called for
+}
+
+// peer is what is known of a server.
+type peer struct {
+	lease   *coordinationv1.Lease // nil for one that only others have named
+	renewed time.Time             // by the clock of this server
+}
+
+// New returns the Peers of a server that is about to start. Clock is for tests; nil is the real one.
+func New(c clock.WithTicker) (*Peers, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one began has ended.
+	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}}, nil
+}
+
+// Self is the name of this server.
+func (p *Peers) Self() string { return p.self }
+
+// Lives reports whether the server of a name may still be at work.
+func (p *Peers) Lives(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.seen[name]
+	if s == nil { // its Lease may be on the way
+		s = &peer{renewed: p.clock.Now()}
+		p.seen[name] = s
+	}
+	return s.lives(p.clock.Now())
+}
+
+func (s *peer) lives(now time.Time) bool { return now.Sub(s.renewed) < duration }
+
+// Owns reports whether what a key names is for this server to do. At most one server is told so, but for the seconds in which
+// servers come and go.
+func (p *Peers) Owns(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	if !p.takesPart(now) {
+		return false
+	}
+	first, highest := "", uint64(0)
+	for name, s := range p.seen {
+		if s.lease == nil || !s.lives(now) {
+			continue
+		}
+		sum := sha256.Sum256([]byte(name + "\x00" + key))
+		if rank := binary.BigEndian.Uint64(sum[:]); first == "" || rank > highest {
+			first, highest = name, rank
+		}
+	}
+	return first == p.self
+}
+
+// takesPart reports whether this server may begin something. mu is held.
+func (p *Peers) takesPart(now time.Time) bool {
+	own := p.seen[p.self]
+	if own == nil || own.lease == nil || p.joined.IsZero() || now.Sub(p.joined) < joining || now.Sub(own.lease.Spec.RenewTime.Time) >= deadline {
+		return false
+	}
+	leads := p.seen[p.leader]
+	return p.leader == "" || leads != nil && leads.lease != nil
+}
+
+// OnChange has f called when other answers may be given than before.
+func (p *Peers) OnChange(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changed = append(p.changed, f)
+}
+
+// Run makes this server one of them for as long as work runs, which is to end when ctx is done.
+func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(context.Context) error) error {
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
+	if _, err := shared.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { p.see(o) },
+		UpdateFunc: func(_, o any) { p.see(o) },
+		DeleteFunc: p.lost,
+	}); err != nil {
+		return err
+	}
+	_, id, _ := strings.Cut(p.self, "_")
+	holder := lease.NewController(p.clock, client, p.self, int32(duration.Seconds()), nil, renewal, leasePrefix+id, metav1.NamespaceSystem, func(l *coordinationv1.Lease) error {
+		l.Labels = map[string]string{leaseLabel: leaseOf}
+		return nil
+	})
+	shared.Start(keeping.Done())
+	var running sync.WaitGroup
+	running.Go(func() { holder.Run(keeping) })
+	running.Go(func() { p.lookEvery(keeping, client) })
+	err := work(ctx)
+	stop()
+	running.Wait()
+	shared.Shutdown()
+	holder.Stop() // the others need not wait
+	return err
+}
+
+// see takes a Lease.
+func (p *Peers) see(o any) {
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		return
+	}
+	name := ptr.Deref(l.Spec.HolderIdentity, "")
+	p.mu.Lock()
+	switch s := p.seen[name]; {
+	case l.Name == LeaderLease:
+		p.leader = name
+	case name == "" || l.Labels[leaseLabel] != leaseOf || l.Spec.RenewTime == nil:
+	case s == nil || s.lease == nil || !s.lease.Spec.RenewTime.Equal(l.Spec.RenewTime):
+		now := p.clock.Now()
+		p.seen[name] = &peer{lease: l, renewed: now}
+		if name == p.self && p.joined.IsZero() {
+			p.joined = now
+		}
+	}
+	p.mu.Unlock()
+	p.tell()
+}
+
+// lost takes a Lease that was deleted.
+func (p *Peers) lost(o any) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	if l.Name == LeaderLease {
+		p.leader = ""
+	}
+	maps.DeleteFunc(p.seen, func(_ string, s *peer) bool { return s.lease != nil && s.lease.Name == l.Name })
+	if p.seen[p.self] == nil {
+		p.joined = time.Time{}
+	}
+	p.mu.Unlock()
+	p.tell()
+}
+
+// tell calls what waits for changes if there is one.
+func (p *Peers) tell() {
+	p.mu.Lock()
+	now, servers := p.clock.Now(), 0
+	var living []string
+	for name, s := range p.seen {
+		if s.lives(now) {
+			living = append(living, name)
+			if s.lease != nil {
+				servers++
+			}
+		}
+	}
+	slices.Sort(living)
+	state := strings.Join(living, " ")
+	if !p.takesPart(now) {
+		state, servers = "", 0
+	}
+	var changed []func()
+	if state != p.state {
+		p.state, changed = state, slices.Clone(p.changed)
+		slog.Info("This server shares the imports with others", "servers", servers)
+	}
+	p.mu.Unlock()
+	for _, f := range changed {
+		f()
+	}
+}
+
+// lookEvery looks who is gone, and deletes the Leases of those that have been for long, until ctx is done.
+func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
+	ticker := p.clock.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		p.tell()
+		for _, l := range p.forget() {
+			// The others try, too, and what fails is tried again at the next look.
+			_ = client.CoordinationV1().Leases(l.Namespace).Delete(ctx, l.Name, *metav1.NewRVDeletionPrecondition(l.ResourceVersion))
+		}
+	}
+}
+
+// forget returns the Leases of the servers that have been gone for long, and removes those without.
+func (p *Peers) forget() (leases []*coordinationv1.Lease) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	for name, s := range p.seen {
+		if now.Sub(s.renewed) < forgotten || name == p.self {
+			continue
+		}
+		if s.lease != nil {
+			leases = append(leases, s.lease)
+		} else {
+			delete(p.seen, name)
+		}
+	}
+	return leases
+}

@@ -1,0 +1,239 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+)
+
+// peersTest is servers that see each other's Leases at once.
+type peersTest struct {
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	all   []*Peers
+}
+
+func newTest(t *testing.T, n int) *peersTest {
+	w := &peersTest{t, clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), nil}
+	for range n {
+		p, err := New(w.clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.all = append(w.all, p)
+	}
+	return w
+}
+
+// show has all servers see a Lease.
+func (w *peersTest) show(name, holder string) {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: w.clock.Now()}}}
+	if holder != "" {
+		l.Spec.HolderIdentity = ptr.To(holder)
+	}
+	if name != LeaderLease {
+		l.Labels = map[string]string{leaseLabel: leaseOf}
+	}
+	for _, p := range w.all {
+		p.see(l)
+	}
+}
+
+// renewFor has servers renew their Leases for so many seconds.
+func (w *peersTest) renewFor(seconds int, servers ...int) {
+	for range seconds {
+		for _, i := range servers {
+			w.show(fmt.Sprint(leasePrefix, i), w.all[i].self)
+		}
+		w.clock.Step(time.Second)
+	}
+}
+
+const keys = 300
+
+// owners are the servers that own keys, -1 for none. It fails the test if two own one.
+func (w *peersTest) owners() (owners [keys]int) {
+	w.t.Helper()
+	for k := range owners {
+		owners[k] = -1
+		for i, p := range w.all {
+			if !p.Owns(fmt.Sprintf("registry-%d.example.com", k)) {
+				continue
+			}
+			if owners[k] >= 0 {
+				w.t.Fatalf("key %d has two owners", k)
+			}
+			owners[k] = i
+		}
+	}
+	return owners
+}
+
+func count(owners [keys]int, of int) (n int) {
+	for _, i := range owners {
+		if i == of {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEachKeyHasOneOwner: among servers that live each key has one owner, and each server has a share. What a server had that
+// vanishes is nobody's until the server is gone to all, itself included; all else stays where it is. So it is for one that comes.
+func TestEachKeyHasOneOwner(t *testing.T) {
+	w := newTest(t, 3)
+	w.renewFor(1, 0, 1)
+	if n := count(w.owners(), -1); n != keys {
+		t.Errorf("servers that nobody may have seen yet own %d keys", keys-n)
+	}
+	w.renewFor(3, 0, 1)
+	byTwo := w.owners()
+	for i := range 2 {
+		if n := count(byTwo, i); n < keys/4 || n+count(byTwo, 1-i) != keys {
+			t.Errorf("server %d of 2 owns %d of %d keys", i, n, keys)
+		}
+	}
+
+	w.renewFor(1, 0, 1, 2)
+	for k, i := range w.owners() {
+		if i >= 0 && i != byTwo[k] {
+			t.Errorf("key %d went from %d to %d while another server came", k, byTwo[k], i)
+		}
+	}
+	w.renewFor(3, 0, 1, 2)
+	byThree := w.owners()
+	if n := count(byThree, 2); n < keys/5 {
+		t.Errorf("the third server owns %d of %d keys", n, keys)
+	}
+	for k, i := range byThree {
+		if i != 2 && i != byTwo[k] {
+			t.Errorf("key %d went from %d to %d because of another server", k, byTwo[k], i)
+		}
+	}
+
+	w.renewFor(8, 0, 1) // server 2 is cut off
+	for k, i := range w.owners() {
+		if byThree[k] == 2 && i != -1 || byThree[k] != 2 && i != byThree[k] {
+			t.Errorf("key %d went from %d to %d before the server was gone", k, byThree[k], i)
+		}
+	}
+	if !w.all[0].Lives(w.all[2].self) {
+		t.Error("a server that could not renew its Lease for 8 s is gone")
+	}
+	w.renewFor(3, 0, 1)
+	if w.owners() != byTwo {
+		t.Error("the keys of a server that is gone are not those of the others")
+	}
+	if w.all[0].Lives(w.all[2].self) {
+		t.Error("a server that could not renew its Lease for 11 s lives")
+	}
+
+	w.renewFor(50, 0, 1)
+	if gone := w.all[0].forget(); len(gone) != 1 || *gone[0].Spec.HolderIdentity != w.all[2].self {
+		t.Errorf("the Leases to be deleted: %v", gone)
+	}
+}
+
+// A name that no Lease has may be that of a server that is about to be seen.
+func TestUnseenServer(t *testing.T) {
+	w := newTest(t, 1)
+	w.renewFor(4, 0)
+	p := w.all[0]
+	if !p.Lives("unseen") || count(w.owners(), 0) != keys {
+		t.Error("a server that was not seen yet is gone, or owns something")
+	}
+	w.renewFor(11, 0)
+	if p.Lives("unseen") {
+		t.Error("a server without a Lease lives for ever")
+	}
+	w.renewFor(60, 0)
+	if leases := p.forget(); len(leases) != 0 || p.seen["unseen"] != nil {
+		t.Error("a server without a Lease is not forgotten")
+	}
+}
+
+// A server of an earlier release does all that one does when it leads.
+func TestLeaderOfAnEarlierRelease(t *testing.T) {
+	w := newTest(t, 2)
+	w.show(LeaderLease, "earlier")
+	w.renewFor(5, 0, 1)
+	if n := count(w.owners(), -1); n != keys {
+		t.Errorf("beside a leader of an earlier release, others own %d keys", keys-n)
+	}
+	w.show(LeaderLease, "")
+	if count(w.owners(), -1) != 0 {
+		t.Error("a key has no owner, and nobody leads")
+	}
+	w.show(LeaderLease, w.all[1].self)
+	if count(w.owners(), -1) != 0 {
+		t.Error("a key has no owner, and one of the servers leads")
+	}
+}
+
+// TestRun: servers that run hold Leases, see each other, and leave when their work has ended.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		type running struct {
+			*Peers
+			changes atomic.Int64
+			stop    context.CancelFunc
+			done    chan error
+		}
+		start := func() *running {
+			p, err := New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			r := &running{Peers: p, stop: stop, done: make(chan error, 1)}
+			p.OnChange(func() { r.changes.Add(1) })
+			go func() {
+				r.done <- p.Run(ctx, client, func(ctx context.Context) error { <-ctx.Done(); return nil })
+			}()
+			return r
+		}
+		owned := func(r *running) (n int) {
+			for k := range keys {
+				if r.Owns(fmt.Sprint(k)) {
+					n++
+				}
+			}
+			return n
+		}
+		a, b := start(), start()
+		time.Sleep(5 * time.Second)
+		if x, y := owned(a), owned(b); x == 0 || y == 0 || x+y != keys {
+			t.Errorf("of %d keys one owns %d, the other %d", keys, x, y)
+		}
+		time.Sleep(time.Minute)
+		before := b.changes.Load()
+		if x := owned(a); x == 0 || before == 0 {
+			t.Errorf("after a minute one owns %d keys; changes: %d", x, before)
+		}
+		a.stop()
+		if err := <-a.done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := owned(b); n != keys || b.changes.Load() != before+1 {
+			t.Errorf("when the other has left, it owns %d of %d keys; changes: %d, then %d", n, keys, before, b.changes.Load())
+		}
+		b.stop()
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+		if list, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+			t.Errorf("Leases are left: %v, %v", list, err)
+		}
+	})
+}
