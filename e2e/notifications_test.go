@@ -129,3 +129,43 @@ func TestNotifications(t *testing.T) {
 		}
 	}
 }
+
+// Of several servers over one etcd the leader tells receivers, and its successor goes on where it was: each change is told,
+// and under one id, whichever server it was made at.
+func TestNotificationsOfReplicas(t *testing.T) {
+	t.Parallel()
+	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
+	address, all := receive(t, secret)
+	from := registry.Start(t, registry.Distribution)
+	config := t.TempDir() + "/tidewaiter.yaml"
+	must(t, os.WriteFile(config+".secret", []byte(secret), 0o600))
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "ownPodsOnly: true\nnotify:\n- {name: ci, url: %q, insecure: true, secretFile: %q}\n", address, config+".secret"), 0o600))
+	r := startReplicas(t, 3, "--config", config)
+
+	pushed := images.Numbered(t, 6)
+	for i, image := range pushed {
+		if i == len(pushed)/2 {
+			r.Servers[r.Leader(t)].Kill(t)
+		}
+		at := r.Servers[i%3]
+		if !at.Process().Running() {
+			at = r.Servers[(i+1)%3]
+		}
+		at.Import(t, from.Push(t, "team/app:v1", image))
+	}
+	tag := from.Host + "/team/app:v1"
+	for i, image := range pushed {
+		digest := images.Digest(t, image).String()
+		all.await(t, "image.imported", from.Host+"/team/app@"+digest)
+		if i > 0 {
+			all.await(t, "tag.moved", tag, images.Digest(t, pushed[i-1]).String())
+		}
+	}
+	all.Lock()
+	defer all.Unlock()
+	for i, line := range all.lines {
+		if slices.Index(all.lines, line) != i || strings.Contains(line, "missed") {
+			t.Errorf("twice with two ids, or missed: %s", line)
+		}
+	}
+}

@@ -51,20 +51,20 @@ func (p verdictScope) policyNames() string {
 }
 
 // scopesOf returns the repositories that an image is in, that of its own reference first. If there are too many, those that
-// a policy covers stay, and more is how many of these did not. See share.
-func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) (scopes []verdictScope, more int) {
+// a policy covers stay, and more is how many of these did not. See share. known are the references in the annotations.
+func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository, known []reference.Reference) (scopes []verdictScope, more int) {
+	own, unfit := referenceOf(Image{Digest: image.Name, Reference: image.DockerImageReference})
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		reference := repository.WithDigest(image.Name).String()
-		if own := image.DockerImageReference; i == 0 && isIn(own, repository.String()) {
-			reference = own
+		p := verdictScope{repository: repository.String(), ref: repository.WithDigest(image.Name), found: found[repository.String()]}
+		if i == 0 && (own.Host == "" || own.Bare() == repository) {
+			p.ref, p.err = own, unfit
 		}
-		p := verdictScope{repository: repository.String(), found: found[repository.String()]}
-		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: reference}, set)
+		p.policies, p.err = cover(p.ref, p.err, set)
 		scopes = append(scopes, p)
 	}
 	if set.ForTags() {
-		for _, ref := range annotation.Known(image.Annotations) {
-			name := ref.Bare().String()
+		for _, ref := range known {
+			name := ref.Name()
 			isHere := slices.ContainsFunc(scopes, func(p verdictScope) bool { return p.repository == name })
 			if ref.Tag != "" && isHere && set.HasScope(ref) {
 				scopes = append(scopes, verdictScope{repository: name, tag: ref.Tag, ref: ref, policies: set.For(ref), found: found[name]})
@@ -72,8 +72,8 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 		}
 	}
 	if len(scopes) == 0 { // the image's reference is not a reference
-		var p verdictScope
-		p.ref, p.policies, p.err = cover(Image{Digest: image.Name, Reference: image.DockerImageReference}, set)
+		p := verdictScope{ref: own}
+		p.policies, p.err = cover(own, unfit, set)
 		scopes = append(scopes, p)
 	}
 	if len(scopes) <= annotation.MaxRepositories {
@@ -118,7 +118,7 @@ const maxNamespaced = 32
 // inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy judges only where no policy
 // of the cluster does. If there are too many, namespaces share the places, repositories go before tags, and more is how many
 // have none.
-func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) (namespaced []verdictScope, more int) {
+func inNamespaces(set *policy.Set, scopes []verdictScope, known []reference.Reference) (namespaced []verdictScope, more int) {
 	if !set.ForNamespaces() {
 		return nil, 0
 	}
@@ -135,7 +135,7 @@ func inNamespaces(image *imagev1.Image, set *policy.Set, scopes []verdictScope) 
 			continue
 		}
 		add(p, set.InNamespaces(p.ref))
-		for _, ref := range annotation.Known(image.Annotations) {
+		for _, ref := range known {
 			if ref.Tag != "" && ref.Name() == p.repository {
 				tagged := p
 				tagged.tag, tagged.ref = ref.Tag, ref
@@ -158,8 +158,12 @@ type judging struct {
 }
 
 func judgingOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) (j judging) {
-	j.scopes, j.moreScopes = scopesOf(image, set, found)
-	j.namespaced, j.moreNamespaced = inNamespaces(image, set, j.scopes)
+	var known []reference.Reference
+	if set.ForTags() || set.ForNamespaces() {
+		known = annotation.Known(image.Annotations)
+	}
+	j.scopes, j.moreScopes = scopesOf(image, set, found, known)
+	j.namespaced, j.moreNamespaced = inNamespaces(set, j.scopes, known)
 	return j
 }
 
@@ -176,12 +180,6 @@ func notJudged(more int, of string) annotation.Verdict {
 		Verified: verdicts.VerifiedUnknown, Reason: string(ReasonNotJudged),
 		Message: fmt.Sprintf("%d more %s that policies cover are judged only on request", more, of),
 	}
-}
-
-// isIn reports whether a reference is in the repository of that name.
-func isIn(name, repository string) bool {
-	r, err := reference.Parse(name)
-	return err != nil || r.Name() == repository
 }
 
 func btoi(b bool) int {

@@ -32,7 +32,8 @@ type Image struct {
 // Verify judges one signature of an image by the policy that covers the image, at the time now. Of several policies it
 // returns the best verdict: an image has to meet all, but one signature need not.
 func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
-	ref, policies, err := cover(image, set)
+	ref, unfit := referenceOf(image)
+	policies, err := cover(ref, unfit, set)
 	switch {
 	case err != nil:
 		return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy can be chosen: %v", err))
@@ -48,9 +49,8 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	return best
 }
 
-// cover finds the policies for an image. It returns an error where there are policies and the reference is not fit to
-// choose one by. Such an image must not be taken for one that no policy covers.
-func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy, error) {
+// referenceOf is what an image is known as. The error says why no policy can be chosen by it.
+func referenceOf(image Image) (reference.Reference, error) {
 	ref, err := reference.Parse(image.Reference)
 	switch {
 	case err != nil:
@@ -61,13 +61,19 @@ func cover(image Image, set *policy.Set) (reference.Reference, []*policy.Policy,
 	case ref.Digest != "" && ref.Digest != image.Digest:
 		err = fmt.Errorf("image reference %q names a different digest than the image %s", image.Reference, image.Digest)
 	}
-	if err != nil {
-		if len(set.Policies()) == 0 {
-			err = nil
-		}
-		return ref, nil, err
+	return ref, err
+}
+
+// cover finds the policies for a reference. It returns the error of one that is unfit where there are policies. Such an
+// image must not be taken for one that no policy covers.
+func cover(ref reference.Reference, unfit error, set *policy.Set) ([]*policy.Policy, error) {
+	switch {
+	case unfit == nil:
+		return set.For(ref), nil
+	case len(set.Policies()) == 0:
+		return nil, nil
 	}
-	return ref, set.For(ref), nil
+	return nil, unfit
 }
 
 // signedContent is what a signature says. Only what the checker vouches for is to be believed.
