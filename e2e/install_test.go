@@ -15,8 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// TestGoInstall installs the command as `go install …/cmd/tidewaiter@latest` does, from a module proxy that has this
-// tree: a module with a replace directive, or with files that a module cannot have, could not be.
+// TestGoInstall asks `go install …/cmd/tidewaiter@latest` what it would do, with a module proxy that has this tree: a module with
+// a replace directive, with files that a module cannot have, or without some that it needs, could not be installed. It is not
+// compiled, because the others compile the same files.
 func TestGoInstall(t *testing.T) {
 	t.Parallel()
 	// Another run may be under way, and shares the module cache.
@@ -50,7 +51,7 @@ func TestGoInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	gopath, bin := goEnv(t, "GOMODCACHE"), t.TempDir()
+	gopath := goEnv(t, "GOMODCACHE")
 	t.Cleanup(func() { // what the go command kept of a version that is nobody's
 		kept, err := filepath.Glob(filepath.Join(gopath, "cache", "download", version.Path, "@v", version.Version+".*"))
 		if err != nil {
@@ -63,15 +64,16 @@ func TestGoInstall(t *testing.T) {
 			}
 		}
 	})
-	install := exec.CommandContext(t.Context(), "go", "install", version.Path+"/cmd/tidewaiter@latest")
+	install := exec.CommandContext(t.Context(), "go", "install", "-n", version.Path+"/cmd/tidewaiter@latest")
 	install.Dir = t.TempDir()
-	install.Env = append(os.Environ(), "GOBIN="+bin, "GOFLAGS=", "GOWORK=off", "GONOSUMDB="+version.Path, "GOPROXY=file://"+proxy+","+goEnv(t, "GOPROXY"))
-	if out, err := install.CombinedOutput(); err != nil {
+	install.Env = append(os.Environ(), "GOBIN="+t.TempDir(), "GOFLAGS=", "GOWORK=off", "GONOSUMDB="+version.Path, "GOPROXY=file://"+proxy+","+goEnv(t, "GOPROXY"))
+	out, err := install.CombinedOutput()
+	if err != nil {
 		t.Fatalf("go install: %v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(bin, "tidewaiter"), "version").CombinedOutput()
-	if err != nil || !strings.HasPrefix(string(out), "tidewaiter "+strings.TrimPrefix(version.Version, "v")+" ") {
-		t.Errorf("the installed command says %q, %v; want version %s", out, err, version.Version)
+	// It tells the program its version.
+	if of := `mod\t` + version.Path + `\t` + version.Version; !strings.Contains(string(out), of) {
+		t.Errorf("the program would not be told %s", of)
 	}
 }
 

@@ -15,11 +15,16 @@ func Build() string {
 	if release != "" {
 		return release
 	}
-	const dev = "0.0.0-dev"
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return dev
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return built(info)
 	}
+	return dev
+}
+
+const dev = "0.0.0-dev"
+
+// built is what Go has written into a program that is not a release.
+func built(info *debug.BuildInfo) string {
 	var commit, dirty string
 	for _, s := range info.Settings {
 		switch {
