@@ -12,12 +12,42 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// What krew and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
-func TestClientManifests(t *testing.T) {
-	const systems = 2 // those that TestClient compiles, because each takes minutes the first time
+// The clients need no C compiler, are small, ask a server as the whole program does, and say what they cannot do. What krew
+// and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
+func TestClient(t *testing.T) {
+	systems := []string{"linux", "windows"} // not all: each takes minutes the first time
 	arch := goEnv(t, "GOHOSTARCH")
-	makeTarget(t, "clients", "CLIENTS=linux/"+arch+" windows/"+arch)
+	makeTarget(t, "clients", "CLIENTS="+strings.Join(systems, "/"+arch+" ")+"/"+arch)
 	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "clients")
+	programs := map[string]string{}
+	for _, system := range systems {
+		archive := filepath.Join(dir, "tidewaiter-client_"+released+"_"+system+"_"+arch+".tar.gz")
+		to := t.TempDir()
+		harness.MustRun(t, harness.Command{Path: "tar", Args: []string{"-xzf", archive, "-C", to}})
+		found, err := filepath.Glob(filepath.Join(to, "tidewaiter*"))
+		if must(t, err); len(found) != 1 {
+			t.Fatalf("%s has %q", archive, found)
+		}
+		programs[system] = found[0]
+		const most = 60 << 20
+		if info, err := os.Stat(found[0]); err != nil || info.Size() > most {
+			t.Errorf("the client for %s: %d bytes, %v; want %d at most", system, info.Size(), err, most)
+		}
+	}
+	t.Run("manifests", func(t *testing.T) { checkManifests(t, dir, len(systems)) })
+	s := harness.StartServer(t)
+	t.Run("of kubectl", func(t *testing.T) { // which finds the program as a plugin, and that calls itself by that name
+		path := t.TempDir()
+		must(t, os.Symlink(programs["linux"], filepath.Join(path, "kubectl-tidewaiter")))
+		help := s.KubectlCommand(t, "tidewaiter", "get", "--help")
+		help.Args, help.Env = help.Args[2:], append(help.Env, "PATH="+path+":"+os.Getenv("PATH"))
+		wantContains(t, "its help", harness.MustRun(t, help), "kubectl tidewaiter get")
+	})
+	t.Run("asks", func(t *testing.T) { asksAsTheWholeProgram(t, s, programs["linux"]) })
+}
+
+// checkManifests checks what is beside the archives in a folder.
+func checkManifests(t *testing.T, dir string, archives int) {
 	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "validate-krew-manifest"), Args: []string{"-manifest", filepath.Join(dir, "tidewaiter.yaml"), "-skip-install"}})
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -26,7 +56,7 @@ func TestClientManifests(t *testing.T) {
 	}
 	krew, formula := read("tidewaiter.yaml"), read("tidewaiter-client.rb")
 	sums := lines(read("SHA256SUMS"))
-	if len(sums) != systems {
+	if len(sums) != archives {
 		t.Errorf("%d archives", len(sums))
 	}
 	for _, line := range sums {
@@ -41,35 +71,9 @@ func TestClientManifests(t *testing.T) {
 	if ruby, err := exec.LookPath("ruby"); err == nil {
 		harness.MustRun(t, harness.Command{Path: ruby, Args: []string{"-c", filepath.Join(dir, "tidewaiter-client.rb")}})
 	}
-	// kubectl finds the program as a plugin, which calls itself by that name.
-	path := t.TempDir()
-	harness.MustRun(t, harness.Command{Path: "tar", Args: []string{"-xzf", filepath.Join(dir, "tidewaiter-client_"+released+"_linux_"+arch+".tar.gz"), "-C", path}})
-	must(t, os.Rename(filepath.Join(path, "tidewaiter"), filepath.Join(path, "kubectl-tidewaiter")))
-	s := harness.SharedServer(t)
-	help := s.KubectlCommand(t, "tidewaiter", "get", "--help")
-	help.Args, help.Env = help.Args[2:], append(help.Env, "PATH="+path+":"+os.Getenv("PATH"))
-	wantContains(t, "its help", harness.MustRun(t, help), "kubectl tidewaiter get")
 }
 
-// The client needs no C compiler, is small, asks a server as the whole program does, and says what it cannot do.
-func TestClient(t *testing.T) {
-	out := t.TempDir()
-	build := func(system, to string) string {
-		program := filepath.Join(out, to)
-		harness.MustRun(t, harness.Command{
-			Path: "go", Args: []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./cmd/tidewaiter"},
-			Dir: filepath.Dir(harness.ModuleDir(t)), Env: []string{"CGO_ENABLED=0", "GOOS=" + system},
-		})
-		const most = 60 << 20
-		if info, err := os.Stat(program); err != nil || info.Size() > most {
-			t.Errorf("the client for %s: %d bytes, %v; want %d at most", system, info.Size(), err, most)
-		}
-		return program
-	}
-	build("windows", "tidewaiter.exe")
-	client := build("linux", "tidewaiter")
-
-	s := harness.StartServer(t)
+func asksAsTheWholeProgram(t *testing.T, s *harness.Server, client string) {
 	ask := func(args ...string) harness.Result {
 		return harness.Run(t, harness.Command{Path: client, Args: append(args, "--kubeconfig", s.Kubeconfig)})
 	}
@@ -85,7 +89,7 @@ func TestClient(t *testing.T) {
 		t.Errorf("with KUBECONFIG: %d, %s", got.Code, got.Stderr)
 	}
 	for _, verb := range []string{"serve", "demo", "backup"} {
-		got := harness.Run(t, harness.Command{Path: client, Args: []string{verb, "--data-dir", out}})
+		got := harness.Run(t, harness.Command{Path: client, Args: []string{verb, "--data-dir", t.TempDir()}})
 		wantContains(t, verb, got.Stderr, "it has no SQLite", "install a C compiler", "--server")
 		if got.Code == 0 {
 			t.Errorf("%s ended with 0", verb)
