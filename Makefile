@@ -47,9 +47,12 @@ clients: ## Make bin/clients: the verbs that ask a server, without C, for Linux,
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
 	$(GO) test -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
+# Folders in which something runs beside something else. In the others the race detector has nothing to find.
+CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]|\.Go\b|\b(sync|atomic|synctest|httptest|errgroup|singleflight)\.' -- '*.go' ':!e2e'))))
+
 .PHONY: race
-race: ## Run the tests of all rooms under the race detector, but for those that kill processes
-	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(PACKAGES)
+race: ## Run the tests of all rooms with goroutines under the race detector, but for those that kill processes
+	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(if $(filter file,$(origin PACKAGES)),$(CONCURRENT),$(PACKAGES))
 
 .PHONY: e2e-tools
 e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registries, cosign
