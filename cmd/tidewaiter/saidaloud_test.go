@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
@@ -29,6 +30,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
+
+// impatient is the real clock, but that a ticker's ticks come soon: files are read again at once.
+type impatient struct{ clock.RealClock }
+
+func (c impatient) NewTicker(d time.Duration) clock.Ticker {
+	return c.RealClock.NewTicker(min(d, 20*time.Millisecond))
+}
 
 // awaitLine waits until the log has a text n times, and fails if it has it more often.
 func awaitLine(t *testing.T, log *servertest.LogBuffer, text string, n int) {
@@ -66,7 +74,7 @@ func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
 	write("prod.kubeconfig", string(q.cluster.Kubeconfig()))
 	write("config.yaml", "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n")
 	q.cluster.Forbid("pods")
-	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policy.yaml"), Isolated: true}, listen(t))
+	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policy.yaml"), Isolated: true, Clock: impatient{}}, listen(t))
 	q.review = newReviewer(t, q.Config)
 	var err error
 	if q.images, err = imageclient.New(q.Config); err != nil {
@@ -195,7 +203,7 @@ func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
 		}
 	}
 	write(prod(ours) + strict)
-	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), Policy: file, Isolated: true}, listen(t))
+	q.Config = serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), Policy: file, Isolated: true, Clock: impatient{}}, listen(t))
 	var err error
 	if q.images, err = imageclient.New(q.Config); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ type Options struct {
 	// Cluster has the flags of a server in a cluster that knows the callers.
 	Cluster ClusterOptions
 	// Clock is for tests; nil is the real one.
-	Clock clock.WithDelayedExecution
+	Clock clock.WithTickerAndDelayedExecution
 	// ReplaceParts, if set, changes the parts of the server, as BenchmarkWithout does.
 	ReplaceParts func(*Server, *Parts)
 }

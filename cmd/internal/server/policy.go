@@ -31,6 +31,7 @@ type verification struct {
 	isBroken atomic.Bool // the files, when they were read last
 
 	path    string // of the file or folder of policies; empty when there is none
+	clock   clock.WithTicker
 	files   *policy.Set
 	live    *signatures.Live
 	Keeper  *policyapi.Keeper
@@ -65,13 +66,13 @@ func (all tallies) End(err error) {
 }
 
 // openVerification loads the policies of path, none if it is empty. Policies
-// that cannot work are refused.
-func openVerification(path string) (*verification, error) {
+// that cannot work are refused. c says when the files are read again.
+func openVerification(path string, c clock.WithTicker) (*verification, error) {
 	set, err := config.LoadPolicies(path)
 	if err != nil {
 		return nil, err
 	}
-	v := &verification{path: path, files: set, live: signatures.NewLive(set, clock.RealClock{})}
+	v := &verification{path: path, clock: c, files: set, live: signatures.NewLive(set, clock.RealClock{})}
 	v.Keeper = policyapi.NewKeeper(v.live, clock.RealClock{}, v.resync, registerMetrics)
 	v.Inventory = inventory.New(func(image *imagev1.Image) string {
 		verified, _ := Summarize(image)
@@ -124,7 +125,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Rec
 	defer background.Wait()
 	if v.path != "" {
 		w := &policy.Watcher{
-			Path:     v.path,
+			Path: v.path, Clock: v.clock,
 			OnChange: func(set *policy.Set) { v.Changed(ctx, set, events) },
 			OnError:  func(err error) { v.broken(ctx, err, events) },
 		}

@@ -130,7 +130,7 @@ func (s *Server) openCluster(context.Context) (err error) {
 }
 
 func (s *Server) openVerification(context.Context) (err error) {
-	s.Verification, err = openVerification(s.Options.Policy)
+	s.Verification, err = openVerification(s.Options.Policy, s.Options.Clock)
 	return err
 }
 
