@@ -37,11 +37,13 @@ var update = flag.Bool("update", false, "write the real output of the README's c
 // for three platforms. Digests, ports, ages and dates may differ, and a line
 // that is only "…" stands for any lines.
 func TestREADME(t *testing.T) {
+	t.Parallel()
 	runDocument(t, "README.md", newSession(t))
 }
 
 // What docs/reference/access.md shows is what happens, to an administrator.
 func TestAccessDocument(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	run := newSession(t)
 	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
@@ -51,6 +53,7 @@ func TestAccessDocument(t *testing.T) {
 // What docs/tasks/access.md shows is what happens, in the folder of a data directory. A new token counts within a second, so kubectl
 // asks again until it does.
 func TestAccessTask(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	run := &session{dir: filepath.Dir(s.DataDir), bin: t.TempDir(), registry: &registry.Registry{Host: strings.TrimPrefix(s.URL, "https://")}, shown: "tidewaiter.example.com:6443"}
 	run.env = []string{"PATH=" + run.bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + s.Kubeconfig}
@@ -69,6 +72,7 @@ exit $code
 // What docs/reference/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
 // without output are answered, too.
 func TestSignaturesDocument(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	run := newSession(t)
 	run.shown = "registry.example.com"
@@ -106,6 +110,7 @@ func TestSignaturesDocument(t *testing.T) {
 // What docs/tasks/impact.md shows is what happens: a policy that trusts a key of nobody, and an image that is built on a base which was
 // updated since, signed, and attested to have a package.
 func TestImpactTask(t *testing.T) {
+	t.Parallel()
 	s := harness.StartServer(t)
 	run, c := newSession(t), newCosign(t)
 	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)

@@ -40,7 +40,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-var killFor = flag.Duration("replicas-killed-for", time.Minute, "how long TestReplicasAreKilled kills and stops servers and members of etcd; TestReplicasAreToldOfPushes does half as long")
+var killFor = flag.Duration("replicas-killed-for", 30*time.Second, "how long TestReplicasAreKilled kills and stops servers and members of etcd; TestReplicasAreToldOfPushes does half as long")
 
 // replicas are servers that share an etcd and their credentials.
 type replicas struct {
@@ -548,6 +548,7 @@ func through(t *testing.T, servers string) (proxied string, cut func(bool)) {
 // and members of etcd are killed and stopped, and a server is cut off from etcd. In the end each server has what the
 // registry has, at the same revisions, and nothing waits.
 func TestReplicasAreToldOfPushes(t *testing.T) {
+	t.Parallel()
 	const tags, perSecond = 40, 100
 	from := registry.Start(t, registry.Distribution)
 	pushed := images.Numbered(t, 2*tags)
