@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,12 +17,14 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/e2e/compare"
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
 var upgradeFrom = flag.String("upgrade-from", "", "commit or tag that TestReplicasAreUpgraded begins with; without one it is this tree, whose servers are restarted one after the other")
 
 // TestReplicasAreUpgraded: servers are replaced by those of another release one after the other. All along, what was written
-// at one of them is read at another, whatever its release, and no answered write is lost.
+// at one of them is read at another, whatever its release, what any is told of is imported, and no answered write is lost.
 func TestReplicasAreUpgraded(t *testing.T) {
 	t.Parallel()
 	before := harness.Binary(t)
@@ -29,8 +32,8 @@ func TestReplicasAreUpgraded(t *testing.T) {
 		before = filepath.Join(t.TempDir(), "tidewaiter")
 		must(t, compare.Build(filepath.Dir(harness.ModuleDir(t)), *upgradeFrom, before))
 	}
-	e := harness.StartEtcd(t, 3)
-	r := &replicas{etcd: e, Replicas: harness.StartReplicasOf(t, before, 3, e.Flags()...)}
+	e, from, pushed := harness.StartEtcd(t, 3), registry.Start(t, registry.Distribution), images.Numbered(t, 9)
+	r := &replicas{etcd: e, Replicas: harness.StartReplicasOf(t, before, 3, append(e.Flags(), "--config", hookedConfig(t, "", from.Host))...)}
 	r.connect(t)
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -68,7 +71,15 @@ func TestReplicasAreUpgraded(t *testing.T) {
 			if row := other.Kubectl(t, "get", "image", name); !strings.Contains(row, "team/"+name) {
 				t.Errorf("server %d has made %s, and another shows %s", at, name, row)
 			}
+			image := pushed[3*i+at]
+			if status := r.told(t, at, from.Push(t, "team/app:"+name, image)); status != http.StatusAccepted {
+				t.Errorf("server %d answers a webhook with %d", at, status)
+			}
+			(&hooked{Server: other}).awaitStored(t, image)
 		}
+	}
+	for _, s := range r.Servers {
+		(&hooked{Server: s}).awaitEmptySpool(t)
 	}
 	stop()
 	writing.Wait()
