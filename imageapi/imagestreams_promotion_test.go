@@ -58,6 +58,8 @@ func (p *promoting) Judge(_ context.Context, image *imagev1.Image, ref reference
 
 func (*promoting) LacksPackages(context.Context) string { return "" }
 
+func (*promoting) LacksPods(context.Context) string { return "" }
+
 // image stores the nth image in a repository, with a verdict.
 func (p *promoting) image(n int, repository string, v annotation.Verdict) string {
 	p.t.Helper()

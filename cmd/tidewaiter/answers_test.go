@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 )
 
 // reviewer asks a server about references.
@@ -178,6 +180,20 @@ func reviewsByRight(t *testing.T, config *restclient.Config, ref string) {
 		}
 		if got.State != tt.state || reasons != tt.lacks {
 			t.Errorf("%s is answered %s, and %q is unknown, want %q", tt.user, got.State, reasons, tt.lacks)
+		}
+		if tt.state != answers.Found {
+			continue
+		}
+		// Lists of images show as much: whether pods use an image, and not where.
+		images, err := imageclient.New(as(config, tt.user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for selector, lacks := range map[string]string{"used=true": "", "used-by=local/default": tt.lacks} {
+			_, err := images.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
+			if apierrors.IsForbidden(err) != (lacks != "") || lacks == "" && err != nil || lacks != "" && !strings.Contains(err.Error(), lacks) {
+				t.Errorf("%s selects by %s: %v", tt.user, selector, err)
+			}
 		}
 	}
 	_, err := newReviewer(t, as(config, "nobody")).send(`{"apiVersion":"tidewaiter.dev/v1","kind":"ReferenceReview","spec":{"references":[{"reference":"a"}]}}`)

@@ -25,13 +25,18 @@ func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 	return rights{
 		getImages: a.lacks(ctx, "get", image, "images", ""), listImages: a.lacks(ctx, "list", image, "images", ""),
 		getTags: a.lacks(ctx, "get", image, "imagetags", tags.Namespace), listTags: a.lacks(ctx, "list", image, "imagetags", tags.Namespace),
-		listPods: a.lacks(ctx, "list", GroupVersion, "clusterpods", ""), listPackages: a.LacksPackages(ctx),
+		listPods: a.LacksPods(ctx), listPackages: a.LacksPackages(ctx),
 	}
 }
 
 // LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.
 func (a *Answerer) LacksPackages(ctx context.Context) string {
 	return a.lacks(ctx, "list", packages.GroupVersion, packages.Resource, "")
+}
+
+// LacksPods says why a caller may not see the pods of clusters; it is empty if the caller may.
+func (a *Answerer) LacksPods(ctx context.Context) string {
+	return a.lacks(ctx, "list", GroupVersion, "clusterpods", "")
 }
 
 // lacks says why a caller may not do something; it is empty if the caller may. Without a caller, the program itself asks.

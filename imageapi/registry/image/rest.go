@@ -4,6 +4,7 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
 )
 
@@ -34,7 +36,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
-	if err := r.canSelect(options); err != nil {
+	if err := r.canSelect(ctx, options); err != nil {
 		return nil, err
 	}
 	short.Warn(ctx, knownField, recordedField, baseField)
@@ -80,7 +82,7 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	if err != nil {
 		return nil, err
 	}
-	if err := r.canSelect(listOptions); err != nil {
+	if err := r.canSelect(ctx, listOptions); err != nil {
 		return nil, err
 	}
 	if selectsByUse(listOptions) {
@@ -198,8 +200,8 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 const noMergeKey = "does not contain declared merge key"
 
 // canSelect refuses a selector by use when use is not known. An answer that nothing is used would have somebody delete
-// what is.
-func (r *REST) canSelect(options *internalversion.ListOptions) error {
+// what is. Where an image is used, unlike whether, is for those alone who may list the pods there, as in reviews.
+func (r *REST) canSelect(ctx context.Context, options *internalversion.ListOptions) error {
 	switch {
 	case !selectsByUse(options):
 		return nil
@@ -207,6 +209,10 @@ func (r *REST) canSelect(options *internalversion.ListOptions) error {
 		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server does not know any pods`)
 	case !r.Facts.usage.Synced():
 		return apierrors.NewServiceUnavailable(`images cannot be selected by "` + usedField + `" yet, pods are still being read: try again in a moment`)
+	case r.Answers != nil && selectsBy(options, usedByField):
+		if lacks := r.Answers.LacksPods(ctx); lacks != "" {
+			return apierrors.NewForbidden(packages.GroupVersion.WithResource("clusterpods").GroupResource(), "", fmt.Errorf("field label %q of images says where pods are, and %s", usedByField, lacks))
+		}
 	}
 	return nil
 }

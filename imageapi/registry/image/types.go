@@ -136,6 +136,8 @@ type Answers interface {
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error)
 	// LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.
 	LacksPackages(ctx context.Context) string
+	// LacksPods says the same of the pods of clusters, and with them of where an image is used.
+	LacksPods(ctx context.Context) string
 }
 
 // The fields that images are selected by.
