@@ -625,15 +625,26 @@ const (
 	maxSigners = 4
 )
 
-// Covering returns the policies that an image is judged by. The key is the repository, or the tag in it, that they cover.
-func Covering(image *imagev1.Image, set *policy.Set) map[string][]*policy.Policy {
-	covering := map[string][]*policy.Policy{}
+// Covered is a policy that an image is judged by somewhere.
+type Covered struct {
+	*policy.Policy
+	// Repository is where it covers the image, or a tag of it.
+	Repository string
+	// Unmet says that the image does not meet the policy, by the verdict that it holds there.
+	Unmet bool
+}
+
+// Covering returns the policies that an image is judged by, once for each place that they cover.
+func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
+	held := annotation.JudgedAnywhere(image.Annotations)
 	for _, p := range judgingOf(image, set, nil).all() {
-		if len(p.policies) > 0 {
-			covering[p.repository] = append(covering[p.repository], p.policies...)
+		v := held[p.key()]
+		for _, of := range p.policies {
+			unmet := (v.Verified == verdicts.VerifiedFalse || v.Verified == verdicts.Unsigned) && (len(v.Unmet) == 0 || slices.Contains(v.Unmet, of.ID()))
+			all = append(all, Covered{of, p.repository, unmet})
 		}
 	}
-	return covering
+	return all
 }
 
 // Vouches reports whether an index was verified under a verdict's key, so that it vouches there for what it lists.

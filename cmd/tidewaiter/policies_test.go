@@ -634,6 +634,9 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 20 images in 1 repository" &&
 			strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce: for pods of namespace shop")
 	})
+	bank.await("signed", "met by none", func(o *unstructured.Unstructured) bool {
+		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 20 images in 1 repository; 20 do not meet it"
+	})
 
 	_, err = shop.Create(t.Context(), object(t, namespaced(signaturestest.Document("wrong", `["a*"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""))), metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), ": spec.scopes[0]: ") {

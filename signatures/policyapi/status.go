@@ -80,10 +80,15 @@ type tally struct {
 // sweepsFor is how many sweeps look for an image that was written.
 const sweepsFor = 2
 
-type coverage struct{ images, repositories int }
+// coverage is what a policy covers. unmet counts the images that do not meet it.
+type coverage struct{ images, repositories, unmet int }
 
 func (c coverage) String() string {
-	return fmt.Sprintf("%s in %s", plural(c.images, "image", "images"), plural(c.repositories, "repository", "repositories"))
+	text := fmt.Sprintf("%s in %s", plural(c.images, "image", "images"), plural(c.repositories, "repository", "repositories"))
+	if c.unmet > 0 {
+		text += "; " + plural(c.unmet, "does", "do") + " not meet it"
+	}
+	return text
 }
 
 func plural(n int, one, several string) string {
@@ -111,21 +116,23 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	defer k.mu.Unlock()
 	t := &k.tally
 	t.images++
-	by := map[types.NamespacedName]bool{}
-	for repository, policies := range covering {
-		for _, p := range policies {
-			c := t.now[p.Key()]
-			if !by[p.Key()] {
-				by[p.Key()] = true
-				c.images++
-			}
-			key := maphash.String(t.hashSeed, p.ID()+" "+repository)
-			if _, ok := t.counted[key]; !ok && len(t.counted) < maxCounted {
-				t.counted[key] = struct{}{}
-				c.repositories++
-			}
-			t.now[p.Key()] = c
+	by, unmet := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	for _, p := range covering {
+		c := t.now[p.Key()]
+		if !by[p.Key()] {
+			by[p.Key()] = true
+			c.images++
 		}
+		if p.Unmet && !unmet[p.Key()] {
+			unmet[p.Key()] = true
+			c.unmet++
+		}
+		key := maphash.String(t.hashSeed, p.ID()+" "+p.Repository)
+		if _, ok := t.counted[key]; !ok && len(t.counted) < maxCounted {
+			t.counted[key] = struct{}{}
+			c.repositories++
+		}
+		t.now[p.Key()] = c
 	}
 }
 
@@ -142,14 +149,12 @@ func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t, found := &k.tally, false
-	for _, policies := range covering {
-		for _, p := range policies {
-			if t.covered[p.Key()].images == 0 && t.came[p.Key()] == 0 {
-				if t.came == nil {
-					t.came = map[types.NamespacedName]int{}
-				}
-				t.came[p.Key()], found = sweepsFor, true
+	for _, p := range covering {
+		if t.covered[p.Key()].images == 0 && t.came[p.Key()] == 0 {
+			if t.came == nil {
+				t.came = map[types.NamespacedName]int{}
 			}
+			t.came[p.Key()], found = sweepsFor, true
 		}
 	}
 	if found {
