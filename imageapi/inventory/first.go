@@ -2,27 +2,37 @@ package inventory
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// firstImages is how many images are known by their place in an order: as many as a selector by whole digests takes.
-const firstImages = selectors.MaxDigests
+// firstImages is how many images are known by their place in an order: ten pages of the console.
+const firstImages = 1000
 
-// First are the digests of the images that come first in an order, at most 100 in each.
-type First struct {
-	// Name has the order of repositories.
-	Name []string `json:"name,omitempty"`
-	// Date begins with the image that became known last.
-	Date []string `json:"date,omitempty"`
-	// Size begins with the largest image, by its layers.
-	Size []string `json:"size,omitempty"`
-	// Pods begins with the image that most pods use, and has none that no pod uses.
-	Pods []string `json:"pods,omitempty"`
+// The orders of images.
+const (
+	// ByName is the order of repositories.
+	ByName = "name"
+	// ByDate begins with the image that became known last.
+	ByDate = "date"
+	// BySize begins with the largest image, by its layers.
+	BySize = "size"
+	// ByPods begins with the image that most pods use, and has none that no pod uses.
+	ByPods = "pods"
+)
+
+// First returns the digests of the images that came first in an order; none for the order "".
+func (c *Counter) First(order string) ([]string, error) {
+	switch order {
+	case "", ByName, ByDate, BySize, ByPods:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.first[order], nil
+	}
+	return nil, fmt.Errorf("images are ordered by %s, %s, %s or %s, not by %q", ByName, ByDate, BySize, ByPods, order)
 }
 
 // places keeps the images that come first in each order.
@@ -43,8 +53,9 @@ func (p *places) add(image *imagev1.Image, size int64, pods int) {
 	}
 }
 
-func (p *places) first() First {
-	return First{p.name.first(), p.date.first(), p.size.first(), p.pods.first()}
+// first has the digests of the images that come first, by the order.
+func (p *places) first() map[string][]string {
+	return map[string][]string{ByName: p.name.first(), ByDate: p.date.first(), BySize: p.size.first(), ByPods: p.pods.first()}
 }
 
 // ranking keeps those of many images whose keys are the least. It holds twice as many at most.

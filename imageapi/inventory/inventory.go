@@ -1,8 +1,8 @@
 // Package inventory counts what is stored: images by verdict, how many bytes their layers have with and without what they share,
-// the pushes of the last days, and the images that run and are gone from their registries.
+// the pushes of the last days, and the images that run: by verdict, and those that are gone from their registries.
 //
 // Images are counted while a sweep goes through all of them anyway (signatures/reverify), so a count costs no reads of its own. Tags are
-// read when somebody asks, at most for a fiftieth of the time. The answer has its time.
+// read when somebody asks, and the images that run every few minutes, each at most for a fiftieth of the time. Each count has its time.
 package inventory
 
 import (
@@ -48,17 +48,15 @@ type Summary struct {
 	DistinctLayerBytes int64 `json:"distinctLayerBytes"`
 	// Estimated says that DistinctLayerBytes was estimated from a part of the layers.
 	Estimated bool `json:"estimated,omitempty"`
-	// First has the images that came first by name, date, size and pods.
-	First First `json:"first,omitzero"`
-	// Used counts the images that pods use by their verdict, as of ImagesAsOf.
-	Used map[string]int64 `json:"used,omitempty"`
+	// First has the digests of the images that came first, at most 1,000, in the order that was asked for.
+	First []string `json:"first,omitempty"`
 	// Outdated counts the pods that run something else than their tag leads to now; nil if that is not known.
 	Outdated *int64 `json:"outdated,omitempty"`
 	// PushesAsOf is when the pushes were counted.
 	PushesAsOf *metav1.Time `json:"pushesAsOf,omitempty"`
 	// Pushes are the last days, the oldest first.
 	Pushes []Day `json:"pushes,omitempty"`
-	Gone
+	Running
 }
 
 // Day is a day in UTC.
@@ -83,28 +81,29 @@ type Counter struct {
 	verdict func(*imagev1.Image) string
 	clock   clock.Clock
 	wake    chan struct{} // holds a token when tags are to be counted
-	// wakeGone holds a token when what is gone is to be counted.
-	wakeGone chan struct{}
+	// wakeRunning holds a token when what runs is to be counted.
+	wakeRunning chan struct{}
 
-	mu     sync.Mutex
-	now    Summary
-	gone   Gone
-	due    time.Time // when tags may be counted again
-	count  Summary   // of the sweep that goes on
-	layers sample
-	places places
+	mu      sync.Mutex
+	now     Summary
+	first   map[string][]string // of now, by the order
+	running Running
+	due     time.Time // when tags may be counted again
+	count   Summary   // of the sweep that goes on
+	layers  sample
+	places  places
 }
 
 // New makes a Counter. verdict tells an image's verdict in a word.
 func New(verdict func(*imagev1.Image) string, c clock.Clock) *Counter {
-	return &Counter{verdict: verdict, clock: c, wake: make(chan struct{}, 1), wakeGone: make(chan struct{}, 1)}
+	return &Counter{verdict: verdict, clock: c, wake: make(chan struct{}, 1), wakeRunning: make(chan struct{}, 1)}
 }
 
 // Begin is part of reverify.Tally.
 func (c *Counter) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count, c.layers, c.places = Summary{Verified: map[string]int64{}, Used: map[string]int64{}}, newSample(maxLayers), places{}
+	c.count, c.layers, c.places = Summary{Verified: map[string]int64{}}, newSample(maxLayers), places{}
 }
 
 // Count is part of reverify.Tally.
@@ -117,9 +116,6 @@ func (c *Counter) Count(image *imagev1.Image) {
 	defer c.mu.Unlock()
 	c.count.Images++
 	c.count.Verified[verdict]++
-	if pods > 0 {
-		c.count.Used[verdict]++
-	}
 	own, size := make(map[string]bool, len(image.DockerImageLayers)), int64(0)
 	for i := range image.DockerImageLayers {
 		if l := &image.DockerImageLayers[i]; l.LayerSize > 0 && !own[l.Name] {
@@ -140,13 +136,12 @@ func (c *Counter) End(err error) {
 		now := metav1.NewTime(c.clock.Now())
 		c.count.ImagesAsOf, c.count.PushesAsOf, c.count.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
 		c.count.DistinctLayerBytes, c.count.Estimated = min(c.layers.sum(), c.count.LayerBytes), c.layers.limit < math.MaxUint64
-		c.count.First = c.places.first()
-		c.now = c.count
+		c.now, c.first = c.count, c.places.first()
 	}
 	c.count, c.layers, c.places = Summary{}, sample{}, places{}
 }
 
-// Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for it.
+// Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for it. It has no First.
 func (c *Counter) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +157,7 @@ func (c *Counter) Summary() Summary {
 			now.Outdated = ptr.To(int64(pods))
 		}
 	}
-	now.Gone = c.gone
+	now.Running = c.running
 	return now
 }
 

@@ -75,28 +75,27 @@ func TestFirstImages(t *testing.T) {
 	c.End(nil)
 	c.Outdated = func() (int, bool) { return 7, true }
 	s := c.Summary()
-	if s.Used[""] != all/10 || s.Outdated == nil || *s.Outdated != 7 {
-		t.Errorf("pods use %v images, and %v are outdated", s.Used, s.Outdated)
+	if s.Outdated == nil || *s.Outdated != 7 {
+		t.Errorf("%v pods are outdated", s.Outdated)
 	}
 	c.Outdated = func() (int, bool) { return 0, false }
 	if got := c.Summary().Outdated; got != nil {
 		t.Errorf("what is not known is counted: %d", *got)
 	}
-	first := s.First
 	for order, want := range map[string]struct {
-		got  []string
-		n    int
-		most string
+		n           int
+		most, after string
 	}{
-		"name": {first.Name, firstImages, "sha256:0000"}, "date": {first.Date, firstImages, fmt.Sprintf("sha256:%04d", all-1)},
-		"size": {first.Size, firstImages, fmt.Sprintf("sha256:%04d", all-1)}, "pods": {first.Pods, all / 10, "sha256:0003"},
+		ByName: {firstImages, "sha256:0000", "sha256:4667"}, ByDate: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-3)},
+		BySize: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-2)}, ByPods: {all / 10, "sha256:0003", "sha256:0013"},
 	} {
-		if len(want.got) != want.n || want.got[0] != want.most {
-			t.Errorf("by %s there are %d images, the first %.1q", order, len(want.got), want.got)
+		first, err := c.First(order)
+		if err != nil || len(first) != want.n || first[0] != want.most || first[1] != want.after {
+			t.Errorf("by %s there are %d images, the first %q, %v", order, len(first), first[:min(len(first), 2)], err)
 		}
 	}
-	if got, want := first.Date[1], fmt.Sprintf("sha256:%04d", all-3); got != want {
-		t.Errorf("the second newest is %s, want %s", got, want)
+	if first, err := c.First("weight"); err == nil {
+		t.Errorf("by weight %q come first", first)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -124,9 +125,17 @@ func TestUser(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	h := admin.Get(func() map[string]int { return map[string]int{"images": 3} })
+	h := admin.Get(func(query url.Values) (map[string]int, error) {
+		if query.Has("odd") {
+			return nil, errors.New("odd is even")
+		}
+		return map[string]int{"images": 3}, nil
+	})
 	if code, body := ask(h, "GET", admin.SummaryPath); code != 200 || body != "{\"images\":3}\n" {
 		t.Errorf("GET: %d %q", code, body)
+	}
+	if code, body := ask(h, "GET", admin.SummaryPath+"?odd"); code != http.StatusBadRequest || body != "odd is even\n" {
+		t.Errorf("a wrong query: %d %q", code, body)
 	}
 	if code, _ := ask(h, "POST", admin.SummaryPath); code != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", code)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -23,7 +24,7 @@ func TestAttention(t *testing.T) {
 		"GET " + imagesPath: m{"metadata": m{"continue": "more", "remainingItemCount": 4899}, "items": l{m{"metadata": metadata}, m{"metadata": metadata}}},
 		"GET " + summaryPath: m{
 			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
-			"used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneUnknown": l{"the cluster prod is away"},
+			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
 			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
 		},
 		"GET " + spoolPath: m{"jobs": l{m{"key": "r.io/a:1", "error": "timeout", "enqueued": at}, m{"key": "r.io/b:1", "error": "timeout", "enqueued": at}, m{"key": "s.io/b:1", "enqueued": at}}},
@@ -37,13 +38,14 @@ func TestAttention(t *testing.T) {
 		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">2+</span>`,
 		"about 1 MB", "4 MB if each image had its own: 75 % is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
 		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
+		"counted <time datetime=\"2026-11-01T07:55:00Z\"", "the oldest <time datetime=\"2026-10-30T08:00:00Z\"",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q", want)
 		}
 	}
 	for title, many := range map[string]string{
-		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2+",
+		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2",
 		"Runs something else than its tag leads to": "5",
 	} {
 		_, rest, _ := strings.Cut(body, "<strong>"+title)
@@ -62,7 +64,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
-	for _, want := range []string{"Runs something else than its tag leads to: unknown", "was not read to its end", "Runs and is gone from its registry: unknown", "Registries have not been asked yet"} {
+	for _, want := range []string{"Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown", "being counted for the first time"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q", want)
 		}
@@ -70,13 +72,24 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if strings.Contains(body, "Nothing needs you") {
 		t.Error("nothing needs somebody, although something is unknown")
 	}
-	answers["GET "+summaryPath] = m{"outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "r.io is away") || strings.Contains(body, "tag leads to: unknown") {
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "True": 4000}, "outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "r.io is away") {
 		t.Errorf("with a registry that is away the first page is\n%s", body)
+	} else if !strings.Contains(body, "Runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
+		t.Errorf("while more may run the first page is\n%s", body)
 	}
-	answers["GET "+summaryPath] = m{"outdated": 0, "gone": 0}
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "outdated": 0, "gone": 0}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
+	}
+	// Who may not read the summary sees what runs while that is little enough to be read for the page.
+	answers["GET "+summaryPath] = http.StatusForbidden
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, "tidewaiter:summary-viewer") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+		t.Errorf("without the summary the first page is\n%s", body)
+	}
+	answers["GET "+imagesPath] = m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": m{"creationTimestamp": at}}}}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") {
+		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 }
 
@@ -141,7 +154,7 @@ func TestImagesAreSorted(t *testing.T) {
 		"columnDefinitions": l{m{"name": "Name"}, m{"name": "Repository"}, m{"name": "Size"}, m{"name": "Pods"}},
 		"rows":              l{row("b", "<none>", "2+", "2026-11-01T07:00:00Z"), row("c", "9.9kB", "Unknown", "2026-11-01T06:00:00Z"), row("a", "1.2MB", "10", "2026-11-01T05:00:00Z")},
 	}
-	answers := map[string]any{"GET " + imagesPath: table, "GET " + summaryPath: m{"imagesAsOf": at, "first": m{"size": l{digestA, digestB}}}}
+	answers := map[string]any{"GET " + imagesPath: table, "GET " + summaryPath: m{"imagesAsOf": at, "first": l{"a", "c", "b"}}}
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	order := func(query string) (names, body string) {
@@ -162,13 +175,27 @@ func TestImagesAreSorted(t *testing.T) {
 		t.Errorf("more than a page has the order %s", got)
 	}
 	got, body := order("sort=size")
-	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest="+digestA+"|"+digestB || !strings.Contains(body, "The first 3 of all, as of the last count") {
+	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") {
 		t.Errorf("by size they have the order %s; asked for %s", got, last)
 	}
+	if got, body := order("sort=size&verdict=True"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
+		t.Errorf("those that match have the order %s", got)
+	}
+	many := make(l, 2*pageRows+1)
+	for i := range many {
+		many[i] = fmt.Sprint("d", i)
+	}
+	many[pageRows], many[pageRows+1] = "c", "a"
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": many}
+	got, body = order("sort=size&from=100")
+	if !strings.HasSuffix(got, "ca") || !strings.Contains(body, "101 to 200 of all") || !strings.Contains(body, `href="/console/images?from=200&amp;sort=size"`) || !strings.Contains(body, `href="/console/images?sort=size"`) {
+		t.Errorf("the second hundred has the order %s and\n%s", got, body)
+	}
+	answers["GET "+summaryPath] = m{"imagesAsOf": at}
 	if got, body := order("sort=pods"); got != "bca" || !strings.Contains(body, "The order is not known") {
 		t.Errorf("by what was not counted they have the order %s", got)
 	}
-	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": m{"pods": l{digestA}}}
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": l{digestA}}
 	if _, body := order("sort=pods"); strings.Contains(body, "The order is not known") {
 		t.Error("one image that is counted has no order")
 	}

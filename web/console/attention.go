@@ -103,36 +103,32 @@ type counted struct {
 	Counted time.Time // when it was counted, if not now
 }
 
-// shortPages is how many pages of a list without a match are read before its count is unknown. Of some lists the API finds out what
-// matches when it reads them, and may answer with an empty page although more follow.
-const shortPages = 5
-
-// count reads the beginning of a list.
+// count counts a list, as far as a page counts.
 func (v *visit) count(path, selector string) (counted, error) {
 	return v.countTo(countUpTo, path, selector)
 }
 
+// countTo reads the beginning of a list. Of some lists the API finds out what matches when it reads them: then the beginning may have
+// none although more follow.
 func (v *visit) countTo(limit int, path, selector string) (c counted, err error) {
-	query := url.Values{"limit": {fmt.Sprint(limit)}}
-	if selector != "" {
-		query.Set("fieldSelector", selector)
+	var l list[struct {
+		Metadata objectMeta `json:"metadata"`
+	}]
+	if err := v.call.getAs(v.ctx(), asNames, path, url.Values{"limit": {fmt.Sprint(limit)}, "fieldSelector": {selector}}, &l); err != nil {
+		return c, err
 	}
-	for range shortPages {
-		var l list[struct {
-			Metadata objectMeta `json:"metadata"`
-		}]
-		err = v.call.do(v.ctx(), http.MethodGet, path, query, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", nil, &l)
-		if c.Count, c.More = len(l.Items), l.Metadata.Continue != ""; err != nil || c.Count > 0 || !c.More {
-			for i := range l.Items {
-				if at := l.Items[i].Metadata.Created; !c.More && (c.Oldest.IsZero() || at.Before(c.Oldest)) { // else it may be among the others
-					c.Oldest = at
-				}
-			}
-			return c, err
+	if c.Count, c.More = len(l.Items), l.Metadata.Continue != ""; c.More {
+		if c.Count == 0 {
+			return c, unknown("The beginning of the list has none, and it was not read to its end.")
 		}
-		query.Set("continue", l.Metadata.Continue)
+		return c, nil // the oldest may be among the others
 	}
-	return c, unknown("The beginning of the list has none, and it was not read to its end.")
+	for i := range l.Items {
+		if at := l.Items[i].Metadata.Created; c.Oldest.IsZero() || at.Before(c.Oldest) {
+			c.Oldest = at
+		}
+	}
+	return c, nil
 }
 
 // ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted them.
@@ -148,31 +144,44 @@ func (v *visit) ofVerdict(verified string, s *summary) (counted, error) {
 	return c, err
 }
 
-// usedOfVerdict counts the images with a verdict that pods use. The API reads all that pods use; if these are many, they are as the
-// last sweep counted them.
-func (v *visit) usedOfVerdict(verified string, s *summary) (counted, error) {
-	used := int64(0)
+// usedOfVerdict counts the images with a verdict that pods use. To find them the API reads all that pods use. If these are more than a
+// page counts, they are as the server counted them last; refused is why it does not tell, and used counts them.
+func (v *visit) usedOfVerdict(verified string, s *summary, refused error, used func() (counted, error)) (counted, error) {
+	all := int64(0)
 	for _, n := range s.Used {
-		used += n
+		all += n
 	}
-	if used > countUpTo {
-		return counted{Count: int(s.Used[verified]), Counted: s.ImagesAsOf}, nil
+	switch {
+	case refused != nil:
+		if c, err := used(); err != nil || c.More {
+			return counted{}, cmp.Or(err, refused)
+		}
+	case s.UsedAsOf.IsZero():
+		return counted{}, s.runningUnknown()
+	case all > countUpTo:
+		return s.running(counted{Count: int(s.Used[verified]), Counted: s.UsedAsOf})
 	}
-	return v.count(imagesPath, "signatures.verified="+verified+",used=true")
+	c, err := v.count(imagesPath, "signatures.verified="+verified+",used=true")
+	if err != nil {
+		return c, err
+	}
+	return s.running(c)
 }
 
-// outdated counts the pods that run something else than their tag leads to.
-func (v *visit) outdated(s *summary) (counted, error) {
-	if s.Outdated == nil {
-		return v.count(podsPath, "outdated=true")
-	}
-	all := counted{Count: int(*s.Outdated)}
-	if all.Count > 0 && all.Count < countUpTo {
-		if c, err := v.count(podsPath, "outdated=true"); err != nil || !c.More {
-			return c, err
+// outdated counts the pods that run something else than their tag leads to. The API finds that out for each pod that it reads, so a
+// page reads few of them if it is refused what the server has found.
+func (v *visit) outdated(s *summary, refused error) (counted, error) {
+	switch {
+	case refused != nil:
+		c, err := v.countTo(podRows, podsPath, "outdated=true")
+		if c.More {
+			return c, refused
 		}
+		return c, err
+	case s.Outdated == nil:
+		return counted{}, s.runningUnknown()
 	}
-	return all, nil
+	return s.running(counted{Count: int(*s.Outdated)})
 }
 
 // unknown is why something is not known, in a sentence.
@@ -180,16 +189,31 @@ type unknown string
 
 func (u unknown) Error() string { return string(u) }
 
-// gone counts the images that run and that their registries no longer have.
-func gone(s *summary) (counted, error) {
-	why := joined(s.GoneUnknown, "; ")
-	switch {
-	case s.Gone == nil:
-		return counted{}, unknown(cmp.Or(why, "Registries have not been asked yet whether they still have what runs."))
-	case *s.Gone == 0 && why != "":
-		return counted{}, unknown(why)
+// runningUnknown is why the server does not know all that runs.
+func (s *summary) runningUnknown() unknown {
+	return unknown(cmp.Or(joined(s.GoneUnknown, "; "), "What runs is being counted for the first time."))
+}
+
+// running is a count of what runs. There may be more while not all that runs is known.
+func (s *summary) running(c counted) (counted, error) {
+	if len(s.GoneUnknown) > 0 {
+		if c.Count == 0 {
+			return c, s.runningUnknown()
+		}
+		c.More = true
 	}
-	return counted{Count: int(*s.Gone), More: why != ""}, nil
+	return c, nil
+}
+
+// gone counts the images that run and that their registries no longer have.
+func gone(s *summary, refused error) (counted, error) {
+	switch {
+	case refused != nil:
+		return counted{}, refused
+	case s.Gone == nil:
+		return counted{}, s.runningUnknown()
+	}
+	return s.running(counted{Count: int(*s.Gone), Oldest: s.GoneSince, Counted: s.UsedAsOf})
 }
 
 // verdictWords are the verdicts, as the API has them.
@@ -225,8 +249,9 @@ func (v *visit) attention() error {
 			return s.Jobs, err
 		}
 	}
+	allUsed := sync.OnceValues(func() (counted, error) { return v.count(imagesPath, "used=true") })
 	used := func(verified string) func() (counted, error) {
-		return func() (counted, error) { return v.usedOfVerdict(verified, stored) }
+		return func() (counted, error) { return v.usedOfVerdict(verified, stored, storedErr, allUsed) }
 	}
 	all := []struct {
 		*concern
@@ -234,22 +259,17 @@ func (v *visit) attention() error {
 	}{
 		{&concern{Title: "Runs and is not verified", About: "pods use images whose signatures no policy trusts", Link: link("images", "verdict", "False", "used", "true"), Grave: true}, used("False")},
 		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of these images, and there is none", Link: link("images", "verdict", "Unsigned", "used", "true"), Grave: true}, used("Unsigned")},
-		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored) }},
-		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) {
-			if storedErr != nil {
-				return counted{}, storedErr
-			}
-			return gone(stored)
-		}},
+		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored, storedErr) }},
+		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
 		{&concern{Title: "Not verified", About: "images with signatures of which none is trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
 		{&concern{Title: "Not signed", About: "images of which a policy demands a signature", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
 		{&concern{Title: "Registries that are away", About: "pushes wait for them, and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
 		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, v.countAway},
-		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).Idle)},
-		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).EndsSoon)},
-		{&concern{Title: "Exceptions that end soon", About: "in a week, or earlier, what they let through will not meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).ExceptionEndsSoon)},
+		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).idle)},
+		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
+		{&concern{Title: "Exceptions that end soon", About: "in a week, or earlier, what they let through will not meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
 	}
 	shares, sharesErr := make([]share, len(verdictWords)), error(nil)
 	errs := make([]error, len(all))
@@ -268,15 +288,8 @@ func (v *visit) attention() error {
 			return err
 		})
 	}
-	group.Go(func() error {
-		var l list[struct{}]
-		err := v.call.do(v.ctx(), http.MethodGet, imagesPath, url.Values{"limit": {"1"}}, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", nil, &l)
-		if err == nil && (l.Metadata.Remaining != nil || l.Metadata.Continue == "") {
-			data.Total = int64(len(l.Items))
-			if l.Metadata.Remaining != nil {
-				data.Total += *l.Metadata.Remaining
-			}
-		}
+	group.Go(func() (err error) {
+		data.Total, err = v.allImages()
 		return err
 	})
 	sharesErr = group.Wait()
@@ -357,30 +370,35 @@ func (v *visit) countAway() (c counted, err error) {
 	return c, err
 }
 
-// countPolicies counts the policies of which something holds.
-func countPolicies(policies func() ([]*policyView, error), holds func(*policyView) bool) func() (counted, error) {
+// countPolicies counts the policies of which something holds by one of their conditions.
+func countPolicies(policies func() ([]*policyView, error), holds func(*policyView) (condition, bool)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := policies()
 		for _, p := range all {
-			if holds(p) {
-				c.Count++
+			if by, ok := holds(p); ok {
+				c.add(by.Since)
 			}
 		}
 		return c, err
 	}
 }
 
-// Idle reports whether a policy does nothing, as far as that is known.
-func (p *policyView) Idle() bool {
-	return p.Covers.Status == "False" || p.Satisfiable.Status == "False" || strings.EqualFold(string(p.Applied.Status), "False")
+// idle reports whether a policy does nothing, as far as that is known.
+func (p *policyView) idle() (condition, bool) {
+	for _, c := range []condition{p.Covers, p.Satisfiable, p.Applied} {
+		if strings.EqualFold(string(c.Status), "False") {
+			return c, true
+		}
+	}
+	return condition{}, false
 }
 
-// EndsSoon reports whether all that a policy trusts will have expired soon.
-func (p *policyView) EndsSoon() bool {
-	return p.Satisfiable.Status == "True" && p.Satisfiable.Reason == "EndsSoon"
+// endsSoon reports whether all that a policy trusts will have expired soon.
+func (p *policyView) endsSoon() (condition, bool) {
+	return p.Satisfiable, p.Satisfiable.Status == "True" && p.Satisfiable.Reason == "EndsSoon"
 }
 
-// ExceptionEndsSoon reports whether an exception of a policy ends soon.
-func (p *policyView) ExceptionEndsSoon() bool {
-	return p.Exceptions.Status == "True" && p.Exceptions.Reason == "EndsSoon"
+// exceptionEndsSoon reports whether an exception of a policy ends soon.
+func (p *policyView) exceptionEndsSoon() (condition, bool) {
+	return p.Exceptions, p.Exceptions.Status == "True" && p.Exceptions.Reason == "EndsSoon"
 }

@@ -21,6 +21,7 @@ const maxAnswer = 16 << 20
 const (
 	asJSON  = "application/json"
 	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	asNames = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
 // caller makes API calls as the person that a page is for.
@@ -33,10 +34,14 @@ type caller struct {
 
 // apiError is an answer of the API that is not what was asked for.
 type apiError struct {
-	Code    int    `json:"code"`
-	Reason  text   `json:"reason"`
-	Message text   `json:"message"`
-	Path    string `json:"-"`
+	Code    int  `json:"code"`
+	Reason  text `json:"reason"`
+	Message text `json:"message"`
+	Details struct {
+		Group text `json:"group"`
+		Kind  text `json:"kind"`
+	} `json:"details"` // of what it is about, which may be another resource than that of the path
+	Path string `json:"-"`
 }
 
 func (e *apiError) Error() string { return string(e.Message) }
@@ -79,16 +84,33 @@ func (c *caller) request(ctx context.Context, method, path string, query url.Val
 
 // get reads what is at a path into v.
 func (c *caller) get(ctx context.Context, path string, query url.Values, v any) error {
-	return c.do(ctx, http.MethodGet, path, query, asJSON, nil, v)
+	return c.getAs(ctx, asJSON, path, query, v)
 }
 
-// table reads a list as the table that kubectl prints.
+// getAs is get in one of the forms in which the API answers.
+func (c *caller) getAs(ctx context.Context, accept, path string, query url.Values, v any) error {
+	a, err := c.do(ctx, http.MethodGet, path, query, accept, nil)
+	if err != nil {
+		return err
+	}
+	return a.read(path, v)
+}
+
+// table reads a list as the table that kubectl prints, with the warnings that come with it.
 func (c *caller) table(ctx context.Context, path string, query url.Values) (*table, error) {
 	t := &table{}
-	return t, c.do(ctx, http.MethodGet, path, query, asTable, nil, t)
+	a, err := c.do(ctx, http.MethodGet, path, query, asTable, nil)
+	if err != nil {
+		return t, err
+	}
+	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // those that cannot be read are for no one
+	for _, w := range warnings {
+		t.Warnings = append(t.Warnings, textOf(w.Text))
+	}
+	return t, a.read(path, t)
 }
 
-// post sends an object, or nothing if it is nil, and reads the answer into v.
+// post sends an object, or nothing if it is nil, and reads the answer into v, unless that is nil.
 func (c *caller) post(ctx context.Context, path string, query url.Values, object, v any) error {
 	body := []byte{}
 	if object != nil {
@@ -97,43 +119,33 @@ func (c *caller) post(ctx context.Context, path string, query url.Values, object
 			return err
 		}
 	}
-	return c.do(ctx, http.MethodPost, path, query, asJSON, body, v)
+	a, err := c.do(ctx, http.MethodPost, path, query, asJSON, body)
+	if err != nil || v == nil {
+		return err
+	}
+	return a.read(path, v)
 }
 
-// do makes a call. v may be a *[]byte, which gets the answer as it is.
-func (c *caller) do(ctx context.Context, method, path string, query url.Values, accept string, body []byte, v any) error {
+// do makes a call, and returns the whole answer if the API has not refused it.
+func (c *caller) do(ctx context.Context, method, path string, query url.Values, accept string, body []byte) (*answer, error) {
 	r, err := c.request(ctx, method, path, query, accept, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a := &answer{header: http.Header{}, done: ctx.Done()}
 	if err := serve(c.api, a, r); err != nil {
-		return err
+		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	switch raw, isRaw := v.(*[]byte); {
+	switch {
 	case a.tooLong:
-		return fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+		return nil, fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
 	case a.code >= http.StatusBadRequest:
-		return errorOf(a.code, path, a.body.Bytes())
-	case isRaw:
-		*raw = a.body.Bytes()
-		return nil
-	case v == nil:
-		return nil
+		return nil, errorOf(a.code, path, a.body.Bytes())
 	}
-	if err := json.Unmarshal(a.body.Bytes(), v); err != nil {
-		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
-	}
-	if t, ok := v.(*table); ok {
-		warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // those that cannot be read are for no one
-		for _, w := range warnings {
-			t.Warnings = append(t.Warnings, textOf(w.Text))
-		}
-	}
-	return nil
+	return a, nil
 }
 
 // errorOf reads the answer to a call that failed: a Status, or plain text.
@@ -169,6 +181,14 @@ type answer struct {
 	body    bytes.Buffer
 	tooLong bool
 	done    <-chan struct{}
+}
+
+// read reads what the API answered at a path into v.
+func (a *answer) read(path string, v any) error {
+	if err := json.Unmarshal(a.body.Bytes(), v); err != nil {
+		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
+	}
+	return nil
 }
 
 // Header implements http.ResponseWriter.
@@ -277,7 +297,11 @@ type watchEvent struct {
 }
 
 // needs says which role lets a person do what the API refused.
-func needs(path string) string {
+func needs(e *apiError) string {
+	path := e.Path
+	if e.Details.Group != "" && strings.HasPrefix(path, "/apis/") {
+		path = "/apis/" + string(e.Details.Group) + "/v1/" + string(e.Details.Kind)
+	}
 	for _, known := range [][2]string{
 		{"/apis/tidewaiter.dev/v1/cluster", "tidewaiter:cluster-viewer"},
 		{"/apis/image.openshift.io/", "tidewaiter:image-viewer"},

@@ -33,6 +33,9 @@ type stubAPI struct {
 // echoed is the answer to a review of so many references.
 type echoed func(references int) any
 
+// refused is an answer of the API that refuses.
+type refused map[string]any
+
 func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.asked = append(a.asked, r)
@@ -62,6 +65,9 @@ func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(http.StatusNotFound, "not found")
 	case int:
 		status(v, "the answer is "+hostile)
+	case refused:
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(v)
 	default:
 		_ = json.NewEncoder(w).Encode(v)
 	}
@@ -275,6 +281,11 @@ func TestRefusedLists(t *testing.T) {
 		}
 	}
 	wantNoMarkup(t, body)
+	// What is refused may be of another resource than the list.
+	b.api.answers["GET "+imagesPath] = refused{"message": "no", "details": map[string]string{"group": "tidewaiter.dev", "kind": "clusterpods"}}
+	if body := b.do("GET", Root+"images?cluster=prod", nil).Body.String(); !strings.Contains(body, "<code>tidewaiter:cluster-viewer</code>") {
+		t.Errorf("without the right to list pods there is\n%s", body)
+	}
 }
 
 // wantNoMarkup fails if a hostile text came through.

@@ -257,15 +257,16 @@ func (v *visit) raw() error {
 	if digest == "" || strings.ContainsAny(digest, "/?#%") {
 		return &apiError{Code: http.StatusBadRequest, Message: "that is not a digest"}
 	}
-	path, b := imagesPath, []byte(nil)
+	path := imagesPath
 	if v.r.URL.Query().Has("packages") {
 		path = packagesPath
 	}
-	if err := v.call.do(v.ctx(), http.MethodGet, path+"/"+digest, url.Values{}, asJSON, nil, &b); err != nil {
+	a, err := v.call.do(v.ctx(), http.MethodGet, path+"/"+digest, nil, asJSON, nil)
+	if err != nil {
 		return err
 	}
 	var out bytes.Buffer
-	if err := json.Indent(&out, b, "", "  "); err != nil {
+	if err := json.Indent(&out, a.body.Bytes(), "", "  "); err != nil {
 		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
 	}
 	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")

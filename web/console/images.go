@@ -53,7 +53,9 @@ type imageList struct {
 	Sort      string
 	Sorted    bool      // all that match are on the page, in the order asked for
 	FirstOf   time.Time // when the images on the page were the first of all in the order; zero if they are not chosen so
+	From, To  int       // the places of these
 	NoOrder   *notice   // why they are not
+	OwnOrder  bool      // the images on the page are sorted among themselves alone
 	Next      string
 	First     string // the address of the first page, on a later one
 	Refused   *notice
@@ -118,9 +120,12 @@ func (v *visit) images() error {
 		p.Commands = []string{"tidewaiter describe " + quoted(data.Query)}
 		return v.show(p)
 	}
-	err := v.readImages(data, selector, query)
-	if err == nil && !data.Sorted && data.Sort != "" && selector == "" && data.First == "" {
-		err = v.readFirst(data, query)
+	ordered, err := false, error(nil)
+	if data.Sort != "" && selector == "" && !query.Has("continue") {
+		ordered, err = v.readFirst(data, query)
+	}
+	if err == nil && !ordered {
+		err = v.readImages(data, selector, query)
 	}
 	if err != nil {
 		if isCode(err, http.StatusUnauthorized) {
@@ -166,39 +171,67 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	if t.Metadata.Continue != "" {
 		query.Set("continue", t.Metadata.Continue)
 		data.Next = Root + "images?" + query.Encode()
-		return nil
 	}
-	if data.Sorted = data.First == ""; data.Sorted {
+	data.Sorted = data.First == "" && data.Next == ""
+	if data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil; data.Sorted || data.OwnOrder {
 		sortImages(data.Rows, data.Sort)
 	}
 	return nil
 }
 
-// readFirst reads the images that come first of all in the order that was asked for, which a sweep has found out.
-func (v *visit) readFirst(data *imageList, query url.Values) error {
+// readFirst reads a page of the images that come first of all in the order that was asked for, which a sweep has found out. It does
+// nothing if all images are on one page, or the order is not known.
+func (v *visit) readFirst(data *imageList, query url.Values) (done bool, err error) {
+	if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= pageRows {
+		return false, err
+	}
 	var s summary
-	if err := v.call.get(v.ctx(), summaryPath, nil, &s); err != nil {
+	switch err := v.call.get(v.ctx(), summaryPath, url.Values{"first": {data.Sort}}, &s); {
+	case err != nil:
 		data.NoOrder = noticeOf("see which images come first", err)
-		return nil
-	}
-	digests := map[string][]text{"name": s.First.Name, "date": s.First.Date, "size": s.First.Size, "pods": s.First.Pods}[data.Sort]
-	if len(digests) == 0 {
+		return false, nil
+	case len(s.First) == 0:
 		data.NoOrder = &notice{Title: "The order is not known", Message: "The images have not been counted yet, or none has what they are sorted by."}
-		return nil
+		return false, nil
 	}
-	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {"digest=" + joined(digests[:min(len(digests), pageRows)], "|")}})
+	from, _ := strconv.Atoi(query.Get("from")) // what is no number is the beginning
+	from = min(max(from, 0), len(s.First)-1)
+	digests := s.First[from:min(from+pageRows, len(s.First))]
+	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {"digest=" + joined(digests, "|")}})
 	if err != nil {
-		return err
+		return true, err
 	}
-	data.FirstOf, data.Rows = s.ImagesAsOf, nil
 	for i := range t.Rows {
 		data.Rows = append(data.Rows, rowOf(t, &t.Rows[i]))
 	}
-	sortImages(data.Rows, data.Sort)
-	query.Del("sort")
-	query.Del("continue")
-	data.Next = Root + "images?" + query.Encode()
-	return nil
+	slices.SortStableFunc(data.Rows, func(a, b imageRow) int {
+		return cmp.Compare(slices.Index(digests, a.Digest), slices.Index(digests, b.Digest))
+	})
+	data.Warnings, data.FirstOf, data.From, data.To = t.Warnings, s.ImagesAsOf, from+1, from+len(digests)
+	query.Del("from")
+	if from > 0 {
+		data.First = Root + "images?" + query.Encode()
+	}
+	if data.To < len(s.First) {
+		query.Set("from", strconv.Itoa(data.To))
+		data.Next = Root + "images?" + query.Encode()
+	}
+	return true, nil
+}
+
+// allImages is how many images there are; -1 if the API does not say.
+func (v *visit) allImages() (int64, error) {
+	var l list[struct{}]
+	err := v.call.getAs(v.ctx(), asNames, imagesPath, url.Values{"limit": {"1"}}, &l)
+	switch {
+	case err != nil:
+		return -1, err
+	case l.Metadata.Remaining != nil:
+		return int64(len(l.Items)) + *l.Metadata.Remaining, nil
+	case l.Metadata.Continue != "":
+		return -1, nil
+	}
+	return int64(len(l.Items)), nil
 }
 
 // sortImages sorts rows: the newest first, if nothing else was asked for.

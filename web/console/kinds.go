@@ -413,24 +413,18 @@ type summary struct {
 	LayerBytes         int64            `json:"layerBytes"`
 	DistinctLayerBytes int64            `json:"distinctLayerBytes"`
 	Estimated          bool             `json:"estimated"`
+	UsedAsOf           time.Time        `json:"usedAsOf"`
 	Used               map[string]int64 `json:"used"`
 	Outdated           *int64           `json:"outdated"`
 	Gone               *int64           `json:"gone"`
+	GoneSince          time.Time        `json:"goneSince"`
 	GoneUnknown        []text           `json:"goneUnknown"`
-	First              firstImages      `json:"first"`
+	First              []text           `json:"first"`
 	PushesAsOf         time.Time        `json:"pushesAsOf"`
 	Pushes             []struct {
 		Date text  `json:"date"`
 		Tags int64 `json:"tags"`
 	} `json:"pushes"`
-}
-
-// firstImages are the images that come first in an order.
-type firstImages struct {
-	Name []text `json:"name"`
-	Date []text `json:"date"`
-	Size []text `json:"size"`
-	Pods []text `json:"pods"`
 }
 
 type user struct {

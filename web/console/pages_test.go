@@ -189,7 +189,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 			answers[path] = m{"metadata": m{"resourceVersion": "1"}}
 		}
 	}
-	answers["GET "+summaryPath] = m{"gone": 0, "outdated": 0}
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "gone": 0, "outdated": 0}
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string]string{

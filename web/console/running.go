@@ -20,6 +20,9 @@ const (
 // maxExport is how many containers an export has.
 const maxExport = 100_000
 
+// podRows is how many pods a page reads. Of each, the API finds out when it is asked what its images are.
+const podRows = 50
+
 // runningRow is a container that runs, or should.
 type runningRow struct {
 	Cluster, Namespace, Pod, Container, Image, Digest, Verified, Outdated, Waiting, NotImported text
@@ -75,7 +78,7 @@ func (v *visit) running() error {
 		reachable, synced := find(c.Status.Conditions, "Reachable"), find(c.Status.Conditions, "Synced")
 		data.Clusters = append(data.Clusters, clusterView{Name: c.Metadata.Name, Pods: c.Status.Pods, Reachable: reachable.Status == "True", Synced: synced.Status == "True", Why: reachable.Message, LastSeen: c.Status.LastSeen})
 	}
-	ask := url.Values{"limit": {fmt.Sprint(pageRows)}}
+	ask := url.Values{"limit": {fmt.Sprint(podRows)}}
 	if selector != "" {
 		ask.Set("fieldSelector", selector)
 	}

@@ -144,7 +144,7 @@ func noticeOf(what string, err error) *notice {
 	case !errors.As(err, &e):
 		return &notice{Title: "It is not known", Message: err.Error()}
 	case e.Code == http.StatusForbidden:
-		return &notice{Title: "You may not " + what, Message: string(e.Message), Role: needs(e.Path)}
+		return &notice{Title: "You may not " + what, Message: string(e.Message), Role: needs(e)}
 	case e.Code == http.StatusNotFound:
 		return &notice{Title: "There is nothing here", Message: string(e.Message)}
 	case e.Code == http.StatusTooManyRequests:

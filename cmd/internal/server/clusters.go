@@ -167,24 +167,24 @@ func (r runningImages) PodsRunning(digest string) int {
 	return n
 }
 
-// countGone counts the images that run and are gone from their registries until ctx is done.
-func (s *Server) countGone(ctx context.Context) error {
+// countRunning counts the images that run, and those of them that are gone from their registries, until ctx is done.
+func (s *Server) countRunning(ctx context.Context) error {
 	client, err := imageclient.New(s.Web.ClientConfig())
 	if err != nil {
 		return err
 	}
 	registerMetrics(goneImages)
-	s.Verification.Inventory.RunGone(ctx, client, s.answerer.Use.StaleReasons, goneImages)
+	s.Verification.Inventory.RunRunning(ctx, client, s.answerer.Use.StaleReasons, goneImages)
 	return nil
 }
 
-// goneNotifier passes notices on, and has what is gone counted when something is.
+// goneNotifier passes notices on, and has what runs counted when something is gone.
 type goneNotifier struct{ *Server }
 
 // Notify is part of queue.Notifier.
 func (n goneNotifier) Notify(ctx context.Context, notice queue.Notice) {
 	n.Events.Notify(ctx, notice)
 	if notice.Reason == queue.NoticeGoneFromRegistry {
-		n.Verification.Inventory.RecountGone()
+		n.Verification.Inventory.RecountRunning()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -46,6 +47,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
+	"github.com/tidewaiter/tidewaiter/imageapi/inventory"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
@@ -527,7 +529,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "promotions", Run: func(ctx context.Context) error { return s.promotions.run(ctx, s.streams) }},
 		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
 		Task{Name: "clusters", Run: s.clusters.Run},
-		Task{Name: "gone", Run: s.countGone},
+		Task{Name: "running", Run: s.countRunning},
 	)
 	if s.etcd != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "etcd-compaction", Run: s.etcd.KeepCompact, One: true}, Task{Name: "shared-checks", Run: s.checks.Follow})
@@ -583,8 +585,12 @@ func (s *Server) handleAdmin() {
 	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
 	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
 	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
-	s.Web.Handle(admin.SummaryPath, admin.Get(s.Verification.Inventory.Summary))
-	s.Web.Handle(admin.ReceiversPath, admin.Get(s.pushes.heard))
+	s.Web.Handle(admin.SummaryPath, admin.Get(func(query url.Values) (summary inventory.Summary, err error) {
+		summary = s.Verification.Inventory.Summary()
+		summary.First, err = s.Verification.Inventory.First(query.Get("first"))
+		return summary, err
+	}))
+	s.Web.Handle(admin.ReceiversPath, admin.Get(func(url.Values) (receivers, error) { return s.pushes.heard(), nil }))
 }
 
 // reachable returns an address of this machine under which a server bound to ip answers.

@@ -15,10 +15,16 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
+	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// goneImages has as many images that are gone and run as it is told.
-type goneImages struct {
+// since is when the images were found to be gone.
+const since = "2026-01-02T03:04:05Z"
+
+// runningImages has as many images that run as it is told, all of them gone, and one that is not.
+type runningImages struct {
 	mu     sync.Mutex
 	n      int
 	fail   error
@@ -26,45 +32,58 @@ type goneImages struct {
 	asked  int
 }
 
-func (g *goneImages) List(_ context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
+func (g *runningImages) List(_ context.Context, o metav1.ListOptions) (*imagev1.ImageList, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o.FieldSelector != "gone=true,used=true" || o.Limit == 0 {
+	if o.FieldSelector != "used=true" || o.Limit == 0 {
 		return nil, errors.New("all images are read")
 	}
 	g.asked++
-	return &imagev1.ImageList{Items: make([]imagev1.Image, g.n)}, g.fail
+	digest := "sha256:" + strings.Repeat("a", 64)
+	gone := imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest, Labels: map[string]string{"verdict": "False"}, Annotations: map[string]string{}}}
+	ref, err := reference.Parse("r.example.com/team/app@" + digest)
+	if err != nil {
+		return nil, err
+	}
+	annotation.SetMissing(gone.Annotations, map[reference.Reference]string{ref: since})
+	return &imagev1.ImageList{Items: append(slices.Repeat([]imagev1.Image{gone}, g.n), *imageOf())}, g.fail
 }
 
-func (g *goneImages) set(n int, fail error, doubts ...string) {
+func (g *runningImages) set(n int, fail error, doubts ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n, g.fail, g.doubts = n, fail, doubts
 }
 
-func (g *goneImages) times() int {
+func (g *runningImages) times() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.asked
 }
 
-// What is gone is counted again after a while, or when it is asked for; while it is not known, it is not zero.
-func TestGoneIsCounted(t *testing.T) {
+// What runs is counted again after a while, or when it is asked for; while it is not known, it is not zero.
+func TestRunningIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, images, gauge, registry := counterOf(clock.RealClock{}), &goneImages{}, NewGoneGauge(), metrics.NewKubeRegistry()
+		c, images, gauge, registry := counterOf(clock.RealClock{}), &runningImages{}, NewGoneGauge(), metrics.NewKubeRegistry()
 		registry.MustRegister(gauge)
 		ctx, stop := context.WithCancel(t.Context())
 		images.set(0, nil, "cluster prod has not been read")
 		doubts := func() []string { images.mu.Lock(); defer images.mu.Unlock(); return images.doubts }
 		done := make(chan struct{})
-		go func() { c.RunGone(ctx, images, doubts, gauge); close(done) }()
+		go func() { c.RunRunning(ctx, images, doubts, gauge); close(done) }()
 		defer func() { stop(); <-done }()
 		expect := func(what string, n int64, metric string, unknown ...string) {
 			t.Helper()
 			synctest.Wait()
-			got := c.Summary().Gone
-			if n < 0 != (got.Images == nil) || n >= 0 && *got.Images != n || !slices.Equal(got.Unknown, unknown) {
-				t.Errorf("%s: %v, %q", what, got.Images, got.Unknown)
+			got := c.Summary().Running
+			if n < 0 != (got.Gone == nil) || n >= 0 && *got.Gone != n || !slices.Equal(got.Unknown, unknown) {
+				t.Errorf("%s: %v, %q", what, got.Gone, got.Unknown)
+			}
+			if n < 0 != (got.UsedAsOf == nil) || n >= 0 && (got.Used["False"] != n || got.Used[""] != 1) {
+				t.Errorf("%s: as of %v pods use %v", what, got.UsedAsOf, got.Used)
+			}
+			if n > 0 != (got.GoneSince != nil) || n > 0 && got.GoneSince.UTC().Format(time.RFC3339) != since {
+				t.Errorf("%s: gone since %v", what, got.GoneSince)
 			}
 			want := ""
 			if metric != "" {
@@ -85,7 +104,7 @@ func TestGoneIsCounted(t *testing.T) {
 		time.Sleep(minRest + time.Second)
 		expect("nothing", 0, "0")
 		images.set(1, nil)
-		c.RecountGone()
+		c.RecountRunning()
 		time.Sleep(minRest + time.Second)
 		expect("asked for", 1, "1")
 		before := images.times()
