@@ -24,7 +24,7 @@ func TestReplicasBehindABalancer(t *testing.T) {
 	s := r.Balanced(t)
 	t.Run("endpoints", func(t *testing.T) { walkEndpoints(t, s, logs) })
 	t.Run("informer", func(t *testing.T) {
-		informerSeesEveryImport(t, s, 200)
+		informerSeesEveryImport(t, s, 80)
 		s.DeleteImages(t)
 	})
 	t.Run("suites", func(t *testing.T) { runSuites(t, s) })

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
@@ -122,34 +124,50 @@ func walkEndpoints(t *testing.T, s *harness.Server, logs string) {
 	}
 	caller := newCaller(t, s.Config(t))
 
-	var matrix strings.Builder
+	matrix := make([]string, len(table))
+	var walks errgroup.Group
+	walks.SetLimit(walkedAtATime)
 	for i, e := range table {
-		fmt.Fprintf(&matrix, "%-7s %s\n", e.resource, e)
-		t.Run(strings.ReplaceAll(e.String(), "/", "∕"), func(t *testing.T) {
-			p := &probe{T: t, caller: caller, endpoint: e, scope: fmt.Sprintf("row-%d", i+1), logs: logs}
-			if p.kind = kinds[e.resource]; p.kind == nil {
-				t.Fatalf("no check for resource %s", e.resource)
-			}
-			defer p.clear()
-			fmt.Fprintf(&matrix, "          %-22s %s\n", "(no parameter)", p.plain())
-			for _, parameter := range e.parameters {
-				check, ok := checks[parameter]
-				if !ok {
-					t.Errorf("no check for parameter %s", parameter)
-					continue
-				}
-				t.Run(parameter, func(t *testing.T) {
-					p := *p
-					p.T = t
-					p.fresh()
-					good, bad := check(&p)
-					if good == "" || bad == "" {
-						t.Errorf("no check for parameter %s of this form of operation (%s)", parameter, e.form())
-					}
-					fmt.Fprintf(&matrix, "          %-22s good: %-44s bad: %s\n", parameter, good, bad)
-				})
-			}
+		walks.Go(func() error {
+			matrix[i] = walkEndpoint(t, caller, e, fmt.Sprintf("row-%d", i+1), logs)
+			return nil
 		})
 	}
-	t.Logf("endpoints and what they answered:\n%s", matrix.String())
+	_ = walks.Wait() // they fail tests
+	t.Logf("endpoints and what they answered:\n%s", strings.Join(matrix, ""))
+}
+
+// walkedAtATime bounds the rows that are walked side by side. They mostly wait, for watches to end.
+const walkedAtATime = 8
+
+// walkEndpoint walks one endpoint, whose objects have the scope, and returns its part of the matrix.
+func walkEndpoint(t *testing.T, caller *caller, e endpoint, scope, logs string) string {
+	var matrix strings.Builder
+	fmt.Fprintf(&matrix, "%-7s %s\n", e.resource, e)
+	t.Run(strings.ReplaceAll(e.String(), "/", "∕"), func(t *testing.T) {
+		p := &probe{T: t, caller: caller, endpoint: e, scope: scope, logs: logs}
+		if p.kind = kinds[e.resource]; p.kind == nil {
+			t.Fatalf("no check for resource %s", e.resource)
+		}
+		defer p.clear()
+		fmt.Fprintf(&matrix, "          %-22s %s\n", "(no parameter)", p.plain())
+		for _, parameter := range e.parameters {
+			check, ok := checks[parameter]
+			if !ok {
+				t.Errorf("no check for parameter %s", parameter)
+				continue
+			}
+			t.Run(parameter, func(t *testing.T) {
+				p := *p
+				p.T = t
+				p.fresh()
+				good, bad := check(&p)
+				if good == "" || bad == "" {
+					t.Errorf("no check for parameter %s of this form of operation (%s)", parameter, e.form())
+				}
+				fmt.Fprintf(&matrix, "          %-22s good: %-44s bad: %s\n", parameter, good, bad)
+			})
+		}
+	})
+	return matrix.String()
 }

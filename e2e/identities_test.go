@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,9 +75,10 @@ func TestEndpointsByIdentity(t *testing.T) {
 	}
 	awaitRoles(t, s)
 
-	var matrix strings.Builder
-	caller := newCaller(t, s.Config(t))
-	for _, e := range readEndpoints(t) {
+	caller, table := newCaller(t, s.Config(t)), readEndpoints(t)
+	matrix := make([]string, len(table))
+	walk := func(e endpoint) string {
+		var matrix strings.Builder
 		t.Run(strings.ReplaceAll(e.String(), "/", "∕"), func(t *testing.T) {
 			p := &probe{T: t, caller: caller, endpoint: e, scope: namespace, logs: logs, kind: kinds[e.resource]}
 			defer p.clear()
@@ -106,8 +108,21 @@ func TestEndpointsByIdentity(t *testing.T) {
 			}
 			fmt.Fprintln(&matrix)
 		})
+		return matrix.String()
 	}
-	t.Logf("endpoints and what %d identities were answered:\n%s", len(identities), matrix.String())
+	// Objects of different kinds do not meet. Most of a walk is waiting for watches to end.
+	var walks sync.WaitGroup
+	for resource := range kinds {
+		walks.Go(func() {
+			for i, e := range table {
+				if e.resource == resource {
+					matrix[i] = walk(e)
+				}
+			}
+		})
+	}
+	walks.Wait()
+	t.Logf("endpoints and what %d identities were answered:\n%s", len(identities), strings.Join(matrix, ""))
 }
 
 // mayAsk says whether an identity is granted an endpoint.
