@@ -84,7 +84,7 @@ const (
 const serverLeasePrefix = "tidewaiter-"
 
 // keepServerLease holds the Lease of the server called identity until the server stops.
-// Then the Lease runs out by itself.
+// Then the Lease expires.
 func keepServerLease(identity string) genericapiserver.PostStartHookFunc {
 	return func(ctx genericapiserver.PostStartHookContext) error {
 		client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)

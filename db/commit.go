@@ -227,7 +227,7 @@ func (t *tx) commit() error {
 	return nil
 }
 
-// rollback undoes the transaction. SQLite may have done so by itself (after
+// rollback undoes the transaction. SQLite may have done so already (after
 // SQLITE_FULL or SQLITE_IOERR), in which case there is nothing to roll back.
 func (t *tx) rollback() {
 	if !t.c.Raw.AutoCommit() {

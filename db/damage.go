@@ -27,13 +27,13 @@ const (
 	// diagnoseWait is how long an error waits for the diagnosis that it has started. A
 	// large file takes longer, so its first errors come without one.
 	diagnoseWait = 2 * time.Second
-	// diagnoseAgain is how long a diagnosis stands for later errors.
+	// diagnoseAgain is how long a diagnosis also explains later errors.
 	diagnoseAgain = time.Minute
 )
 
 // diagnose returns what is wrong with the file: a device that fails, or where the file is
 // damaged. SQLite's own error does not say, so the file is looked over, in the
-// background. known is false while that goes on.
+// background. known is false until it has finished.
 func (g *diagnosis) diagnose(met error) (detail string, device error, known bool) {
 	g.mu.Lock()
 	done, wait := g.done, time.Duration(0)

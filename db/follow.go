@@ -18,7 +18,7 @@ import (
 const (
 	// followAgain is the pause after following has failed.
 	followAgain = 200 * time.Millisecond
-	// beginTimeout bounds the questions before following begins, so that readers are told why it does not.
+	// beginTimeout bounds the requests before following begins, so that readers learn why it does not begin.
 	beginTimeout = 5 * time.Second
 )
 
@@ -384,7 +384,7 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 		var stale []int64
 		err := t.c.Each(func(row []driver.Value) error {
 			key, rev := row[0].(string), row[1].(int64)
-			sum, _ := row[2].(int64) // a value that is missing is fetched anew
+			sum, _ := row[2].(int64) // a value that is missing is fetched again
 			if have[key] = want[key] == (version{rev, sum}); !have[key] {
 				stale = append(stale, rev)
 			}

@@ -85,7 +85,7 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 }
 
-// compactOld removes the history that is older than the window and not held, and what is too old to
+// compactOld removes the history that is older than the window and not held, and values that are too old to
 // be held.
 func (d *DB) compactOld(ctx context.Context, now time.Time) error {
 	window := d.opts.HistoryWindow

@@ -36,7 +36,7 @@ type RangeOptions struct {
 	From string
 	// Rev reads the state at this revision; 0 is the newest.
 	Rev int64
-	// Since says that, when Rev is 0, the state at this revision or any later one will do; 0 is no older than the call.
+	// Since says that, when Rev is 0, the state at this revision or any later one will do; 0 means that the state must not be older than the call.
 	Since int64
 	// Limit bounds the rows; at most, and by default, MaxRangeRows.
 	Limit int

@@ -18,7 +18,7 @@ const MaxKeySize = 1024
 
 // PutOptions are the optional parts of a Put.
 type PutOptions struct {
-	// TTL removes the key by itself after this time; 0 is never.
+	// TTL removes the key after this time; 0 means never.
 	TTL time.Duration
 	// Index are the entries of this revision in the indexes declared for it.
 	Index []IndexEntry

@@ -15,5 +15,5 @@
 // verdict and its signers are index entries of the storage; use is asked for at each read. [Views]
 // has the same for SQL.
 //
-// Behaviour follows openshift-apiserver's; docs/reference/images.md lists every deliberate difference.
+// Behaviour follows openshift-apiserver's; docs/reference/images.md lists the differences that clients notice.
 package imageapi

@@ -83,7 +83,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		}
 	}
 	stamp, clients, room := annotation.JudgedBy(merged.Annotations[annotation.Policy], merged.Annotations[annotation.NamespacePolicy]), all[annotation.Clients], -1
-	var unheld []imagev1.ImageSignature // for which there is no room
+	var unheld []imagev1.ImageSignature // for which no room is left
 	for _, s := range fresh.Signatures {
 		part := uniquePart(s.Name)
 		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })

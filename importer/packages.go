@@ -210,7 +210,7 @@ func packedOf(s *packages.Source) []byte {
 	return packed
 }
 
-// readDocument reads one document. What is wrong with it is in the source's problem. An error is the registry's.
+// readDocument reads one document. The source's problem says what is wrong with the document. An error is the registry's.
 func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (source packages.Source, err error) {
 	problem := func(err error) (packages.Source, error) {
 		return packages.Source{Problem: printable.Line(pull.Clean(err.Error()), maxProblem)}, nil

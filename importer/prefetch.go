@@ -197,8 +197,8 @@ func (a *Prefetcher) target(ctx context.Context, ref reference.Reference) (diges
 }
 
 // isNew reports whether an Image is not stored as far as can be told without asking: nothing was known of the repository when
-// its tags were listed, no Image of it was stored already since, and this is the first question about the digest. Who then
-// finds that the Image is stored calls isKnown.
+// its tags were listed, no Image of it was stored already since, and this is the first question about the digest. If the
+// Image turns out to be stored, the caller calls isKnown.
 func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	r, _ := a.repository(repository, 0)
 	if r == nil {

@@ -296,8 +296,8 @@ func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool)
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
-// conditions gives the verdict's conditions their times. An Expired or Revoked condition that was True and is no more stays
-// as False.
+// conditions gives the verdict's conditions their times. An Expired or Revoked condition that is no longer
+// True stays as False.
 func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time) []imagev1.SignatureCondition {
 	at := metav1.NewTime(now.UTC().Truncate(time.Second))
 	var after []imagev1.SignatureCondition

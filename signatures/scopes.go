@@ -88,8 +88,8 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 	return scopes[:annotation.MaxRepositories], more
 }
 
-// share orders scopes so that each of those who compete for places has its first before another's second. Who is it that a
-// scope is for.
+// share orders scopes so that everybody who competes for places gets a first one before anybody gets a second. who returns
+// whom a scope is for.
 func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope {
 	turns, of := make([]int, len(scopes)), map[string]int{}
 	order := make([]int, len(scopes))
@@ -578,7 +578,7 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 }
 
 // takesIndexes reports whether an index can vouch for a signature of what is asked about. Where a policy demands that platforms
-// are signed themselves, it cannot. Nor where a tag has to be the signed one: the signature of the index is for another tag.
+// are signed themselves, it cannot. It cannot either where a tag has to be the signed one: the signature of the index is for another tag.
 func (p verdictScope) takesIndexes() bool {
 	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {
 		return by.OwnSignatures || p.ref.Tag != "" && by.Identity.LooksAtTags()

@@ -40,7 +40,7 @@ const (
 // ended.
 type Tokens struct {
 	issuer     string
-	jwksURI    string // where others are told to find the keys; empty for this server
+	jwksURI    string // where others find the keys; empty for this server
 	signFile   string
 	verifyFile []string
 	current    atomic.Pointer[tokenKeys]

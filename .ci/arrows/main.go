@@ -9,7 +9,7 @@
 // arrows, the files can be put in an order in which each names only files below it. Where some do,
 // some arrows run up in any order. The program looks for the order with fewest of them, as
 // room.order says. It prints their share of all arrows, and the share of those that lie in circles:
-// the first is how much has to go, the second how much cannot be read by itself. Tests and
+// the first is how much has to go, the second how much cannot be read on its own. Tests and
 // generated files do not count.
 package main
 

@@ -39,7 +39,7 @@ func (r *room) circling() (arrows int) {
 }
 
 // circles are the largest groups of files that all reach each other by arrows, the top first
-// (Tarjan). A file that is in no circle is a group by itself.
+// (Tarjan). A file that is in no circle is its own group.
 func (r *room) circles() [][]int {
 	const unseen = 0
 	n := len(r.files)

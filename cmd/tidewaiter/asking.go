@@ -153,7 +153,7 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 	return f, nil
 }
 
-// taken says what a short reference was taken to mean, and what else it may mean.
+// taken says how a short reference was understood, and what else it may mean.
 func (f *found) taken() string {
 	return fmt.Sprintf("%s was taken to mean %s; known references that end so: %s", strings.TrimSpace(f.Question.Reference), cmp.Or(f.Meaning.Reference, f.Meaning.Digest), strings.Join(f.Meaning.Others, ", "))
 }

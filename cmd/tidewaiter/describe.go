@@ -31,7 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// imageReport is what describe shows of an image, and what -o json prints.
+// imageReport is the page of describe about an image. -o json prints it as it is.
 type imageReport struct {
 	// Reference is the full form of what was asked for; empty if that was only a digest.
 	Reference string `json:"reference,omitempty"`

@@ -612,7 +612,7 @@ func (p *pruner) planOne(ctx context.Context, plan *registryplan.Plan, image *me
 }
 
 // otherVerdict says in which repository an image has another verdict than those that are to go; no reason if it has none, or if all
-// verdicts may go. The list of images knows the worst verdict of each, and the server is asked for the others.
+// verdicts may go. The list of images has the worst verdict of each; a review returns the others.
 func (p *pruner) otherVerdict(ctx context.Context, name string) (reason, message string, err error) {
 	if len(p.verdicts) == 0 {
 		return "", "", nil

@@ -105,7 +105,7 @@ repository of an image. The exit code is 0 if all were judged, 2 if not.`,
 	return cmd
 }
 
-// verdictReport is the answer about one image, and what -o json prints.
+// verdictReport is the answer about one image. -o json prints it as it is.
 type verdictReport struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`

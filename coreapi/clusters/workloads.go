@@ -43,7 +43,7 @@ type Workload struct {
 	Group string
 	// Resource is the plural, such as rollouts.
 	Resource string
-	// Path leads to the pod template, such as spec.template. An asterisk in it stands for each key or item.
+	// Path leads to the pod template, such as spec.template. An asterisk in it matches each key or item.
 	Path string
 }
 

@@ -1,8 +1,8 @@
 // Package pages reads lists page by page, for all rooms.
 //
 // A server keeps what a list's pages belong to for five minutes after the next write. If reading takes longer, it
-// answers 410 with a token that goes on behind the last page, with the objects as they are now. Client-go's pager reads
-// the whole list at once then, or fails. Here a list goes on: each object that is there all the time is read once, and
+// answers 410 with a token that continues after the last page, with the objects as they are now. Client-go's pager reads
+// the whole list at once then, or fails. Here a list continues: each object that exists all the time is read once, and
 // one that comes or goes meanwhile may be missed.
 //
 // Kubernetes' storage fails a whole list for one object that it cannot read. The server's
@@ -90,7 +90,7 @@ func EachReadable[L metav1.ListInterface](ctx context.Context, options metav1.Li
 
 var errStuck = errors.New("the server does not read it")
 
-// behind returns the token in an error with which a list goes on; "" if it has none.
+// behind returns the token in an error with which a list continues; "" if it has none.
 func behind(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

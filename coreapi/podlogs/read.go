@@ -127,7 +127,7 @@ func (r *logReader) copyAll(ctx context.Context) error {
 	}
 }
 
-// rotated reports whether the log goes on in a new file. The runtime goes on writing into the
+// rotated reports whether the log continues in a new file. The runtime continues to write into the
 // old file until it has made the new one.
 func (r *logReader) rotated(f *os.File) bool {
 	if !r.opts.follow {

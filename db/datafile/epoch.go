@@ -8,18 +8,17 @@ import (
 )
 
 // A database that was restored, or that lost its newest commits, begins a new epoch.
-// Clients know revisions of the epoch before, and what they saw there did not happen in
-// this one. So a epoch begins above every revision of earlier epochs, and everything before
+// Clients know revisions of the epoch before, whose changes did not happen in this one. So an epoch begins above every revision of earlier epochs, and everything before
 // it counts as compacted: a client that comes back gets 410 and lists again.
 
 const (
-	// revisionsPerMilli is a rate of writing that no server reaches. A epoch begins at the
+	// revisionsPerMilli is a rate of writing that no server reaches. An epoch begins at the
 	// time in milliseconds, multiplied by this rate. So it begins above every revision
 	// given out until then, also by an epoch that is unknown here: on another machine, or
 	// in a directory that is gone. It stays below 2^53 until the year 2248, for clients
 	// that read numbers as floats.
 	revisionsPerMilli = 1 << 10
-	// revisionJump is how far a epoch begins above the last known revision, if that is
+	// revisionJump is how far an epoch begins above the last known revision, if that is
 	// above the time's: the clock was ahead then, or is behind now.
 	revisionJump = 1 << 30
 )

@@ -61,7 +61,7 @@ func Multiply(t testing.TB, dir, prefix string, names []string) {
 		check(err)
 		_, err = content.Exec(rev, datafile.Checksum(key, value), value)
 		check(err)
-		for len(indexed) > 0 { // an identifier, a length, and so many bytes
+		for len(indexed) > 0 { // an identifier, a length, and that many bytes
 			id, n := binary.Uvarint(indexed)
 			length, m := binary.Uvarint(indexed[n:])
 			_, err := entry.Exec(int64(id), string(indexed[n+m:n+m+int(length)]), rev)

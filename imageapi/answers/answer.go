@@ -27,7 +27,7 @@ import (
 
 // Policies judge images.
 type Policies interface {
-	// Judge returns the verdict on a stored Image that is asked for by a reference with a tag or a digest, from a
+	// Judge returns the verdict on a stored Image for a reference with a tag or a digest, from a
 	// namespace, and the names of the policies that cover the reference. indexes finds indexes that vouch for the image under
 	// a verdict's key. An error says why the policies are not known.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)

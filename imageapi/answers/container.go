@@ -160,7 +160,7 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 	return of, digest, known, nil
 }
 
-// Judge returns the verdict on a stored Image that is asked for by a reference with a tag or a
+// Judge returns the verdict on a stored Image for a reference with a tag or a
 // digest, for pods of a namespace, or, with "", of none. It is that of an answer about the
 // reference.
 func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error) {

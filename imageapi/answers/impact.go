@@ -83,7 +83,7 @@ type seenTag struct {
 	checked time.Time
 }
 
-// place is a name by which an image is asked for.
+// place is a name by which an image can be requested.
 type place struct {
 	ref       reference.Reference
 	checked   time.Time // when a registry last confirmed the tag
@@ -240,7 +240,7 @@ func (f *foresight) image(ctx context.Context, image *imagev1.Image) error {
 	return f.judged(ctx, image, false)
 }
 
-// places are the names by which an image is asked for: each repository with its digest, the tags that lead to it, and those that
+// places are the names by which an image can be requested: each repository with its digest, the tags that lead to it, and those that
 // containers name which run it, if it is not known where these lead; each once more for namespaces whose policies judge it.
 func (f *foresight) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
 	add := func(ref reference.Reference, checked time.Time, state State) {
@@ -348,7 +348,7 @@ func (f *foresight) touchAll(ctx context.Context, image *imagev1.Image, effect E
 	var rows []ImpactRow
 	for _, p := range f.places(ctx, image, by) {
 		if p.namespace != "" || p.state != Found {
-			continue // nothing is judged otherwise, and what is gone does not go again
+			continue // no verdict changes, and a reference that is gone cannot go again
 		}
 		if row, ok := f.row(ctx, image, p, effect); ok && (change == nil || change(p, &row)) {
 			rows = append(rows, row)

@@ -68,7 +68,7 @@ type runners struct {
 // runner is a container of a followed cluster.
 type runner struct {
 	Container
-	// judged is the reference that its verdict is for; empty if it has none. names are all that it stands for.
+	// judged is the reference that its verdict is for; empty if it has none. names are all references that it means.
 	judged string
 	names  []string
 }

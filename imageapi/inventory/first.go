@@ -42,7 +42,7 @@ type places struct {
 	pods       ranking[int]
 }
 
-// add counts an image whose layers have size bytes, and which so many pods use.
+// add counts an image whose layers have size bytes and which pods pods use.
 func (p *places) add(image *imagev1.Image, size int64, pods int) {
 	repository, _, _ := strings.Cut(image.DockerImageReference, "@")
 	p.name.add(repository, image.Name)

@@ -41,7 +41,7 @@ func ParseQuery(text string) (*Query, error) {
 	return &Query{text: text, purl: &purl}, nil
 }
 
-// String is the query as it was given: written anew, a package URL may be too long.
+// String is the query as it was given: if it is written again, a package URL may be too long.
 func (q *Query) String() string { return q.text }
 
 // longestWord is the longest run of ASCII letters and digits, which package URLs do not encode.
@@ -64,7 +64,7 @@ func (q *Query) Key() string {
 	return q.name
 }
 
-// Matches reports whether a package is asked for.
+// Matches reports whether a package satisfies the query.
 func (q *Query) Matches(p *Package) bool {
 	if q.purl == nil {
 		return p.Name == q.name || strings.Contains(strings.ToLower(p.PURL), q.probe) && slices.Contains(names(p), q.name)

@@ -33,7 +33,7 @@ type Receiver struct {
 	URLFile string `yaml:"urlFile"`
 	// Format is CloudEvents, or Slack; the first if it is empty.
 	Format string `yaml:"format"`
-	// SecretFile holds secrets for signing, one a line: whsec_ and the base64 of 24 to 64 bytes. What is sent has a signature by each,
+	// SecretFile holds secrets for signing, one a line: whsec_ and the base64 of 24 to 64 bytes. A message has a signature by each,
 	// so that one can be replaced. Slack needs none.
 	SecretFile string `yaml:"secretFile"`
 	// TokenFile holds a token that is sent as Authorization: Bearer.

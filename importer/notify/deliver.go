@@ -38,7 +38,7 @@ func failed(reason pull.Reason, text string) error {
 }
 
 // Deliver sends a stored event to a receiver; it is part of queue.Deliverer. A receiver that does not answer is left alone for a while.
-// What it refuses for what it is, and what is for a receiver that is no longer configured, is given up.
+// It gives up events that the receiver refuses for good, and those for a receiver that is no longer configured.
 func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
 	t := n.targets()[name]
 	if t == nil {
@@ -115,7 +115,7 @@ func sign(h http.Header, secrets [][]byte, id string, at time.Time, body string)
 	h.Set("webhook-signature", strings.Join(all, " "))
 }
 
-// slackText is how Slack wants what is no markup of its own: so no tag or name calls @channel or shows a link.
+// slackText escapes text that is not Slack's markup, so that no tag or name calls @channel or shows a link.
 var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // slack is an event as a message of Slack.

@@ -186,7 +186,7 @@ type PKISubject struct {
 }
 
 // TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
-// both versions), timestamp authorities and certificate transparency logs. Who must have signed is either a subject of
+// both versions), timestamp authorities and certificate transparency logs. The signer is either a subject of
 // its certificate authorities or a key; there can be several of either.
 //
 // +k8s:deepcopy-gen=true

@@ -42,8 +42,8 @@ type imageFilter struct {
 // imageList is what the page of images shows.
 type imageList struct {
 	Query string
-	Found *referenceAnswer // what the query means, if it is no image
-	// Elsewhere is where the query was found that is no reference.
+	Found *referenceAnswer // what the query means, if it is not an image
+	// Elsewhere is where the query was found, if it is not a reference.
 	Elsewhere []*finding
 	Filters   []imageFilter
 	Filtered  bool

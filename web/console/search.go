@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// finding is what a text may be that is no reference: a layer, a signer, a pod, or a part of repositories' names.
+// finding is what a text that is not a reference may be: a layer, a signer, a pod, or a part of repositories' names.
 type finding struct {
 	counted
 	Title, Link string
@@ -18,7 +18,7 @@ type finding struct {
 // wholeDigest is a digest, or the digits of one of SHA-256.
 var wholeDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
 
-// elsewhere looks for a text where it is no reference, and returns what was found, and what could not be looked for.
+// elsewhere looks for a text that is not a reference. It returns what it found, and what it could not look for.
 func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	list := func(title, path, selector, link string) func() (*finding, error) {
 		return func() (*finding, error) {

@@ -1,4 +1,4 @@
-// Package bulk imports many references: it lists what is asked for, chooses, imports with a bound for each registry, waits
+// Package bulk imports many references: it lists them, chooses, imports with a bound for each registry, waits
 // for registries that refuse and servers that are away, and reports what became of each.
 package bulk
 

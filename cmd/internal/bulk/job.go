@@ -7,7 +7,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 
-// Job is one thing that a registry is asked for.
+// Job is one request to a registry: a list, or a reference to import.
 type Job struct {
 	Kind jobKind
 	// Ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.

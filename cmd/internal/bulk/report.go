@@ -168,7 +168,7 @@ func (r *report) leave(reference string) {
 	r.without(Line{Reference: reference, Outcome: "not tried"})
 }
 
-// Sum says in a line what became of all references, and what it cost.
+// Sum summarizes the outcomes of all references, and the cost, in a line.
 func (r *report) Sum(traffic pull.Traffic, took time.Duration) {
 	if all := r.Done + r.Failed + r.skipped + r.untried; all < 2 {
 		return

@@ -62,7 +62,7 @@ type Config struct {
 	Kubelet      *Kubelet              `yaml:"kubelet"`
 	Receivers    []hookconfig.Receiver `yaml:"receivers"`
 	Hooks        Hooks                 `yaml:"hooks"`
-	// Notify are those who are told what happens.
+	// Notify are the receivers of notifications.
 	Notify  []notify.Receiver `yaml:"notify"`
 	Sweep   Sweep             `yaml:"sweep"`
 	Streams Streams           `yaml:"streams"`
@@ -134,7 +134,7 @@ func (c *Config) readRules() error {
 
 // registryLocation is a registry in the form of OpenShift's configuration.
 type registryLocation struct {
-	// DomainName is a host, with its port unless that is the protocol's; an asterisk stands for any text.
+	// DomainName is a host, with its port unless that is the protocol's; an asterisk matches any text.
 	DomainName string `yaml:"domainName"`
 	// Insecure allows plain HTTP: the port is 80 if none is given.
 	Insecure bool `yaml:"insecure"`
@@ -212,7 +212,7 @@ type Workload struct {
 	// Group and Resource are those of the API: argoproj.io and rollouts.
 	Group    string `yaml:"group"`
 	Resource string `yaml:"resource"`
-	// Path leads to the pod template: spec.template. An asterisk stands for each key or item.
+	// Path leads to the pod template: spec.template. An asterisk matches each key or item.
 	Path string `yaml:"path"`
 }
 

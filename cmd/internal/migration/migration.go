@@ -28,7 +28,7 @@ type Migration struct {
 	// DataDir is the data directory to read, or to make.
 	DataDir string
 	Etcd    etcd.Options
-	// Out gets what was done, and what to do next.
+	// Out receives a report of what was done and what to do next.
 	Out io.Writer
 }
 

@@ -1,5 +1,5 @@
 // Package notices makes of the changes of stored objects what receivers of notifications are told. It reads the history of changes from
-// where it was, so nothing is told before it is stored, and what is stored is told also if the server ends in between.
+// where it was, so nobody is told of a change before it is stored, and no stored change is missed if the server ends in between.
 package notices
 
 import (
@@ -37,7 +37,7 @@ type maker struct {
 	now  func() time.Time
 }
 
-// of returns what a change means. What cannot be read of it, or asked about it, is an error.
+// of returns what a change means. It fails if the change cannot be read, or a question about it cannot be answered.
 func (m *maker) of(ctx context.Context, c kubestore.Change) (all []notify.Event, err error) {
 	if c.Err != nil {
 		return nil, c.Err
@@ -56,7 +56,7 @@ func (m *maker) of(ctx context.Context, c kubestore.Change) (all []notify.Event,
 	return all, err
 }
 
-// id names an event by what it is made of. The same change gives the same ID, whoever looks at it and how often.
+// id derives the ID of an event from its change, so the same change always gets the same ID.
 func id(kind notify.Kind, of types.UID, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{string(kind), string(of)}, parts...), "\x00")))
 	return hex.EncodeToString(sum[:16])

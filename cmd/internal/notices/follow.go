@@ -30,7 +30,7 @@ type Options struct {
 	// Jobs returns what is to be put into the queue for those who want to know of an event, and Receivers who that may be.
 	Jobs      func(notify.Event) []push.Event
 	Receivers func() []string
-	// Enqueue makes them durable. What has an ID that it knows is left out.
+	// Enqueue makes them durable. It leaves out those whose ID it knows.
 	Enqueue func(context.Context, []push.Event) error
 	Runs    Runs
 	// Synced reports whether all stored pods are known.
@@ -39,7 +39,7 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 }
 
-// Follower has receivers told of what changes. One runs at a time, of all servers with the same objects.
+// Follower makes events of changes for receivers. Of all servers with the same objects one runs it at a time.
 type Follower struct {
 	Options
 	maker   maker
@@ -52,7 +52,7 @@ type Follower struct {
 
 const (
 	batch     = 100         // jobs that are enqueued at once
-	saveEvery = time.Minute // is how old the stored position may be while nothing is told
+	saveEvery = time.Minute // the greatest age of the stored position while there are no events
 	pause     = time.Second // before what failed is tried again
 	maxDrifts = 1000        // tags that wait
 )
@@ -235,7 +235,7 @@ func (f *Follower) tellDrift(ctx context.Context, tag *imagev1.ImageTag) error {
 	return f.enqueue(ctx, f.Jobs(f.maker.drift(tag, ref, message, pods)))
 }
 
-// passOver goes on with the present where the history since a revision is gone, and says so.
+// passOver continues at the present if the history since a revision is gone, and reports the gap.
 func (f *Follower) passOver(ctx context.Context, from int64) error {
 	to := f.DB.Revision()
 	slog.Warn("The history of some changes is gone before receivers of notifications were told of them: the receivers are told that they missed some", "from", from, "to", to)
@@ -252,7 +252,7 @@ func (f *Follower) missedEvent(from, to int64) notify.Event {
 	}}
 }
 
-// positionKey holds the revision up to which receivers are told of changes.
+// positionKey holds the revision up to which changes have become events.
 const positionKey = "/tidewaiter.dev/notifications/position"
 
 // stored is the value of positionKey.
@@ -285,7 +285,7 @@ func (f *Follower) save(ctx context.Context, rev int64) error {
 	return err
 }
 
-// forget forgets the position: receivers that are there later are told of what happens from then on.
+// forget deletes the position: receivers that are added later get the events from then on.
 func (f *Follower) forget(ctx context.Context) error {
 	kv, ok, _, err := f.DB.Get(ctx, positionKey)
 	if err == nil && ok {

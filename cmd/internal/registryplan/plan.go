@@ -47,7 +47,7 @@ type Repository struct {
 	Attached []string `json:"attached"`
 }
 
-// Plan is what a registry may delete. What is in the registry and in no list is not known, and must be kept.
+// Plan is what a registry may delete. An image of the registry that is in no list is not known, and must be kept.
 type Plan struct {
 	Registry string    `json:"registry"`
 	AsOf     time.Time `json:"asOf"`
@@ -121,7 +121,7 @@ func (p *Plan) Finish() {
 				}
 			}
 		}
-		// What something that stays lists stays, whatever was decided about it, and so does what that lists.
+		// Whatever a kept image lists stays, too, and so on down, whatever was decided about it.
 		for more := true; more; {
 			more = false
 			r.Delete = slices.DeleteFunc(r.Delete, func(image Image) bool {

@@ -49,10 +49,10 @@ type Admitter struct {
 	mu sync.Mutex
 	// waiting are the pods that wait for an import, by the image: the places of admission bound them.
 	waiting map[awaited][]*admission.Pod
-	lent    *db.DB // where pods of other servers wait, too; nil for a server by itself
+	lent    *db.DB // where pods of other servers wait, too; nil for a single server
 }
 
-// maxAwaited is how often an import may fail while a pod waits for it. The queue goes on trying after that.
+// maxAwaited is how often an import may fail while a pod waits for it. The queue keeps trying after that.
 const maxAwaited = 3
 
 // awaited is an image that pods of a cluster wait for.
@@ -293,7 +293,7 @@ func (a *Admitter) lend(ctx context.Context, pod *admission.Pod, image awaited) 
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), etcdPatience)
 		defer cancel()
-		_, _ = a.lent.Delete(ctx, key, rev) // or it ends by itself
+		_, _ = a.lent.Delete(ctx, key, rev) // otherwise it expires
 	}, err
 }
 

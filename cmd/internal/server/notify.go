@@ -38,7 +38,7 @@ func (s *Server) followChanges(storage *kubestore.Getter) {
 	s.Tasks = append(s.Tasks, Task{Name: "notifications", Run: s.notices.Run, One: true})
 }
 
-// whatRuns is what those who are told learn of pods.
+// whatRuns is what notifications say about pods.
 type whatRuns struct{ *Server }
 
 // Pods is part of notices.Runs.

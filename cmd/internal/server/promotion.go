@@ -25,7 +25,7 @@ func newPromotions() *promotions {
 	return &promotions{wake: make(chan struct{}, 1), waiting: map[string]bool{}}
 }
 
-// add notes an image that was verified; "" stands for any. It does not wait.
+// add notes an image that was verified; "" means any. It does not wait.
 func (p *promotions) add(image string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -99,7 +99,7 @@ func (c *Cluster) Serve(groupVersion, kind string) {
 	c.kinds[resource] = metav1.APIResource{Name: resource, Namespaced: true, Group: group, Version: version, Kind: kind, Verbs: metav1.Verbs{"create", "get", "list", "watch"}}
 }
 
-// Hang keeps the answers to all requests, and what watches tell, back until it is called with false.
+// Hang delays the answers to all requests and the events of watches until it is called with false.
 func (c *Cluster) Hang(hangs bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,7 +62,7 @@ func (e *Event) dropMemo() {
 // and reads from the file what the log has dropped meanwhile.
 type Log struct {
 	maxBytes int64
-	fetched  func(*Event) // told of the first of the events that a watcher fetches
+	fetched  func(*Event) // called with the first of the events that a watcher fetches
 
 	mu     sync.Mutex
 	events []*Event // a ring would save the copy in trim, which is rare
@@ -92,7 +92,7 @@ func New(rev, maxBytes int64, fetched func(*Event)) *Log {
 func (f *Log) Publish(events []*Event, rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = max(f.last, rev) // after Restart, commits come that are of before its revision
+	f.last = max(f.last, rev) // after Restart, commits from before its revision arrive
 	now := time.Now()
 	for _, e := range events {
 		e.Published = now

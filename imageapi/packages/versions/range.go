@@ -34,7 +34,7 @@ type comparison struct{ operator, version string }
 // operators, so that the longer of two comes first.
 var operators = []string{"<=", ">=", "!=", "==", "<", ">", "="}
 
-// Parse reads a range. What is not a version in any ecosystem is found when versions are compared.
+// Parse reads a range. Comparing versions finds bounds that are not a version in any ecosystem.
 func Parse(text string) (r Range, err error) {
 	if len(text) > maxRange {
 		return r, fmt.Errorf("a range has at most %d bytes", maxRange)

@@ -132,10 +132,10 @@ func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ 
 }
 
 // withArtifacts is the value of the field artifact that selects images and artifacts. Artifacts come after all images of such a
-// list, and secondPart begins the tokens by which it goes on with them.
+// list, and secondPart is the prefix of the tokens that continue with them.
 const withArtifacts, secondPart = "any", "artifacts."
 
-// listWithArtifacts lists images, and then artifacts. It has every artifact that was there when the first page was read.
+// listWithArtifacts lists images, and then artifacts. It has every artifact that existed when the first page was read.
 func (r *REST) listWithArtifacts(ctx context.Context, options internalversion.ListOptions) (runtime.Object, error) {
 	options.FieldSelector = nil
 	images := &imagev1.ImageList{}

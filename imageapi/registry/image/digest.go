@@ -168,5 +168,5 @@ func named(ctx context.Context, store imageStore, digests string) (*imagev1.Imag
 	return all, nil
 }
 
-// Position returns a token by which a list goes on at a key, with things as they are then.
+// Position returns a token that continues a list at a key, with objects as they are then.
 func Position(key string) (string, error) { return storage.EncodeContinue("/"+key, "/", -1) }

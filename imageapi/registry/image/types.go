@@ -131,7 +131,7 @@ type Answers interface {
 	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
 	// nobody has seen where a tag leads.
 	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
-	// Judge returns the verdict on an image that is asked for by a reference with a tag or a
+	// Judge returns the verdict on an image for a reference with a tag or a
 	// digest, for pods of a namespace, or of no namespace.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error)
 	// LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.

@@ -30,7 +30,7 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 const LargestPage = 16 << 20
 
 // nameSource returns names of images, sorted, from one on, at a revision or, if that is 0, now: all of them, or those before more,
-// from which the next call goes on. at is the revision of the answer; 0 if it has none. Not all names need exist.
+// from which the next call continues. at is the revision of the answer; 0 if it has none. Not all names need exist.
 type nameSource func(ctx context.Context, from string, revision int64) (names []string, at int64, more string, err error)
 
 // usedNames is the nameSource of the images that pods use. They are few, even among a million.

@@ -53,7 +53,7 @@ func validateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateFields checks each field by itself, except dockerImageMetadata.
+// validateFields checks each field on its own, except dockerImageMetadata.
 func validateFields(image *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageReference == "" {

@@ -29,7 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// REST is the storage of ImagePackages. What is stored, listed and watched has packages packed; an object that is read by its
+// REST is the storage of ImagePackages. Stored, listed and watched objects have their packages packed; an object that is read by its
 // name has them as they are.
 type REST struct{ *genericregistry.Store }
 
@@ -183,7 +183,7 @@ func (listStrategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
 	pack(obj.(*packages.ImagePackages))
 }
 
-// pack packs the packages of a list. What cannot be packed stays, and is found by validation.
+// pack packs the packages of a list. A list that cannot be packed stays as it is, and validation finds it.
 func pack(list *packages.ImagePackages) {
 	for i := range list.Sources {
 		source := &list.Sources[i]
@@ -279,7 +279,7 @@ func (s selector) DeepCopySelector() fields.Selector {
 	return selector{s.Selector.DeepCopySelector()}
 }
 
-// RequiresExactMatch is part of fields.Selector. The index of packages has what stands for their names.
+// RequiresExactMatch is part of fields.Selector. The index of packages has hashes of their names.
 func (s selector) RequiresExactMatch(name string) (value string, found bool) {
 	value, found = s.Selector.RequiresExactMatch(name)
 	if !found || name != packages.Field {

@@ -277,7 +277,7 @@ func historyOf(stream *imagev1.ImageStream) map[string]bool {
 	return has
 }
 
-// wouldGo says that images which pods use or workloads need are in no stream, and what to do.
+// wouldGo is the error for images in no stream that pods use or workloads need, with what to do.
 func (r *Reader) wouldGo(lacking map[string]string) error {
 	names := slices.Sorted(maps.Keys(lacking))
 	var said []string

@@ -43,7 +43,7 @@ func (r *LayersREST) Get(ctx context.Context, name string, options *metav1.GetOp
 		if err != nil {
 			return nil, err
 		}
-		// The registry gives out whatever has a name here, whichever repository it has it of. So nothing has that is not known
+		// The registry serves every digest that is listed here, whichever repository it has it from. So nothing is listed that is not known
 		// to be in the stream, nor the blobs of another registry's image: its manifest may list blobs of others.
 		switch ref, err := reference.Parse(m.Reference); {
 		case r.shown.Registry == "" || m.Image != nil && err == nil && ref.Host == r.shown.Registry:

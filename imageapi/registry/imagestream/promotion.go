@@ -25,7 +25,7 @@ const (
 	PromotionVerified   = "verified"
 )
 
-// IsGuarded reports whether a tag moves to verified images alone; nil is no tag.
+// IsGuarded reports whether a tag moves to verified images alone. A nil tag does not.
 func IsGuarded(tag *imagev1.TagReference) bool {
 	return tag != nil && tag.Annotations[PromotionAnnotation] == PromotionVerified
 }

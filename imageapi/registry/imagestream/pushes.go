@@ -139,7 +139,7 @@ func (r *Reader) written(obj, old runtime.Object, dryRun []string) genericregist
 }
 
 // leadPushed has tags that were pushed to, and that the spec of a stream now has lead elsewhere,
-// lead there in the registry as well, which gives out what the stream says. If a tag cannot be
+// lead there in the registry as well, which serves what the stream says. If a tag cannot be
 // written, the stream shows what its spec says ([tags.Pushed]).
 func (r *Reader) leadPushed(ctx context.Context, stream, before *imagev1.ImageStream) {
 	repository, own := r.Own(stream)
@@ -200,7 +200,7 @@ func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Referenc
 }
 
 // registryRepository returns where a stream is in the registry whose image API this server is, whatever the stream follows: from there that
-// registry gives out its images. It is "" if there is no registry. Clients send the credentials of this server to the host that the
+// registry serves its images. It is "" if there is no registry. Clients send the credentials of this server to the host that the
 // status of a stream names (oc registry login), so no other host is ever named there.
 func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	repository, _ := r.Own(stream)

@@ -66,7 +66,7 @@ func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev
 	return out, len(left) == 0
 }
 
-// shorten says what is taken out of the histories of a stream. Where a tag leads now stays, what pods use, and what another tag of
+// shorten removes items from the histories of a stream, and says which. Where a tag leads now stays, what pods use, and what another tag of
 // a stream began with: without that it would not be known where it begins. All stays while it is unknown what pods use. The answer
 // has what stays, and the writer continues with that.
 func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out map[string][]imagev1.TagEvent) (*shortening, error) {

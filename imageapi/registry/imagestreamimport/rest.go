@@ -189,7 +189,7 @@ func (r *REST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, 
 	return nil
 }
 
-// importAll imports what is asked for, and records the result of each.
+// importAll imports the requested images, and records the result of each.
 func (r *REST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, dryRun bool) []wanted {
 	ctx, cancel := context.WithTimeout(ctx, importTime)
 	defer cancel()

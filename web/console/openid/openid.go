@@ -1,5 +1,5 @@
 // Package openid signs people in with a provider of OpenID Connect: by the authorization code flow with PKCE (RFC 7636), as a public
-// client. What it gets is an ID token. It does not verify that: the API server does, as it does with every token.
+// client. It gets an ID token and does not verify it: the API server does, as with every token.
 //
 // Between the two halves of the flow nothing is kept on the server. What the second half needs is in a cookie that only servers with
 // the same secret can read, so any replica may do it.

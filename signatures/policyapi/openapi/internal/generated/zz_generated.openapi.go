@@ -835,7 +835,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref common.Refer
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of both versions), timestamp authorities and certificate transparency logs. Who must have signed is either a subject of its certificate authorities or a key; there can be several of either.",
+				Description: "TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of both versions), timestamp authorities and certificate transparency logs. The signer is either a subject of its certificate authorities or a key; there can be several of either.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"trustedRootData": {
