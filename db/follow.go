@@ -293,7 +293,7 @@ func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 		return err
 	}
 	m.works()
-	m.set(func() { m.applied, m.filling, m.mustFill, m.replaced, m.epoch = rev, false, false, false, m.epoch+1 })
+	m.set(func() { m.applied, m.filling, m.mustFill, m.replaced, m.fills = rev, false, false, false, m.fills+1 })
 	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
 	return nil
 }

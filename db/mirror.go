@@ -28,7 +28,7 @@ type mirror struct {
 
 	mu       sync.Mutex
 	applied  int64         // the file has all changes up to this revision
-	epoch    int64         // how often the file has been filled
+	fills    int64         // how often the file has been filled
 	filling  bool          // the file is not known to be of a revision
 	mustFill bool          // changes of the store are missing from the file
 	replaced bool          // the store was restored: what it has at the file's revision is something else
@@ -75,10 +75,10 @@ func (m *mirror) set(change func()) {
 
 func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
 	m.mu.Lock()
-	epoch, has := m.epoch, !m.filling && since > 0 && m.applied >= since
+	fills, has := m.fills, !m.filling && since > 0 && m.applied >= since
 	m.mu.Unlock()
 	if has {
-		return epoch, nil
+		return fills, nil
 	}
 	// A revision that another mirror reported is no later than the head.
 	head, err := m.head.Wait(ctx)
@@ -96,15 +96,15 @@ func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
 }
 
 // wait returns when the file has revision rev.
-func (m *mirror) wait(ctx context.Context, rev int64) (epoch int64, err error) {
+func (m *mirror) wait(ctx context.Context, rev int64) (fills int64, err error) {
 	var late <-chan time.Time
 	limit := lagLimit
 	for {
 		m.mu.Lock()
-		epoch, has, changed, fault := m.epoch, !m.filling && m.applied >= rev, m.changed, m.fault
+		fills, has, changed, fault := m.fills, !m.filling && m.applied >= rev, m.changed, m.fault
 		m.mu.Unlock()
 		if has {
-			return epoch, nil
+			return fills, nil
 		}
 		if late == nil || fault != nil && limit != faultLimit {
 			if fault != nil {

@@ -56,8 +56,8 @@ type authority interface {
 	// expire deletes those of the keys that are still at their revisions, and returns how many these are.
 	expire(ctx context.Context, keys []expiring) (expired int, err error)
 	// catchUp returns when the file has revision since, or, with 0, all changes reported to anybody before the call. A later
-	// read counts if catchUp, called again for revision 1, returns the same epoch.
-	catchUp(ctx context.Context, since int64) (epoch int64, err error)
+	// read counts if catchUp, called again for revision 1, returns the same fills.
+	catchUp(ctx context.Context, since int64) (fills int64, err error)
 }
 
 // local is the authority of a database of its own: what is committed is so.

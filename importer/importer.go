@@ -176,7 +176,7 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 		return nil, tagAnswer{absent: pull.ReasonOf(err) == pull.NotFound, err: err}
 	}
 	result, err := run.from(ctx, root)
-	if !run.led {
+	if !run.manifestRead {
 		return result, tagAnswer{err: err}
 	}
 	return result, tagAnswer{digest: root.digest, err: err}

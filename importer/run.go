@@ -28,9 +28,9 @@ type run struct {
 	images  Images
 	// reread has everything read where the reference leads, also what is known to be there.
 	reread bool
-	// led says that the manifest of the reference was read where it leads, or is known to be there. Before, there is but the
+	// manifestRead says that the manifest of the reference was read where it leads, or is known to be there. Before, there is but the
 	// registry's word.
-	led bool
+	manifestRead bool
 
 	mu    sync.Mutex
 	nodes map[string]*visit // by digest
@@ -156,7 +156,7 @@ func isIn(image *imagev1.Image, ref reference.Reference) bool {
 func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*outcome, error) {
 	m, err := r.manifest(ctx, &n, found)
 	if n.child == nil {
-		r.led = err == nil || asUnread(err) != nil
+		r.manifestRead = err == nil || asUnread(err) != nil
 	}
 	if u := asUnread(err); u != nil {
 		return r.importUnread(ctx, n, found, u)

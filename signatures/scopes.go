@@ -449,7 +449,7 @@ func leftOutOf(r annotation.Repository, judgedBy string) leftOut {
 }
 
 // of is how many of those left out may be what a policy asks for: signatures, or attestations where it demands these.
-func (l leftOut) of(attestations bool) int {
+func (l leftOut) count(attestations bool) int {
 	if attestations {
 		return l.attestations
 	}
@@ -558,9 +558,9 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	case v.Verified == verdicts.Unsigned && leftOut.signatures > 0:
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
 		v.Message = fmt.Sprintf("in %s: %d signatures were left out, none is stored", p.repository, leftOut.signatures)
-	case v.Verified == verdicts.VerifiedFalse && leftOut.of(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
+	case v.Verified == verdicts.VerifiedFalse && leftOut.count(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: no stored signature is trusted, and %d were left out: import the image again", p.repository, leftOut.of(demanded))
+		v.Message = fmt.Sprintf("in %s: no stored signature is trusted, and %d were left out: import the image again", p.repository, leftOut.count(demanded))
 		if demanded && v.Attested != verdicts.VerifiedTrue {
 			v.Attested = verdicts.VerifiedUnknown
 		}

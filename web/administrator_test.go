@@ -158,7 +158,7 @@ func TestFailedReloadIsTriedAgain(t *testing.T) {
 	var fault error
 	loads := 0
 	load := func() error { loads++; return fault }
-	if err := r.follow(load, file); err != nil {
+	if err := r.watchFiles(load, file); err != nil {
 		t.Fatal(err)
 	}
 	if r.look() {

@@ -127,7 +127,7 @@ func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, 
 	}
 	c.tokens = &fileTokens{file: c.tokenFile}
 	c.revoked = &revocations{file: filepath.Join(shared, "ca.crl"), ca: c.ca}
-	if err := errors.Join(c.reload.follow(c.tokens.load, c.tokenFile), c.reload.follow(c.revoked.load, c.revoked.file)); err != nil {
+	if err := errors.Join(c.reload.watchFiles(c.tokens.load, c.tokenFile), c.reload.watchFiles(c.revoked.load, c.revoked.file)); err != nil {
 		return nil, err
 	}
 	if err := c.ensureAdminCertificate(now); err != nil {

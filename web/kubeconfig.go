@@ -9,7 +9,7 @@ import (
 
 // KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token changes.
 func (c *Credentials) KeepKubeconfig(url string) error {
-	return c.reload.follow(func() error { return c.WriteKubeconfig(url) }, c.tokenFile)
+	return c.reload.watchFiles(func() error { return c.WriteKubeconfig(url) }, c.tokenFile)
 }
 
 // WriteKubeconfig writes the administrator's kubeconfig for the server at url, for instance

@@ -28,9 +28,9 @@ type followed struct {
 	failed error
 }
 
-// follow calls load now, and again whenever one of the files has changed. Only the first
+// watchFiles calls load now, and again whenever one of the files has changed. Only the first
 // error is returned. Later ones are logged, and what was read before stays in force.
-func (r *reloader) follow(load func() error, names ...string) error {
+func (r *reloader) watchFiles(load func() error, names ...string) error {
 	f := &followed{load: load, names: names, seen: make([]os.FileInfo, len(names))}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -80,7 +80,7 @@ func (c *Credentials) ServiceAccountTokens(a *Authentication) (*Tokens, error) {
 			return nil, err
 		}
 	}
-	return t, c.reload.follow(t.load, append([]string{t.signFile}, t.verifyFile...)...)
+	return t, c.reload.watchFiles(t.load, append([]string{t.signFile}, t.verifyFile...)...)
 }
 
 // ensureSigningKey makes the key unless there is one, and makes sure that it is among

@@ -196,7 +196,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		options.Signatures = finder
 	}
 	options.Limits.HostConcurrency = max(8, o.jobs)
-	options.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its references wait without a slot
+	options.Limits.MaxWait = time.Second // a registry that asks for more is paused, and its references wait without a slot
 	im, err := importer.New(options)
 	if err != nil {
 		hint := "--layers manifest or --layers verify"

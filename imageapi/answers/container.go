@@ -38,18 +38,18 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 	}
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
 	if ref.Tag != "" {
-		led, err := s.tagTarget(ctx, ref)
+		target, err := s.tagTarget(ctx, ref)
 		if err != nil {
 			return out, err
 		}
-		if led != nil {
-			out.Outdated, out.Known = isOutdated(led.digest, led.image, runs)
-			out.Now = led.digest
+		if target != nil {
+			out.Outdated, out.Known = isOutdated(target.digest, target.image, runs)
+			out.Now = target.digest
 			if out.Known && !out.Outdated {
-				out.Verdict, err = s.verdictIn(ctx, led.image, led.ref, led.tag, namespace)
+				out.Verdict, err = s.verdictIn(ctx, target.image, target.ref, target.tag, namespace)
 				return out, err
 			}
-			ref = led.ref
+			ref = target.ref
 		}
 	}
 	if runs == "" {

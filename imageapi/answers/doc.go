@@ -9,7 +9,7 @@
 // SelfSubjectAccessReview is. A caller learns from it only what the caller may read otherwise; the rest is unknown, with
 // the reason.
 //
-// [Answerer.Foresee] says what an act would change before it is done: it answers as by the policies, the time and the images that
+// [Answerer.Impact] says what an act would change before it is done: it answers as by the policies, the time and the images that
 // there would be, and compares. [NewImpactStorage] serves that as ImpactReview.
 //
 // # Bounds

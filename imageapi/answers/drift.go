@@ -21,12 +21,12 @@ type Drift struct {
 // Drift finds out what pods run that name a tag. The program asks, so rights are not looked at.
 func (a *Answerer) Drift(ctx context.Context, tag reference.Reference) (Drift, error) {
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
-	led, err := s.tagTarget(ctx, tag)
-	if err != nil || led == nil {
+	target, err := s.tagTarget(ctx, tag)
+	if err != nil || target == nil {
 		return Drift{}, err
 	}
-	d := Drift{Tag: led.tag, Now: led.digest}
-	d.ByCluster, d.ByDigest = a.otherThan(tag, led)
+	d := Drift{Tag: target.tag, Now: target.digest}
+	d.ByCluster, d.ByDigest = a.otherThan(tag, target)
 	return d, nil
 }
 

@@ -25,9 +25,9 @@ import (
 
 // Acts says how images are judged after an act.
 type Acts interface {
-	// Foresee returns how images are judged now, and how they would be after the act: the same if the act changes neither policies
+	// Scenarios returns how images are judged now, and how they would be after the act: the same if the act changes neither policies
 	// nor the time. An error that is the caller's fault is an API error.
-	Foresee(ctx context.Context, spec *ImpactReviewSpec) (now, then Scenario, err error)
+	Scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, then Scenario, err error)
 }
 
 // Scenario is policies and a time by which images are judged.
@@ -91,8 +91,8 @@ type place struct {
 	state     State     // what the reference means: not Found if only a container that runs the image knows that it led there
 }
 
-// Foresee answers a review of an act for the caller in ctx, who must be allowed to list images.
-func (a *Answerer) Foresee(ctx context.Context, spec *ImpactReviewSpec) (*ImpactReviewStatus, error) {
+// Impact answers a review of an act for the caller in ctx, who must be allowed to list images.
+func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactReviewStatus, error) {
 	f := &foresight{
 		Answerer: a, spec: spec, rights: a.rightsOf(ctx), most: int(cmp.Or(spec.MaxRows, defaultRows)), complete: true,
 		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{},
@@ -103,7 +103,7 @@ func (a *Answerer) Foresee(ctx context.Context, spec *ImpactReviewSpec) (*Impact
 	}
 	f.status.AsOf = metav1.NewTime(a.now().UTC().Truncate(time.Second))
 	var err error
-	if f.now, f.then, err = a.Acts.Foresee(ctx, spec); err != nil {
+	if f.now, f.then, err = a.Acts.Scenarios(ctx, spec); err != nil {
 		return nil, err
 	}
 	f.before = a.as(f.now, nil)

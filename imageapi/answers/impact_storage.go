@@ -67,7 +67,7 @@ func (r *impactREST) Create(ctx context.Context, obj runtime.Object, validate re
 		return nil, err
 	}
 	defer done()
-	status, err := r.answerer.Foresee(ctx, &review.Spec)
+	status, err := r.answerer.Impact(ctx, &review.Spec)
 	if err != nil {
 		return nil, err
 	}

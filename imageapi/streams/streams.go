@@ -206,7 +206,7 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 			if of, err := reference.Parse(stream.Spec.DockerImageRepository); err == nil && of == ref {
 				whole = true
 			}
-			if err := k.tell(ctx, stream, m.version); err != nil {
+			if err := k.mark(ctx, stream, m.version); err != nil {
 				return err
 			}
 		}
@@ -242,8 +242,8 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	return nil
 }
 
-// tell marks a stream, so that its watchers see that a tag has moved.
-func (k *Keeper) tell(ctx context.Context, stream *imagev1.ImageStream, version string) error {
+// mark marks a stream, so that its watchers see that a tag has moved.
+func (k *Keeper) mark(ctx context.Context, stream *imagev1.ImageStream, version string) error {
 	told := stream.Annotations[tags.Moved]
 	if newer(told, version) == told {
 		return nil

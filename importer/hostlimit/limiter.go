@@ -121,7 +121,7 @@ const maxIdle = 1024
 
 // Done takes the result of a job. It returns when the host may be asked again; zero when there is no
 // back-off.
-func (l *Limiter) Done(host string, err error) (parked time.Time) {
+func (l *Limiter) Done(host string, err error) (pausedUntil time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h, now := l.hosts[host], l.clock.Now()

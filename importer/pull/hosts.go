@@ -49,15 +49,15 @@ type host struct {
 	slots chan struct{}
 	pace  *pace
 
-	mu     sync.Mutex
-	parked time.Time // no request before this time
+	mu          sync.Mutex
+	pausedUntil time.Time // no request before this time
 }
 
 // acquire waits until the host may be asked once more. release gives the slot back. While
-// the host is parked for longer than Limits.MaxWait, acquire fails at once.
+// the host is paused for longer than Limits.MaxWait, acquire fails at once.
 func (h *host) acquire(ctx context.Context) error {
 	for {
-		wait := h.parkedFor()
+		wait := h.pauseLeft()
 		if wait <= 0 {
 			break
 		}
@@ -90,15 +90,15 @@ func (h *host) park(d time.Duration) {
 	until := h.hosts.clock.Now().Add(d)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if until.After(h.parked) {
-		h.parked = until
+	if until.After(h.pausedUntil) {
+		h.pausedUntil = until
 	}
 }
 
-func (h *host) parkedFor() time.Duration {
+func (h *host) pauseLeft() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.parked.Sub(h.hosts.clock.Now())
+	return h.pausedUntil.Sub(h.hosts.clock.Now())
 }
 
 func sleep(ctx context.Context, clock clock.Clock, d time.Duration) error {

@@ -127,7 +127,7 @@ func (v *visit) live() error {
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	told := &liveWriter{v: v, control: http.NewResponseController(v.w)}
-	if told.tell(after, "open", "") != nil {
+	if told.send(after, "open", "") != nil {
 		return nil // the browser is gone
 	}
 	ctx, stop := context.WithTimeout(v.ctx(), longestLive)
@@ -154,8 +154,8 @@ type liveWriter struct {
 	control *http.ResponseController
 }
 
-// tell sends an event. A browser that does not read it within half a minute is given up; between events it may wait.
-func (l *liveWriter) tell(id, event, data string) error {
+// send sends an event. A browser that does not read it within half a minute is given up; between events it may wait.
+func (l *liveWriter) send(id, event, data string) error {
 	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a writer that cannot be bound is not a connection
 	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()
 	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, strings.ReplaceAll(data, "\n", " ")); err != nil {
@@ -170,7 +170,7 @@ func (l *liveWriter) row(id string, row eventRow) error {
 	if err := l.v.pages.byName["activity"].ExecuteTemplate(&out, "event", row); err != nil {
 		return err
 	}
-	return l.tell(id, "row", out.String())
+	return l.send(id, "row", out.String())
 }
 
 // event tells of a line of the watch. Bookmarks keep the place at which a browser goes on.
@@ -183,7 +183,7 @@ func (l *liveWriter) event(w watchEvent) error {
 	case "ADDED", "MODIFIED":
 		return l.row(e.Metadata.ResourceVersion, eventOf(&e, l.v.clock.Now()))
 	case "BOOKMARK":
-		return l.tell(e.Metadata.ResourceVersion, "bookmark", "")
+		return l.send(e.Metadata.ResourceVersion, "bookmark", "")
 	}
 	return nil
 }

@@ -107,8 +107,8 @@ func pieceName(i int) string {
 	return fmt.Sprint(cookieName, "-", i)
 }
 
-// of returns the session of a request; nil if there is none.
-func (s *sessions) of(r *http.Request) *session {
+// find returns the session of a request; nil if there is none.
+func (s *sessions) find(r *http.Request) *session {
 	var all strings.Builder
 	for i := range maxPieces {
 		piece, err := r.Cookie(pieceName(i))

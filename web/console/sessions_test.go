@@ -51,7 +51,7 @@ func TestSessionsEnd(t *testing.T) {
 	idle, busy := jar{}.signIn(t, s, "a"), jar{}.signIn(t, s, "b")
 	for at := begun; at.Before(begun.Add(longestTime)); at = at.Add(idleTime - time.Minute) {
 		clock.SetTime(at)
-		one := s.of(busy.request())
+		one := s.find(busy.request())
 		if one == nil {
 			t.Fatalf("a session that is used has ended after %s", at.Sub(begun))
 		}
@@ -64,11 +64,11 @@ func TestSessionsEnd(t *testing.T) {
 		}
 		busy.take(w.Result().Cookies())
 	}
-	if s.of(idle.request()) != nil {
+	if s.find(idle.request()) != nil {
 		t.Error("a session goes on that nobody used")
 	}
 	clock.SetTime(begun.Add(longestTime))
-	if s.of(busy.request()) != nil {
+	if s.find(busy.request()) != nil {
 		t.Errorf("a session is longer than %s", longestTime)
 	}
 }
@@ -84,25 +84,25 @@ func TestSessionsOfReplicas(t *testing.T) {
 				t.Errorf("the cookie is %s", c)
 			}
 		}
-		if got := two.of(j.request()); got == nil || got.Token != token || got.User != "ann" {
+		if got := two.find(j.request()); got == nil || got.Token != token || got.User != "ann" {
 			t.Errorf("a replica sees %+v in %d cookies", got, len(j))
 		}
-		if stranger.of(j.request()) != nil {
+		if stranger.find(j.request()) != nil {
 			t.Error("a server with another secret takes the session")
 		}
 		for i := range j {
 			changed := slices.Clone(j)
 			changed[i] = &http.Cookie{Name: j[i].Name, Value: swapped(j[i].Value)}
-			if one.of(changed.request()) != nil || len(j) > 1 && one.of(slices.Delete(slices.Clone(j), i, i+1).request()) != nil {
+			if one.find(changed.request()) != nil || len(j) > 1 && one.find(slices.Delete(slices.Clone(j), i, i+1).request()) != nil {
 				t.Errorf("cookie %d of %d may be changed or missing", i, len(j))
 			}
 		}
 		// A shorter session leaves nothing of a longer one, also if its request shows none of the cookies.
-		if j = j.signIn(t, one, "next"); two.of(j.request()) == nil || len(j) != 1 {
+		if j = j.signIn(t, one, "next"); two.find(j.request()) == nil || len(j) != 1 {
 			t.Errorf("after signing in again there are %d cookies", len(j))
 		}
 	}
-	if one.of(jar{}.request()) != nil {
+	if one.find(jar{}.request()) != nil {
 		t.Error("who has no cookie is signed in")
 	}
 }
@@ -123,9 +123,9 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	for range maxEnded + 3 {
 		clock.SetTime(clock.Now().Add(time.Second))
 		last = jar{}.signIn(t, s, "a")
-		s.end(s.of(last.request()))
+		s.end(s.find(last.request()))
 	}
-	if s.of(last.request()) != nil || len(s.ended) != maxEnded {
+	if s.find(last.request()) != nil || len(s.ended) != maxEnded {
 		t.Errorf("%d are remembered", len(s.ended))
 	}
 	clock.SetTime(clock.Now().Add(longestTime))

@@ -68,7 +68,7 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, fo
 		c.showSignIn(w, r, http.StatusServiceUnavailable, form)
 		return false
 	}
-	if old := c.sessions.of(r); old != nil {
+	if old := c.sessions.find(r); old != nil {
 		c.sessions.end(old)
 	}
 	if err := c.sessions.begin(w, name, token); err != nil {
@@ -124,7 +124,7 @@ func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 
 // signOut ends the session.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	if old := c.sessions.of(r); old != nil {
+	if old := c.sessions.find(r); old != nil {
 		c.sessions.end(old)
 	}
 	forget(w)

@@ -44,7 +44,7 @@ var errNobody = errors.New("nobody has signed in")
 // visitOf finds out whose a request is.
 func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	v := &visit{Console: c, w: w, r: r, call: &caller{api: c.api, from: r}}
-	switch one := c.sessions.of(r); {
+	switch one := c.sessions.find(r); {
 	case r.Header.Get("Authorization") == "" && one != nil:
 		v.session, v.user, v.call.token = one, one.User, one.Token
 		return v, nil

@@ -195,7 +195,7 @@ func (b *batch) wait(j Job) {
 }
 
 // start starts as many jobs as there is room for, one of each registry in turn. It returns when to probe the next
-// registry; zero when none is parked.
+// registry; zero when none is paused.
 func (b *batch) start(ctx context.Context) (again time.Time) {
 	for full := 0; full < len(b.turn) && b.limiter.Free() > 0; {
 		h := b.turn[0]
@@ -259,7 +259,7 @@ func (b *batch) finishJob(e ended) {
 		if pull.ReasonOf(e.err) != pull.Canceled {
 			h.answers(e)
 		}
-		b.tell(e)
+		b.finish(e)
 		return
 	}
 	again, hopeless := h.fail(e, failed, until, b.clock.Now())
@@ -269,7 +269,7 @@ func (b *batch) finishJob(e ended) {
 		return
 	}
 	if hopeless == "" {
-		b.tell(e)
+		b.finish(e)
 		return
 	}
 	b.refuse(e)
@@ -288,7 +288,7 @@ func (b *batch) finishJob(e ended) {
 func (b *batch) refuse(e ended) {
 	switch {
 	case e.Kind != dateJob:
-		b.tell(e)
+		b.finish(e)
 	case e.drop():
 		b.progress.listed(true)
 		b.report.Add(e.name(), nil, e.err)
@@ -305,8 +305,8 @@ func nameOf(ref reference.Reference) string {
 	return ref.String()
 }
 
-// tell reports a job that will not be tried again, or continues with the images that it found.
-func (b *batch) tell(e ended) {
+// finish reports a job that will not be tried again, or continues with the images that it found.
+func (b *batch) finish(e ended) {
 	delete(b.hosts[e.Ref.Host].tried, e.Job)
 	switch {
 	case e.Kind == ImportJob:

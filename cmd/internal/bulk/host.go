@@ -24,7 +24,7 @@ type host struct {
 	silentSince time.Time // the first of them
 	busySince   time.Time // the registry has asked to be left alone, or refused, since then; zero if it has answered
 	suspect     *Job      // what was refused last; nil if it is not the last that the registry was asked for
-	noticed     time.Time // until when it is parked, as it was last said
+	noticed     time.Time // until when it is paused, as it was last said
 
 	tried map[Job]trials // of jobs that wait again
 }
@@ -38,8 +38,8 @@ type trials struct {
 }
 
 const (
-	// maxParked is how long a registry is waited for that asks to be left alone.
-	maxParked = time.Hour
+	// maxPause is the longest pause that a registry may ask for.
+	maxPause = time.Hour
 	// maxBusy is how long a registry may ask so again and again. Registries count over six hours at most, as Docker Hub
 	// does.
 	maxBusy = 6 * time.Hour
@@ -75,7 +75,7 @@ func (h *host) answers(e ended) {
 	h.suspect = nil
 }
 
-// fail notes that the registry, and not what it was asked for, made a job fail, and that it is parked until a time. It
+// fail notes that the registry, and not what it was asked for, made a job fail, and that it is paused until a time. It
 // returns whether to try again; if not, hopeless says why nothing that waits for the registry should be tried, or is "".
 func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool, hopeless string) {
 	t := h.tried[e.Job]
@@ -86,8 +86,8 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 	isEnough := t.times >= maxSilent && now.Sub(t.since) >= maxSilence
 	if importer.Unsearched(e.err) && why.IsRefusal() { // the image was read
 		h.answers(e)
-		if until.Sub(now) > maxParked {
-			return false, fmt.Sprintf("asks for a pause of more than %s", maxParked)
+		if until.Sub(now) > maxPause {
+			return false, fmt.Sprintf("asks for a pause of more than %s", maxPause)
 		}
 		if again = t.times < maxSilent; again {
 			h.tried[e.Job] = t
@@ -106,8 +106,8 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 			h.busySince = now
 		}
 		switch {
-		case until.Sub(now) > maxParked:
-			hopeless = fmt.Sprintf("asks for a pause of more than %s", maxParked)
+		case until.Sub(now) > maxPause:
+			hopeless = fmt.Sprintf("asks for a pause of more than %s", maxPause)
 		case now.Sub(h.busySince) > maxBusy && asked:
 			hopeless = fmt.Sprintf("has asked for pauses for %s", maxBusy)
 		case now.Sub(h.busySince) > maxBusy:

@@ -56,7 +56,7 @@ func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	s.Tasks = append(s.Tasks, server.Task{Name: "registry", Run: func(ctx context.Context) error { return registry.tell(ctx, s, secret) }})
+	s.Tasks = append(s.Tasks, server.Task{Name: "registry", Run: func(ctx context.Context) error { return registry.notify(ctx, s, secret) }})
 	return s.Run(ctx, func(ctx context.Context) error {
 		fmt.Fprintf(out, "A registry runs at %s, Tidewaiter at %s.\nThe registry notifies Tidewaiter of each push, so nothing is imported by hand.\n\n", registry.Host, s.URL)
 		reference, err := showPushes(ctx, out, registry, signer, s.Web.ClientConfig())

@@ -80,8 +80,8 @@ receivers:
 `, demoReceiver, n.host, demoSecretFile), 0o600)
 }
 
-// tell reports pushes to the server until ctx ends.
-func (n *notifier) tell(ctx context.Context, s *server.Server, secret string) error {
+// notify reports pushes to the server until ctx ends.
+func (n *notifier) notify(ctx context.Context, s *server.Server, secret string) error {
 	// It trusts only the server's authority, as any registry would.
 	client, err := restclient.HTTPClientFor(&restclient.Config{
 		TLSClientConfig: restclient.TLSClientConfig{CAFile: s.Credentials.CAFile}, BearerToken: secret,

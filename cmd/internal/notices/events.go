@@ -37,8 +37,8 @@ type maker struct {
 	now  func() time.Time
 }
 
-// of returns what a change means. It fails if the change cannot be read, or a question about it cannot be answered.
-func (m *maker) of(ctx context.Context, c kubestore.Change) (all []notify.Event, err error) {
+// events returns what a change means. It fails if the change cannot be read, or a question about it cannot be answered.
+func (m *maker) events(ctx context.Context, c kubestore.Change) (all []notify.Event, err error) {
 	if c.Err != nil {
 		return nil, c.Err
 	}

@@ -151,7 +151,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told, err := f.tell(ctx, changes)
+		told, err := f.enqueue(ctx, changes)
 		if err != nil {
 			return err
 		}
@@ -184,11 +184,11 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 }
 
-// tell enqueues what changes mean, and reports whether that is anything.
-func (f *Follower) tell(ctx context.Context, changes []kubestore.Change) (told bool, err error) {
+// enqueue enqueues what changes mean, and reports whether that is anything.
+func (f *Follower) enqueue(ctx context.Context, changes []kubestore.Change) (told bool, err error) {
 	var jobs []push.Event
 	for _, c := range changes {
-		events, err := f.maker.of(ctx, c)
+		events, err := f.maker.events(ctx, c)
 		if c.Err != nil {
 			slog.Error("A change cannot be read: nobody is told of it", "resource", c.Resource, "revision", c.Rev, "err", c.Err)
 			f.missed.Inc()

@@ -68,8 +68,8 @@ func TestSameChangeSameEvents(t *testing.T) {
 	} {
 		first := maker{nothingRuns{}, func() time.Time { return at }}
 		later := maker{nothingRuns{}, func() time.Time { return at.Add(time.Hour) }}
-		one, err := first.of(t.Context(), c.Change)
-		two, failed := later.of(t.Context(), c.Change)
+		one, err := first.events(t.Context(), c.Change)
+		two, failed := later.events(t.Context(), c.Change)
 		if err != nil || failed != nil || len(one) != len(two) {
 			t.Fatalf("%v, %v, %v, %v", one, two, err, failed)
 		}
@@ -85,7 +85,7 @@ func TestSameChangeSameEvents(t *testing.T) {
 			t.Errorf("revision %d is %q, want %q", c.Rev, got, c.want)
 		}
 	}
-	if _, err := (&maker{}).of(t.Context(), kubestore.Change{Err: errors.New("damaged")}); err == nil {
+	if _, err := (&maker{}).events(t.Context(), kubestore.Change{Err: errors.New("damaged")}); err == nil {
 		t.Error("damage is nothing")
 	}
 }

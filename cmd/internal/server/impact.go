@@ -28,8 +28,8 @@ type acts struct {
 	clock    clock.PassiveClock
 }
 
-// Foresee is part of [answers.Acts].
-func (a acts) Foresee(ctx context.Context, spec *answers.ImpactReviewSpec) (now, then answers.Scenario, err error) {
+// Scenarios is part of [answers.Acts].
+func (a acts) Scenarios(ctx context.Context, spec *answers.ImpactReviewSpec) (now, then answers.Scenario, err error) {
 	set, err := a.policies(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -37,7 +37,7 @@ func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, s
 		pods, _ = s.answerer.Use.Pods(image.Name, image)
 	}
 	runs := pods > 0
-	s.unverified.tell(image.Name, before, verified, runs)
+	s.unverified.warn(image.Name, before, verified, runs)
 }
 
 // judgedAgain logs each verdict of an image that changed, whoever had it judged again: an import, a sweep, a change of policies.
@@ -51,8 +51,8 @@ func (s *Server) judgedAgain(before, after *imagev1.Image) {
 	}
 }
 
-// tell warns if an image that runs is no longer verified, and once when it is again.
-func (u *unverified) tell(image, before, verified string, runs bool) {
+// warn warns if an image that runs is no longer verified, and once when it is again.
+func (u *unverified) warn(image, before, verified string, runs bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch verified {

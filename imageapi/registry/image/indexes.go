@@ -80,7 +80,7 @@ func (x *usedIndexes) deleted(image *imagev1.Image) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, known := x.listed[image.Name]; known {
-		x.know(image.Name, nil)
+		x.add(image.Name, nil)
 		x.again[image.Name] = nil
 	}
 	for _, digest := range listed(image) {
@@ -170,7 +170,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 		return
 	}
 	delete(x.again, index)
-	x.know(index, lists)
+	x.add(index, lists)
 	x.keep(index, above)
 }
 
@@ -195,8 +195,8 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.I
 	return lists, above, err
 }
 
-// know records what an index lists. The caller holds mu.
-func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
+// add records what an index lists. The caller holds mu.
+func (x *usedIndexes) add(index string, lists []imagev1.ImageManifest) {
 	for _, image := range x.listed[index] {
 		x.in[image] = slices.DeleteFunc(x.in[image], func(other string) bool { return other == index || strings.HasPrefix(other, index+"@") })
 		if len(x.in[image]) == 0 {
@@ -214,8 +214,8 @@ func (x *usedIndexes) know(index string, lists []imagev1.ImageManifest) {
 	}
 }
 
-// of returns the indexes that pods use and that list the image, with the platform, as Usage.PodsUsing takes them.
-func (x *usedIndexes) of(image string) []string {
+// listing returns the indexes that pods use and that list the image, with the platform, as Usage.PodsUsing takes them.
+func (x *usedIndexes) listing(image string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clone(x.in[image])

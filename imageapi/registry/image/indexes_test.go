@@ -56,7 +56,7 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 		}()
 		synctest.Wait()
 		x.refresh(t.Context(), "index")
-		if got := x.of("now"); !slices.Equal(got, []string{"index"}) {
+		if got := x.listing("now"); !slices.Equal(got, []string{"index"}) {
 			t.Errorf("while the first look at the index goes on, its image is listed by %v", got)
 		}
 		close(slow)
@@ -84,7 +84,7 @@ func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 	index := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "index"}, DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}
 	want := func(when string, complete bool) {
 		t.Helper()
-		if got := f.indexes.of("listed"); !slices.Equal(got, []string{"index"}) {
+		if got := f.indexes.listing("listed"); !slices.Equal(got, []string{"index"}) {
 			t.Errorf("%s: its image is listed by %v", when, got)
 		}
 		if doubts := f.indexes.staleReasons(); f.complete() != complete || len(doubts) == 0 != complete {

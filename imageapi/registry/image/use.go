@@ -15,7 +15,7 @@ import (
 // by returns the digests and references by which pods may use an image: its own digest, those of the indexes that list it,
 // and, of an index, those of the images that it lists. image is nil if it is not stored.
 func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.Reference) {
-	digests := append(f.indexes.of(digest), digest)
+	digests := append(f.indexes.listing(digest), digest)
 	if image == nil {
 		return digests, nil
 	}

@@ -77,7 +77,7 @@ func (n *InUseControllers) List(ctx context.Context, options *internalversion.Li
 	list := &corev1.ReplicationControllerList{ListMeta: streams.ListMeta, Items: []corev1.ReplicationController{}}
 	known := newLooks()
 	for i := range streams.Items {
-		one, err := n.of(ctx, &streams.Items[i], used, known)
+		one, err := n.controller(ctx, &streams.Items[i], used, known)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (n *InUseControllers) Get(ctx context.Context, name string) (*corev1.Replic
 		return nil, err
 	}
 	if err == nil {
-		if one, err := n.of(ctx, obj.(*imagev1.ImageStream), used, newLooks()); one != nil || err != nil {
+		if one, err := n.controller(ctx, obj.(*imagev1.ImageStream), used, newLooks()); one != nil || err != nil {
 			return one, err
 		}
 	}
@@ -114,10 +114,10 @@ type looks struct {
 
 func newLooks() *looks { return &looks{begins: map[string]bool{}, above: map[string][]string{}} }
 
-// of names what is needed of a stream; nil if that is nothing. That stays in its histories when a client shortens them: a
+// controller names what is needed of a stream; nil if that is nothing. That stays in its histories when a client shortens them: a
 // client that takes an item for gone deletes in the registry what the stream still has. It is also what indexes in its
 // histories list, since the registry refuses to delete that (405): an index goes before what it lists.
-func (n *InUseControllers) of(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {
+func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {
 	covered, err := n.streams.shown.covered(ctx, stream)
 	if err != nil {
 		return nil, err

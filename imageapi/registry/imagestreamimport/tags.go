@@ -46,7 +46,7 @@ const importPage = 100 // streams read at a time
 // Each calls use with the references that each stream has to be imported, in no order, and returns the resourceVersion
 // at which all were read. A reference of several tags comes several times.
 func (t *TagImports) Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error) {
-	return t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error { return t.tell(ctx, stream, use) })
+	return t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error { return t.push(ctx, stream, use) })
 }
 
 // Watch calls use with the references that a stream has to be imported, for each stream that is written after a
@@ -79,7 +79,7 @@ func (t *TagImports) Watch(ctx context.Context, version string, use func([]refer
 		}
 		version = stream.ResourceVersion
 		if event.Type == watch.Added || event.Type == watch.Modified {
-			if err := t.tell(ctx, stream, use); err != nil {
+			if err := t.push(ctx, stream, use); err != nil {
 				return "", err
 			}
 		}
@@ -133,9 +133,9 @@ func (t *TagImports) each(ctx context.Context, options *internalversion.ListOpti
 	return version, err
 }
 
-// tell calls use with the references that a stream has to be imported. For a tag that may not be imported it records
+// push calls use with the references that a stream has to be imported. For a tag that may not be imported it records
 // why.
-func (t *TagImports) tell(ctx context.Context, stream *imagev1.ImageStream, use func([]reference.Reference) error) error {
+func (t *TagImports) push(ctx context.Context, stream *imagev1.ImageStream, use func([]reference.Reference) error) error {
 	var wanted []reference.Reference
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]
