@@ -222,7 +222,7 @@ func (m *mirror) begin(ctx context.Context) error {
 			return nil
 		}
 		replaced = true
-		m.db.log.Warn("the store was restored and has gone on: the copy is filled anew, and watches begin again", "dir", m.db.dir, "revision", head)
+		m.db.log.Warn("the store was restored and has other changes since: the copy is filled again, and watches restart", "dir", m.db.dir, "revision", head)
 	}
 	return m.fill(ctx, id, replaced)
 }

@@ -130,7 +130,7 @@ func TestEtcdIsRestored(t *testing.T) {
 }
 
 // TestEtcdForgetsWhileAServerIsAway: a server that was down, or cut off from etcd, while etcd forgot the changes that it has not
-// seen is filled anew. Clients that know revisions of before are told to begin again.
+// seen is filled again. Clients that know earlier revisions have to list again.
 func TestEtcdForgetsWhileAServerIsAway(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 1, "--unsafe-no-fsync")

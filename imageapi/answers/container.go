@@ -20,7 +20,7 @@ type ContainerAnswer struct {
 	// repository.
 	Verdict *Verdict
 	// Outdated is true if the container names a tag and runs something else than the tag leads to now, and Now is what that
-	// is. Known is false if that cannot be told.
+	// is. Known is false if that cannot be found out.
 	Outdated, Known bool
 	Now             string
 }

@@ -50,7 +50,7 @@ type resolver struct {
 	mirrored func(reference.Reference) []reference.Reference
 }
 
-// resolve finds out what a question means. An error says why that cannot be told, and is not about the question.
+// resolve finds out what a question means. It fails if that cannot be found out, not if the question is wrong.
 func (r *resolver) resolve(ctx context.Context, q Question) (*resolved, error) {
 	m, err := r.named(ctx, strings.TrimSpace(q.Reference))
 	if err == nil && q.Platform != "" && m.image != nil {

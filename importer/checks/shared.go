@@ -17,7 +17,7 @@ const (
 	sharedPrefix = "/tidewaiter.dev/checks/"
 	// sharedFor is how long they do. A server that was away for longer knows less of a reference, and never too much.
 	sharedFor = 10 * time.Minute
-	// shareTimeout bounds the time to tell them, and shareAgain is the pause after what failed.
+	// shareTimeout bounds the time to share checks, and shareAgain is the pause after a failure.
 	shareTimeout, shareAgain = 5 * time.Second, time.Second
 )
 

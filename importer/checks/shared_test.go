@@ -11,7 +11,7 @@ import (
 )
 
 // What one server was told by a registry, all that share their objects know, also one that starts a little later, and one
-// whose copy was filled anew.
+// whose copy was filled again.
 func TestServersShareChecks(t *testing.T) {
 	t.Parallel()
 	store := dbtest.NewTruth()

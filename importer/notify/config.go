@@ -38,9 +38,9 @@ type Receiver struct {
 	SecretFile string `yaml:"secretFile"`
 	// TokenFile holds a token that is sent as Authorization: Bearer.
 	TokenFile string `yaml:"tokenFile"`
-	// Events are those that it is told of, of Kinds; all if it is empty.
+	// Events are the Kinds that it gets; all if it is empty.
 	Events []string `yaml:"events"`
-	// Repositories are hosts, and hosts with the beginning of a path, of which it is told; all if it is empty.
+	// Repositories are hosts, and hosts with the beginning of a path, whose events it gets; all if it is empty.
 	Repositories []string `yaml:"repositories"`
 	// CAFile has authorities beside the system's, as PEM blocks.
 	CAFile string `yaml:"caFile"`

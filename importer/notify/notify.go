@@ -18,7 +18,7 @@ import (
 // Kind says what happened. The type of a CloudEvent is typePrefix and the kind.
 type Kind string
 
-// What is told of.
+// The kinds of events.
 const (
 	Imported Kind = "image.imported" // an image was pushed, or found, and is stored
 	Moved    Kind = "tag.moved"      // a tag leads to another image than before
@@ -116,7 +116,7 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// Notifier knows who is told of what, and tells them. It is safe for concurrent use.
+// Notifier knows which receivers get which events, and sends them. It is safe for concurrent use.
 type Notifier struct {
 	Options
 	byName atomic.Pointer[map[string]*target]

@@ -27,7 +27,7 @@ const (
 	Runs Action = "run"
 	// Follows: a tag of an image stream follows the reference, and wants it imported.
 	Follows Action = "follow"
-	// Tells: somebody is to be told what happened; see [Telling].
+	// Tells: a notification is to be sent; see [Telling].
 	Tells Action = "tell"
 )
 
@@ -35,7 +35,7 @@ const (
 // further. Its JSON is the form in which a queue stores it. That leaves out the receiver, and what only the receiver
 // reads, so that equal events of several deliveries have equal forms.
 type Event struct {
-	// Receiver is the name of the receiver of webhooks that was told. It is [OfCluster] for Runs, [OfStreams] for
+	// Receiver is the name of the receiver of webhooks that got the notification. It is [OfCluster] for Runs, [OfStreams] for
 	// Follows, [OfTold] for Tells, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
 	// somebody asks for.
 	Receiver string `json:"-"`
@@ -87,7 +87,7 @@ const OfPeople = "image/asked"
 // Told returns the name of who is told by jobs of a receiver; ok is false for another receiver.
 func Told(receiver string) (name string, ok bool) { return strings.CutPrefix(receiver, toldPrefix) }
 
-// OfTold is the Receiver of what somebody is to be told.
+// OfTold is the Receiver of notifications to others.
 func OfTold(name string) string { return toldPrefix + name }
 
 const (
@@ -112,7 +112,7 @@ func (e Event) Reference() reference.Reference {
 }
 
 // Key names what the event is about: host/repository:tag, else
-// host/repository@digest, else host/repository. Events with one key are one Job. What somebody is told has a key of its own.
+// host/repository@digest, else host/repository. Events with one key are one Job. Every notification has its own key.
 func (e Event) Key() string {
 	if e.Action == Tells {
 		return e.Host + "/" + e.Repository + "#" + e.Digest
@@ -173,7 +173,7 @@ const (
 	Dead State = "dead"
 )
 
-// Job is the events with one Key that one receiver was told of, in a queue. Its JSON is what administrators see.
+// Job is the events with one Key that one receiver got, in a queue. Its JSON is what administrators see.
 type Job struct {
 	ID       int64  `json:"id"`
 	Key      string `json:"key"`

@@ -43,7 +43,7 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 	}
 	d.mu.Unlock()
 	if _, ok := push.Told(receiver); ok && again {
-		d.log.Warn("a receiver of notifications takes fewer than there are; dropping the oldest that wait", "receiver", receiver, "do", "mend the receiver, or have it told of less (notify in the configuration)")
+		d.log.Warn("a receiver of notifications does not keep up; dropping the oldest that wait", "receiver", receiver, "do", "mend the receiver, or send it fewer events (notify in the configuration)")
 		return
 	}
 	if again {

@@ -160,7 +160,7 @@ func addItem(t db.Transaction, i item) (job, n int64, err error) {
 
 // makeRoom counts the events that were added for the receiver, and brings it back to its
 // quota. It removes the receiver's dead jobs first, then those that wait, beginning with
-// the one that was told of longest ago. It keeps the jobs that were just added to: their
+// the least recently notified. It keeps the jobs that were just added to: their
 // sender learns that they were accepted. makeRoom returns how many waiting events it
 // removed. When only jobs are left that are being done, it fails with ErrFull, which
 // takes back the caller's writes.

@@ -265,7 +265,7 @@ func TestSharedSpoolWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestSharedSpoolIsReadAnew: a spool goes on when its copy was filled anew, without the changes in between.
+// TestSharedSpoolIsReadAnew: a spool continues when its copy was filled again, without the changes in between.
 func TestSharedSpoolIsReadAnew(t *testing.T) {
 	store, ctx := dbtest.NewTruth(), t.Context()
 	a, b := openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil), openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil)

@@ -117,7 +117,7 @@ func New(o Options) (*Handler, error) {
 }
 
 // Replace has the Handler serve other receivers from now on, and reads their files. A receiver that is as before keeps
-// what it heard. On an error those of before stay. It is not called twice at a time.
+// what it heard. On an error the former ones stay. It is not called twice at a time.
 func (h *Handler) Replace(receivers []Receiver) error {
 	before, now := *h.receivers.Load(), map[string]*receiver{}
 	var errs []error

@@ -190,7 +190,7 @@ func (f *Follower) enqueue(ctx context.Context, changes []kubestore.Change) (tol
 	for _, c := range changes {
 		events, err := f.maker.events(ctx, c)
 		if c.Err != nil {
-			slog.Error("A change cannot be read: nobody is told of it", "resource", c.Resource, "revision", c.Rev, "err", c.Err)
+			slog.Error("A change cannot be read, so no notification is sent about it", "resource", c.Resource, "revision", c.Rev, "err", c.Err)
 			f.missed.Inc()
 			events, err = []notify.Event{f.missedEvent(c.Rev-1, c.Rev)}, nil
 		}
@@ -238,7 +238,7 @@ func (f *Follower) tellDrift(ctx context.Context, tag *imagev1.ImageTag) error {
 // passOver continues at the present if the history since a revision is gone, and reports the gap.
 func (f *Follower) passOver(ctx context.Context, from int64) error {
 	to := f.DB.Revision()
-	slog.Warn("The history of some changes is gone before receivers of notifications were told of them: the receivers are told that they missed some", "from", from, "to", to)
+	slog.Warn("Some changes are no longer in the history, so receivers of notifications only learn that they missed changes", "from", from, "to", to)
 	f.missed.Inc()
 	if err := f.enqueue(ctx, f.Jobs(f.missedEvent(from, to))); err != nil {
 		return err

@@ -200,7 +200,7 @@ func (f *Log) Watching() int {
 	return f.count
 }
 
-// Close wakes every watcher, to be told err.
+// Close wakes every watcher, which then gets err.
 func (f *Log) Close(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

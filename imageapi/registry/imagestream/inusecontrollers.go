@@ -43,7 +43,7 @@ const inUseDescription = "Controls nothing. It names the images of the image str
 // UID of that. Each image is named by its digest in the stream, as namespace/name@digest of a registry.
 type InUseControllers struct{ streams *REST }
 
-// NewInUseControllers returns what tells it of the storage that [Storage] has returned.
+// NewInUseControllers returns the InUseControllers of the storage that [Storage] has returned.
 func NewInUseControllers(images map[string]rest.Storage) *InUseControllers {
 	return &InUseControllers{images["imagestreams"].(*REST)}
 }

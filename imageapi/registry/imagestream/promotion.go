@@ -36,7 +36,7 @@ func HasGuarded(stream *imagev1.ImageStream) bool {
 }
 
 // NotVerified returns why a guarded tag of a namespace may not move to an image, with
-// [verdicts.ReasonNotVerified]; nil if it may. It fails if that cannot be told. imported is false if the image
+// [verdicts.ReasonNotVerified]; nil if it may. It fails if that cannot be found out. imported is false if the image
 // is not stored, or not known to be in that repository.
 func (r *Reader) NotVerified(ctx context.Context, namespace string, event *imagev1.TagEvent) (why *metav1.Status, imported bool, err error) {
 	refuse := func(format string, args ...any) *metav1.Status {
