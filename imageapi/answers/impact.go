@@ -52,8 +52,8 @@ const (
 	maxJudged  = 64               // indexes that are kept
 )
 
-// foresight answers one review of an act.
-type foresight struct {
+// projection answers one review of an act.
+type projection struct {
 	*Answerer
 	spec          *ImpactReviewSpec
 	rights        rights
@@ -93,7 +93,7 @@ type place struct {
 
 // Impact answers a review of an act for the caller in ctx, who must be allowed to list images.
 func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactReviewStatus, error) {
-	f := &foresight{
+	f := &projection{
 		Answerer: a, spec: spec, rights: a.rightsOf(ctx), most: int(cmp.Or(spec.MaxRows, defaultRows)), complete: true,
 		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{},
 		changes: map[[2]string]*ImpactChange{}, unknowns: map[UnknownPart]bool{},
@@ -131,7 +131,7 @@ func (a *Answerer) as(by Scenario, vouching func(context.Context, string, string
 }
 
 // all looks at every image.
-func (f *foresight) all(ctx context.Context) error {
+func (f *projection) all(ctx context.Context) error {
 	options := &internalversion.ListOptions{Limit: impactPage}
 	if f.spec.Layer != "" { // few have it
 		options.FieldSelector = fields.OneTermEqualSelector(selectors.Layer, f.spec.Layer)
@@ -169,7 +169,7 @@ func (f *foresight) all(ctx context.Context) error {
 }
 
 // page looks at some images. Their share of the memory of lists is released when it returns.
-func (f *foresight) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
+func (f *projection) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), options)
@@ -188,7 +188,7 @@ func (f *foresight) page(ctx context.Context, options *internalversion.ListOptio
 }
 
 // readTags reads where tags lead.
-func (f *foresight) readTags(ctx context.Context) error {
+func (f *projection) readTags(ctx context.Context) error {
 	if lacks := f.rights.listTags; lacks != "" {
 		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
 		return nil
@@ -208,7 +208,7 @@ func (f *foresight) readTags(ctx context.Context) error {
 	}
 }
 
-func (f *foresight) tagsPage(ctx context.Context, options *internalversion.ListOptions, n *int) (more string, err error) {
+func (f *projection) tagsPage(ctx context.Context, options *internalversion.ListOptions, n *int) (more string, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	obj, err := f.Tags.List(genericapirequest.WithNamespace(ctx, tags.Namespace), options)
@@ -227,7 +227,7 @@ func (f *foresight) tagsPage(ctx context.Context, options *internalversion.ListO
 }
 
 // image looks at one image.
-func (f *foresight) image(ctx context.Context, image *imagev1.Image) error {
+func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 	switch {
 	case f.spec.LoseRegistry != "":
 		return f.lost(ctx, image)
@@ -242,7 +242,7 @@ func (f *foresight) image(ctx context.Context, image *imagev1.Image) error {
 
 // places are the names by which an image can be requested: each repository with its digest, the tags that lead to it, and those that
 // containers name which run it, if it is not known where these lead; each once more for namespaces whose policies judge it.
-func (f *foresight) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
+func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
 	add := func(ref reference.Reference, checked time.Time, state State) {
 		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
 			all = append(all, place{ref, checked, namespace, state})
@@ -263,7 +263,7 @@ func (f *foresight) places(ctx context.Context, image *imagev1.Image, by *runner
 }
 
 // lostState is the state of a reference with a tag that is not known to lead anywhere.
-func (f *foresight) lostState(ctx context.Context, ref reference.Reference) State {
+func (f *projection) lostState(ctx context.Context, ref reference.Reference) State {
 	_, tag, err := f.before.tagOf(ctx, ref)
 	switch _, known := tags.Now(tag); {
 	case err != nil:
@@ -277,7 +277,7 @@ func (f *foresight) lostState(ctx context.Context, ref reference.Reference) Stat
 }
 
 // namespaces are those whose policies judge a reference, now or after the act.
-func (f *foresight) namespaces(ref reference.Reference) []string {
+func (f *projection) namespaces(ref reference.Reference) []string {
 	all := append(f.now.Namespaces(ref), f.then.Namespaces(ref)...)
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -285,7 +285,7 @@ func (f *foresight) namespaces(ref reference.Reference) []string {
 
 // judged finds the references by which an image is judged otherwise after the act. hidden is set if an index is deleted, by which
 // the same policies may judge otherwise.
-func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden bool) error {
+func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {
 		return err
@@ -319,7 +319,7 @@ func (f *foresight) judged(ctx context.Context, image *imagev1.Image, hidden boo
 }
 
 // verified returns an image with the verdicts that it would hold after the act, so that each signature is judged once.
-func (f *foresight) verified(ctx context.Context, image *imagev1.Image) *imagev1.Image {
+func (f *projection) verified(ctx context.Context, image *imagev1.Image) *imagev1.Image {
 	again := *image
 	again.Annotations, again.Signatures = maps.Clone(image.Annotations), slices.Clone(image.Signatures)
 	f.then.Verify(&again, func(key string) ([]*imagev1.Image, error) { return f.vouching(ctx, key, image.Name) })
@@ -327,7 +327,7 @@ func (f *foresight) verified(ctx context.Context, image *imagev1.Image) *imagev1
 }
 
 // row returns a row with the present verdict; ok is false if the verdict is not known.
-func (f *foresight) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, ok bool) {
+func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, ok bool) {
 	v, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
 	if err != nil {
 		f.doubt("verdict", err)
@@ -340,7 +340,7 @@ func (f *foresight) row(ctx context.Context, image *imagev1.Image, p place, effe
 }
 
 // touchAll has rows for all the names of an image. change says what becomes of each, and may leave a row out.
-func (f *foresight) touchAll(ctx context.Context, image *imagev1.Image, effect Effect, change func(place, *ImpactRow) bool) error {
+func (f *projection) touchAll(ctx context.Context, image *imagev1.Image, effect Effect, change func(place, *ImpactRow) bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {
 		return err
@@ -359,7 +359,7 @@ func (f *foresight) touchAll(ctx context.Context, image *imagev1.Image, effect E
 }
 
 // lost finds what is in a registry that goes away.
-func (f *foresight) lost(ctx context.Context, image *imagev1.Image) error {
+func (f *projection) lost(ctx context.Context, image *imagev1.Image) error {
 	var elsewhere []string
 	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
 		if repository.Host != f.spec.LoseRegistry {
@@ -373,7 +373,7 @@ func (f *foresight) lost(ctx context.Context, image *imagev1.Image) error {
 }
 
 // deleting finds what a deletion touches.
-func (f *foresight) deleting(ctx context.Context) error {
+func (f *projection) deleting(ctx context.Context) error {
 	m, err := f.before.resolve(ctx, Question{Reference: f.spec.Delete})
 	if err != nil {
 		return err
@@ -394,7 +394,7 @@ func (f *foresight) deleting(ctx context.Context) error {
 }
 
 // untag finds what runs by a tag that its registry loses.
-func (f *foresight) untag(ctx context.Context, m *resolved) error {
+func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if f.rights.listTags != "" {
 		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", &unpermitted{f.rights.listTags})
 	}
@@ -426,7 +426,7 @@ func (f *foresight) untag(ctx context.Context, m *resolved) error {
 }
 
 // deleteImage finds what the deletion of an image touches: its names, what it lists, and the indexes that list it.
-func (f *foresight) deleteImage(ctx context.Context, image *imagev1.Image) error {
+func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) error {
 	f.hidden = image.Name
 	f.status.Summary.Examined = 1
 	if err := f.leadingTo(ctx, image.Name); err != nil {
@@ -475,7 +475,7 @@ func (f *foresight) deleteImage(ctx context.Context, image *imagev1.Image) error
 }
 
 // leadingTo reads which tags lead to one image.
-func (f *foresight) leadingTo(ctx context.Context, digest string) error {
+func (f *projection) leadingTo(ctx context.Context, digest string) error {
 	if lacks := f.rights.listTags; lacks != "" {
 		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
 		return nil
@@ -497,7 +497,7 @@ func (f *foresight) leadingTo(ctx context.Context, digest string) error {
 }
 
 // above lists the indexes that list an image.
-func (f *foresight) above(ctx context.Context, digest string) ([]imagev1.Image, error) {
+func (f *projection) above(ctx context.Context, digest string) ([]imagev1.Image, error) {
 	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(selectors.Lists, digest), Limit: maxListing,
 	})
@@ -512,11 +512,11 @@ func (f *foresight) above(ctx context.Context, digest string) ([]imagev1.Image, 
 }
 
 // vouching finds the indexes that would vouch for an image after the act under a verdict's key.
-func (f *foresight) vouching(ctx context.Context, key, digest string) ([]*imagev1.Image, error) {
+func (f *projection) vouching(ctx context.Context, key, digest string) ([]*imagev1.Image, error) {
 	return f.vouchingFrom(ctx, key, digest, 0)
 }
 
-func (f *foresight) vouchingFrom(ctx context.Context, key, digest string, depth int) (all []*imagev1.Image, err error) {
+func (f *projection) vouchingFrom(ctx context.Context, key, digest string, depth int) (all []*imagev1.Image, err error) {
 	if depth == maxNested {
 		return nil, nil
 	}
@@ -542,7 +542,7 @@ func (f *foresight) vouchingFrom(ctx context.Context, key, digest string, depth 
 }
 
 // doubt notes a part of the answer that is not known.
-func (f *foresight) doubt(part string, err error) {
+func (f *projection) doubt(part string, err error) {
 	if u := (UnknownPart{Part: part, Reason: whyNot(err)}); len(f.unknowns) < maxOthers {
 		f.unknowns[u] = true
 	}

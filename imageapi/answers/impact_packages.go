@@ -43,7 +43,7 @@ func parsePackage(text string) (q *packages.Query, in versions.Range, err error)
 }
 
 // withPackage finds the images that have a package, and counts those of which that is not known.
-func (f *foresight) withPackage(ctx context.Context) error {
+func (f *projection) withPackage(ctx context.Context) error {
 	q, in, err := parsePackage(f.spec.Package)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -75,7 +75,7 @@ func (f *foresight) withPackage(ctx context.Context) error {
 
 // pageOfPackage looks at some images that have a package. What it has read is released when it returns, so it counts for the
 // page alone.
-func (f *foresight) pageOfPackage(ctx context.Context, q *packages.Query, in versions.Range, from string, revision int64) (at int64, more string, err error) {
+func (f *projection) pageOfPackage(ctx context.Context, q *packages.Query, in versions.Range, from string, revision int64) (at int64, more string, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	f.before.read = 0
@@ -93,7 +93,7 @@ func (f *foresight) pageOfPackage(ctx context.Context, q *packages.Query, in ver
 }
 
 // unlisted counts the images without a list, and says which digests that run have none.
-func (f *foresight) unlisted(ctx context.Context) error {
+func (f *projection) unlisted(ctx context.Context) error {
 	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{Limit: 1})
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (f *foresight) unlisted(ctx context.Context) error {
 }
 
 // ofPackage adds the rows of one image that has a package in a version of the range, or may have.
-func (f *foresight) ofPackage(ctx context.Context, digest string, q *packages.Query, in versions.Range) error {
+func (f *projection) ofPackage(ctx context.Context, digest string, q *packages.Query, in versions.Range) error {
 	obj, err := f.Packages.Get(ctx, digest, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -184,7 +184,7 @@ func (f *foresight) ofPackage(ctx context.Context, digest string, q *packages.Qu
 }
 
 // statements are what VEX documents say of an image.
-func (f *foresight) statements(ctx context.Context, image *imagev1.Image, list *packages.ImagePackages) (all []ImpactStatement) {
+func (f *projection) statements(ctx context.Context, image *imagev1.Image, list *packages.ImagePackages) (all []ImpactStatement) {
 	for i := range list.Sources {
 		source := &list.Sources[i]
 		for _, s := range source.Statements {
@@ -200,7 +200,7 @@ func (f *foresight) statements(ctx context.Context, image *imagev1.Image, list *
 }
 
 // vouched says who vouches for a document of an image.
-func (f *foresight) vouched(ctx context.Context, image *imagev1.Image, source *packages.Source) (verified, by string) {
+func (f *projection) vouched(ctx context.Context, image *imagev1.Image, source *packages.Source) (verified, by string) {
 	v := source.Vouched(image, func(digest string) (*imagev1.Image, error) { return f.before.image(ctx, digest) })
 	if v.Verified == verdicts.VerifiedTrue {
 		return v.Verified, v.By

@@ -73,9 +73,9 @@ type running struct {
 func (r running) Digests() []string { return r.digests }
 
 // packageReview is a review of who has openssl in a version before 2.
-func packageReview(l lists, digests ...string) *foresight {
+func packageReview(l lists, digests ...string) *projection {
 	a := &Answerer{Packages: l, Images: large{strings.Repeat(" ", 2<<20)}, Use: running{digests: digests}}
-	return &foresight{Answerer: a, spec: &ImpactReviewSpec{Package: "openssl@<2"}, before: a.as(nil, nil), unknowns: map[UnknownPart]bool{}}
+	return &projection{Answerer: a, spec: &ImpactReviewSpec{Package: "openssl@<2"}, before: a.as(nil, nil), unknowns: map[UnknownPart]bool{}}
 }
 
 // A package that many images have is not too much to read: a page is read at a time.

@@ -20,7 +20,7 @@ const ownPods = "local/"
 const admissionDenied = "denied"
 
 // touch counts the rows of one image, with the pods that run it and the workloads that need it.
-func (f *foresight) touch(image *imagev1.Image, rows []ImpactRow, by *runners) {
+func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) {
 	if len(rows) == 0 {
 		return
 	}
@@ -74,7 +74,7 @@ type runner struct {
 }
 
 // runners finds what runs an image; nil if the caller may not see that.
-func (f *foresight) runners(ctx context.Context, image *imagev1.Image) (*runners, error) {
+func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runners, error) {
 	if f.rights.listPods != "" {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func (r *runners) tags(digest string) (all []reference.Reference) {
 }
 
 // podsOf are the pods of a row: what their containers name decides.
-func (f *foresight) podsOf(by *runners, row *ImpactRow) map[string]bool {
+func (f *projection) podsOf(by *runners, row *ImpactRow) map[string]bool {
 	pods := map[string]bool{}
 	for _, pod := range by.own {
 		pods[pod] = true
@@ -153,7 +153,7 @@ func (f *foresight) podsOf(by *runners, row *ImpactRow) map[string]bool {
 
 // runner finds out which references a container stands for: the one that its verdict is for, and the
 // one that it names, if that is still to be pulled, or can no longer be where a tag goes.
-func (f *foresight) runner(ctx context.Context, c Container) (runner, error) {
+func (f *projection) runner(ctx context.Context, c Container) (runner, error) {
 	r := runner{Container: c}
 	answer, err := f.before.Container(ctx, c.Namespace, c.Image, c.Digest)
 	if err != nil {
@@ -175,7 +175,7 @@ func (f *foresight) runner(ctx context.Context, c Container) (runner, error) {
 }
 
 // count makes the Running of a row, and counts its pods among all.
-func (f *foresight) count(pods map[string]bool, complete bool, row *ImpactRow) *Running {
+func (f *projection) count(pods map[string]bool, complete bool, row *ImpactRow) *Running {
 	r := &Running{Pods: int32(len(pods)), Complete: complete, Clusters: runningIn(maps.Keys(pods))}
 	refused := row.After.Admission == admissionDenied && row.Before.Admission != admissionDenied
 	for pod := range pods {
@@ -214,7 +214,7 @@ func ownersOf(image *imagev1.Image) map[string]string {
 }
 
 // cut keeps as many rows as are asked for: what runs in most pods, then what workloads need, then by name.
-func (f *foresight) cut() {
+func (f *projection) cut() {
 	slices.SortStableFunc(f.status.Rows, func(a, b ImpactRow) int {
 		return cmp.Or(-cmp.Compare(a.runs(), b.runs()), -cmp.Compare(len(a.NeededBy), len(b.NeededBy)), cmp.Compare(a.Reference, b.Reference), cmp.Compare(a.Namespace, b.Namespace))
 	})
@@ -233,7 +233,7 @@ func (r *ImpactRow) runs() int32 {
 }
 
 // finish sums up.
-func (f *foresight) finish() {
+func (f *projection) finish() {
 	f.cut()
 	f.status.OmittedRows = int32(f.omitted)
 	s := &f.status.Summary

@@ -75,7 +75,7 @@ func (n *InUseControllers) List(ctx context.Context, options *internalversion.Li
 	}
 	streams := obj.(*imagev1.ImageStreamList)
 	list := &corev1.ReplicationControllerList{ListMeta: streams.ListMeta, Items: []corev1.ReplicationController{}}
-	known := newLooks()
+	known := newLookups()
 	for i := range streams.Items {
 		one, err := n.controller(ctx, &streams.Items[i], used, known)
 		if err != nil {
@@ -99,25 +99,25 @@ func (n *InUseControllers) Get(ctx context.Context, name string) (*corev1.Replic
 		return nil, err
 	}
 	if err == nil {
-		if one, err := n.controller(ctx, obj.(*imagev1.ImageStream), used, newLooks()); one != nil || err != nil {
+		if one, err := n.controller(ctx, obj.(*imagev1.ImageStream), used, newLookups()); one != nil || err != nil {
 			return one, err
 		}
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("replicationcontrollers"), name)
 }
 
-// looks remembers what was looked up of images that are in many histories.
-type looks struct {
+// lookups remembers what was looked up of images that are in many histories.
+type lookups struct {
 	begins map[string]bool     // whether a tag begins with it
 	above  map[string][]string // the indexes that list it
 }
 
-func newLooks() *looks { return &looks{begins: map[string]bool{}, above: map[string][]string{}} }
+func newLookups() *lookups { return &lookups{begins: map[string]bool{}, above: map[string][]string{}} }
 
 // controller names what is needed of a stream; nil if that is nothing. That stays in its histories when a client shortens them: a
 // client that takes an item for gone deletes in the registry what the stream still has. It is also what indexes in its
 // histories list, since the registry refuses to delete that (405): an index goes before what it lists.
-func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *looks) (*corev1.ReplicationController, error) {
+func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *lookups) (*corev1.ReplicationController, error) {
 	covered, err := n.streams.shown.covered(ctx, stream)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.Image
 }
 
 // stays reports whether a tag begins with an image, or an index lists it that the stream has, too.
-func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, known *looks) (bool, error) {
+func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, known *lookups) (bool, error) {
 	begins, ok := known.begins[image]
 	if !ok {
 		var err error
