@@ -52,7 +52,7 @@ type RangeOptions struct {
 	Count bool
 }
 
-// Page is what Range returns.
+// Page is the result of Range.
 type Page struct {
 	// Rev is the revision the page shows. Read the next page at it.
 	Rev int64

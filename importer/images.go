@@ -27,7 +27,7 @@ type Images interface {
 	Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Action is what an import did to an Image.
+// Action is the effect of an import on an Image.
 type Action string
 
 const (

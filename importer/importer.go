@@ -79,11 +79,11 @@ func (im *Importer) With(keychain authn.Keychain) *Importer {
 	return &with
 }
 
-// Result is what one import did.
+// Result is the result of one import.
 type Result struct {
 	// Reference is the canonical form of the imported reference.
 	Reference string
-	// Digest is what Reference leads to: the name of Images[0].
+	// Digest is the digest that Reference leads to: the name of Images[0].
 	Digest string
 	// Images are the Image that the reference leads to and, if that is an index, its children in the order of the
 	// index, nested ones after their parent, each digest once.

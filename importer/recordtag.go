@@ -47,7 +47,7 @@ func (im *Importer) confirm(ctx context.Context, images Images, ref reference.Re
 	}
 }
 
-// tagAnswer is what the registry last said of a tag.
+// tagAnswer is the registry's last answer about a tag.
 type tagAnswer struct {
 	digest string // the digest that it leads to, whose manifest was read there; "" if that is not known
 	absent bool   // the registry does not have it

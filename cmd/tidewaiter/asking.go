@@ -88,7 +88,7 @@ func warnUnknown(w io.Writer, unknowns []answers.UnknownPart) {
 	}
 }
 
-// found is what a server answers about a reference.
+// found is a server's answer about a reference.
 type found struct {
 	answers.Answer
 	// image is nil until it was read.
@@ -104,7 +104,7 @@ func (f *found) ref() reference.Reference {
 	return ref
 }
 
-// name is what to call it in messages: the whole reference, or the digest as it was given.
+// name is its name in messages: the whole reference, or the digest as it was given.
 func (f *found) name() string {
 	asked := strings.TrimSpace(f.Question.Reference)
 	if f.Meaning.Tag == "" && !strings.Contains(asked, "@") {

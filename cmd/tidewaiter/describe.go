@@ -584,7 +584,7 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 	return cmd
 }
 
-// packagesReport is what is known of an image's packages.
+// packagesReport lists the known packages of an image.
 type packagesReport struct {
 	// Count is how many packages the SBOMs have together; without any SBOM that could be read, it is unknown.
 	Count     int32            `json:"count"`

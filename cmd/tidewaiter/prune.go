@@ -80,7 +80,7 @@ type pruneOptions struct {
 	now                 func() time.Time
 }
 
-// pruned is what was decided about an image, and why.
+// pruned is the decision about an image, and its reason.
 type pruned struct {
 	Image      string     `json:"image"`
 	Repository string     `json:"repository,omitempty"`
@@ -465,7 +465,7 @@ func (p *pruner) stays(index *metav1.PartialObjectMetadata) bool {
 	return disabled || !goes
 }
 
-// planWarning is what every plan does not know.
+// planWarning says which images no plan knows.
 const planWarning = "what was never imported is not known, such as an index that lists an image which may be deleted: import all that the registry has first (tidewaiter import --catalog), and delete nothing else"
 
 // planFor prints what a registry may delete.

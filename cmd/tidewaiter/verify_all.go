@@ -131,7 +131,7 @@ func (o *verifyOptions) showSweep(cmd *cobra.Command, destination string, sweep 
 	}
 }
 
-// progressAt is what -o json prints: the progress, and where.
+// progressAt is the output of -o json: the progress, and the server.
 type progressAt struct {
 	reverify.Progress
 	Destination string `json:"destination"`

@@ -47,7 +47,7 @@ type Source struct {
 	Workloads []Workload
 }
 
-// Options are what [New] needs. Their zero value follows nothing.
+// Options are the options of [New]. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
 	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and without Sources, it is not known

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// userAgent is what clusters know the server as.
+	// userAgent is the user agent of requests to clusters.
 	userAgent = "tidewaiter"
 	// writers is how many goroutines store pods, for each cluster.
 	writers = 8

@@ -337,7 +337,7 @@ func (w *workloads) list(ctx context.Context, resource dynamic.ResourceInterface
 	return all, err
 }
 
-// catalog is what a cluster serves, asked as far as somebody wants to know.
+// catalog lists the resources that a cluster serves. It asks for each group only when needed.
 type catalog struct {
 	client    restclient.Interface
 	versions  map[string][]string        // by group, the preferred one first; none if it is not served

@@ -25,7 +25,7 @@ type LockedError struct {
 	Dir string
 	// PID is the owner's process id, 0 when it could not be read.
 	PID int
-	// Info is what the owner wrote with SetInfo: the server's address.
+	// Info is the text that the owner wrote with SetInfo: the server's address.
 	Info string
 }
 

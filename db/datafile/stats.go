@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// Stats is what an administrator wants to know about a database.
+// Stats are the figures of a database for administrators.
 type Stats struct {
 	// Revision is the last one given out, Compacted the oldest that can be
 	// listed or watched from, Oldest the oldest still stored and since when.

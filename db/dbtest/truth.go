@@ -28,7 +28,7 @@ type Truth struct {
 // NewTruth returns a Truth that is empty.
 func NewTruth() *Truth { return &Truth{id: 1, rev: 1, changed: make(chan struct{})} }
 
-// errDown is what a Truth says that does not answer.
+// errDown is the error of a Truth that does not answer.
 var errDown = errors.New("connection refused")
 
 // change runs fn and wakes the followers.

@@ -44,7 +44,7 @@ const (
 type Options struct {
 	Servers                   []string
 	CAFile, CertFile, KeyFile string // none for plain HTTP
-	// Prefix is what all keys begin with.
+	// Prefix is the prefix of all keys.
 	Prefix string
 }
 

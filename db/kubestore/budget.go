@@ -31,7 +31,7 @@ const (
 	listPatience = 2 * time.Second
 )
 
-// budget is what all requests together may hold in decoded objects.
+// budget bounds the decoded objects that all requests together hold.
 type budget struct {
 	lists, watches *semaphore.Weighted
 	patience       time.Duration // of a large list

@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
-// sharedEvent is what a Store derives from a db.Event, once for all its
+// sharedEvent is derived by a Store from a db.Event, once for all its
 // watchers: the object, and the one before it.
 type sharedEvent struct {
 	s *Store
@@ -87,7 +87,7 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 	return obj, s.versioner.UpdateObject(obj, uint64(kv.Rev))
 }
 
-// event is what a watcher with predicate pred gets for se; ok is false for nothing. An
+// event returns the event that a watcher with predicate pred gets for se; ok is false if it gets none. An
 // object that comes into the selection is added, and one that leaves it is deleted.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	all := pred.Empty()

@@ -30,7 +30,7 @@ type Config struct {
 	New, NewList func() runtime.Object
 	// Prefix is prepended to every key; "" is "/".
 	Prefix string
-	// ResourcePrefix is what every key given to the Store starts with; it
+	// ResourcePrefix is the prefix of every key given to the Store; it
 	// starts with "/" and is more than that.
 	ResourcePrefix string
 	GroupResource  schema.GroupResource

@@ -14,7 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// state is what an update or deletion starts from.
+// state is the state from which an update or deletion starts.
 type state struct {
 	obj   runtime.Object // nil when unreadable and that was expected
 	rev   int64          // 0 when the key does not exist

@@ -16,7 +16,7 @@ type Error struct {
 	Problem string
 	// Facts are the file's mode, owner, group and path, as ls -l shows them.
 	Facts string
-	// Fix is what to do, with the command to run.
+	// Fix is the remedy, with the command to run.
 	Fix string
 }
 

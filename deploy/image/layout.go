@@ -26,7 +26,7 @@ const (
 	userID     = 65532
 )
 
-// release is what an image says about itself.
+// release is the information about a release in its image.
 type release struct {
 	version, revision string
 	created           time.Time

@@ -183,7 +183,7 @@ func (f *projection) ofPackage(ctx context.Context, digest string, q *packages.Q
 	})
 }
 
-// statements are what VEX documents say of an image.
+// statements returns the statements of VEX documents about an image.
 func (f *projection) statements(ctx context.Context, image *imagev1.Image, list *packages.ImagePackages) (all []ImpactStatement) {
 	for i := range list.Sources {
 		source := &list.Sources[i]

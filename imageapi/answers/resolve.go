@@ -21,7 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// resolved is what a question means.
+// resolved is the meaning of a question.
 type resolved struct {
 	state               State
 	message, suggestion string

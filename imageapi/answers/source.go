@@ -47,7 +47,7 @@ type source struct {
 // errBudget ends the answers of a review that has read too much.
 var errBudget = fmt.Errorf("this review has read more than %d MiB of Images: ask about fewer references at once", maxRead>>20)
 
-// unpermitted is what the caller may not see.
+// unpermitted is the error for an object that the caller may not see.
 type unpermitted struct{ reason string }
 
 func (e *unpermitted) Error() string { return e.reason }

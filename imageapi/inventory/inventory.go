@@ -35,7 +35,7 @@ const (
 	minRest = 10 * time.Second
 )
 
-// Summary is what is stored. A time is nil until there was a first count; the numbers beside it say nothing then.
+// Summary has the numbers of stored objects. A time is nil until there was a first count; the numbers beside it say nothing then.
 type Summary struct {
 	// ImagesAsOf is when the images were counted.
 	ImagesAsOf *metav1.Time `json:"imagesAsOf,omitempty"`

@@ -31,7 +31,7 @@ const (
 	KindArtifact Kind = "Artifact"
 )
 
-// Platform is what an image runs on (OCI image index, "platform").
+// Platform is the platform of an image (OCI image index, "platform").
 type Platform struct {
 	Architecture string   `json:"architecture"`
 	OS           string   `json:"os"`

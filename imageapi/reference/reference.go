@@ -193,7 +193,7 @@ func (r Reference) Pulled() Reference {
 	return r
 }
 
-// Identifier is what a registry is asked for: the digest, else the tag.
+// Identifier returns the digest, else the tag, to request from a registry.
 func (r Reference) Identifier() string {
 	if r.Digest != "" {
 		return r.Digest

@@ -56,7 +56,7 @@ func Is(s string) bool {
 // UnsupportedError says that a transport is not supported.
 type UnsupportedError struct {
 	Transport string
-	// Instead is what to type.
+	// Instead is the command to type.
 	Instead string
 }
 

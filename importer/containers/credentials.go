@@ -174,7 +174,7 @@ func helpersIn(path, host string) (own, store *question) {
 	return nil, nil
 }
 
-// question is what a helper is asked.
+// question is a request to a credential helper.
 type question struct{ helper, host string }
 
 func (q question) program() string { return "docker-credential-" + q.helper }

@@ -68,7 +68,7 @@ func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
 	return answered(resp, n.Clock.Now())
 }
 
-// request is what is sent. Errors have no secret.
+// request makes the request to send. Errors have no secret.
 func (n *Notifier) request(ctx context.Context, t *target, event *cloudEvent, payload string) (*http.Request, error) {
 	address, err := t.address()
 	if err != nil {
@@ -124,7 +124,7 @@ func slack(event *cloudEvent) string {
 	return string(b)
 }
 
-// answered is what an answer means: nil if the event was taken.
+// answered returns nil if the receiver took the event, else the error that its answer means.
 func answered(resp *http.Response, now time.Time) error {
 	text := "it answers " + strconv.Itoa(resp.StatusCode) + " " + http.StatusText(resp.StatusCode)
 	switch code := resp.StatusCode; {

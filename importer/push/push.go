@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Action is what happened to a reference.
+// Action is the kind of an Event.
 type Action string
 
 const (

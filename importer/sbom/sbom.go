@@ -31,7 +31,7 @@ const (
 	maxElements = 200_000  // packages, files and statements that are looked at
 )
 
-// Document is what is kept of a document.
+// Document holds the kept fields of a document.
 type Document struct {
 	// Format is packages.FormatSPDX, FormatCycloneDX or FormatOpenVEX.
 	Format string

@@ -92,7 +92,7 @@ func seenID(receiver, eventID string) (id [16]byte) {
 	return id
 }
 
-// addition is what one call of Enqueue added for a receiver.
+// addition has the events and jobs that one call of Enqueue added for a receiver.
 type addition struct {
 	events int64
 	jobs   []int64

@@ -32,7 +32,7 @@ const (
 	worthPages = 16
 )
 
-// memory is what a Finder remembers between searches.
+// memory holds the knowledge of a Finder between searches.
 type memory struct {
 	clock     clock.PassiveClock
 	mu        sync.Mutex
@@ -156,7 +156,7 @@ type tagList struct {
 	tagPages
 }
 
-// tagPages is what has been read of a list of tags.
+// tagPages are the pages of a list of tags that have been read.
 type tagPages struct {
 	read  time.Time // when reading began; zero if it has not
 	next  string    // path of the next page; "" when there is none

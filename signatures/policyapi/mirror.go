@@ -18,7 +18,7 @@ import (
 // FileAnnotation is on an object that shows a policy of a file. It names the file and the document within it.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// mirror is what must be done so that objects show the files. It leaves an object alone that a client wrote.
+// mirror is the difference between files and the objects that show them. It leaves out objects that clients wrote.
 type mirror struct {
 	missing map[string]*policy.Policy // files that no object shows, by name
 	stale   []string                  // names of objects that show an earlier content of their file

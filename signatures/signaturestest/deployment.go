@@ -239,7 +239,7 @@ func (d *Deployment) TrustedRoot(t testing.TB, edit func(*TrustedRootParts)) []b
 	return b
 }
 
-// TrustedRootParts is what a trusted root is made of.
+// TrustedRootParts are the parts of a trusted root.
 type TrustedRootParts struct {
 	CAs    []root.CertificateAuthority
 	CTLogs map[string]*root.TransparencyLog

@@ -13,7 +13,7 @@ import (
 // ImportsPath is where a server is asked to import a reference, or to ask its registry again.
 const ImportsPath = "/tidewaiter/imports"
 
-// ImportAnswer is what the server answers.
+// ImportAnswer is the server's answer.
 type ImportAnswer struct {
 	// Reference is what is imported, whole.
 	Reference string `json:"reference"`

@@ -16,7 +16,7 @@ const SpoolPath = "/tidewaiter/spool"
 // SpoolPage is how many jobs one request lists.
 const SpoolPage = 500
 
-// SpoolAnswer is what the server answers: Jobs to a GET, Changed to a POST.
+// SpoolAnswer is the server's answer: Jobs to a GET, Changed to a POST.
 type SpoolAnswer struct {
 	Jobs []*push.Job `json:"jobs,omitempty"`
 	// Changed counts the jobs that were retried or dropped.

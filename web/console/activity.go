@@ -34,7 +34,7 @@ type eventRow struct {
 	When                        moment
 }
 
-// activityView is what the page of activity shows.
+// activityView has the data of the page of activity.
 type activityView struct {
 	Events                []eventRow
 	More                  bool

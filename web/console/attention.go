@@ -34,7 +34,7 @@ type share struct {
 	Width    int // of a bar, in percent of the widest
 }
 
-// attentionView is what the first page shows.
+// attentionView has the data of the first page.
 type attentionView struct {
 	Concerns []*concern
 	Fine     []*concern // that were asked and have nothing

@@ -31,7 +31,7 @@ type layerPair struct {
 	InA, InB bool
 }
 
-// comparison is what the page of two images shows.
+// comparison has the data of the page of two images.
 type comparison struct {
 	A, B        side
 	Whole       bool // both are known

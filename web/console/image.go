@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// imageView is what the page of an image shows.
+// imageView has the data of the page of an image.
 type imageView struct {
 	Asked    string
 	Answer   *referenceAnswer

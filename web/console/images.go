@@ -39,7 +39,7 @@ type imageFilter struct {
 	Choices                   [][2]string // value and word
 }
 
-// imageList is what the page of images shows.
+// imageList has the data of the page of images.
 type imageList struct {
 	Query string
 	Found *referenceAnswer // what the query means, if it is not an image

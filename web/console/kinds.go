@@ -18,7 +18,7 @@ type objectMeta struct {
 	Annotations     map[string]string `json:"annotations"` // as they are: not for a page
 }
 
-// table is what kubectl prints.
+// table is a Table of the API, as kubectl prints it.
 type table struct {
 	Metadata listMeta `json:"metadata"`
 	Columns  []struct {
@@ -266,7 +266,7 @@ type imageLayer struct {
 	Size int64 `json:"size"`
 }
 
-// history is what the config says of how the layers were made.
+// history is the config's account of how the layers were made.
 type history struct {
 	History []struct {
 		CreatedBy text `json:"created_by"`
@@ -405,7 +405,7 @@ type receivers struct {
 	} `json:"receivers"`
 }
 
-// summary is what is stored, in numbers.
+// summary has the numbers of stored objects.
 type summary struct {
 	ImagesAsOf         time.Time        `json:"imagesAsOf"`
 	Images             int64            `json:"images"`

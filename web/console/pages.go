@@ -21,7 +21,7 @@ var templates embed.FS
 // Root is the path of the console.
 const Root = "/console/"
 
-// page is what the layout shows around a page's own content.
+// page is the layout around a page's own content.
 type page struct {
 	Name       string // of the template
 	Title      string

@@ -42,7 +42,7 @@ func (s *sweep) Share() int64 {
 	return min(100, s.Examined*100/s.Total)
 }
 
-// policiesView is what the page of policies shows.
+// policiesView has the data of the page of policies.
 type policiesView struct {
 	Policies                       []*policyView
 	Refused, RefusedSweep, Trouble *notice

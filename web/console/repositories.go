@@ -23,7 +23,7 @@ type repositoryRow struct {
 	Failing int
 }
 
-// repositoriesView is what the page of repositories shows.
+// repositoriesView has the data of the page of repositories.
 type repositoriesView struct {
 	Query   string
 	Rows    []repositoryRow
@@ -118,7 +118,7 @@ type tagLine struct {
 	Failing        condition
 }
 
-// repositoryView is what the page of a repository shows.
+// repositoryView has the data of the page of a repository.
 type repositoryView struct {
 	Name    string
 	Tags    []tagLine

@@ -29,7 +29,7 @@ type runningRow struct {
 	Since                                                                                       time.Time
 }
 
-// runningView is what the page of what runs shows.
+// runningView has the data of the page of what runs.
 type runningView struct {
 	Filters                          map[string]string
 	Filtered                         bool

@@ -11,7 +11,7 @@ import (
 // maxToken bounds a token, in bytes.
 const maxToken = 12 << 10
 
-// signInForm is what the page to sign in shows.
+// signInForm has the data of the page to sign in.
 type signInForm struct {
 	Next  string
 	Why   string

@@ -33,7 +33,7 @@ type Object struct {
 	byFormat map[runtime.Identifier]*encodedObject
 }
 
-// encodedObject is what an Object looks like in one format.
+// encodedObject is an Object in one format.
 type encodedObject struct {
 	once sync.Once
 	data []byte

@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// host is what waits for a registry in a batch, and how the registry has behaved.
+// host has the waiting jobs of a registry in a batch, and how the registry has behaved.
 type host struct {
 	name    string
 	lists   []Job // and dates

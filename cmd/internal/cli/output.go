@@ -66,7 +66,7 @@ func (o *Output) Wide() bool { return o.format == Wide }
 // ForPeople reports whether a table or a page is wanted, and no document.
 func (o *Output) ForPeople() bool { return o.format == "" || o.Wide() }
 
-// Document is what a verb prints for programs.
+// Document is the output of a verb for programs.
 type Document struct {
 	// Whole is printed by json and yaml.
 	Whole any

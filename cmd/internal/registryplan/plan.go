@@ -35,7 +35,7 @@ type Image struct {
 	Tags []string `json:"tags,omitempty"`
 }
 
-// Repository is what is known of a repository.
+// Repository is the plan for a repository.
 type Repository struct {
 	Repository string `json:"repository"`
 	// Delete is what nothing is known to need, an index before what it lists. Keep is what something needs. Of Unknown it is not
@@ -47,7 +47,7 @@ type Repository struct {
 	Attached []string `json:"attached"`
 }
 
-// Plan is what a registry may delete. An image of the registry that is in no list is not known, and must be kept.
+// Plan lists the images that a registry may delete. An image of the registry that is in no list is not known, and must be kept.
 type Plan struct {
 	Registry string    `json:"registry"`
 	AsOf     time.Time `json:"asOf"`

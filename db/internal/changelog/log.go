@@ -10,7 +10,7 @@ import (
 // maxEvents bounds the log by count, besides Options.ChangelogBytes.
 const maxEvents = 16384
 
-// eventOverhead is what an event costs beside its value, roughly.
+// eventOverhead is roughly the memory of an event beside its value, in bytes.
 const eventOverhead = 256
 
 // Event is one change of one key. It is shared by every watcher: nothing in it

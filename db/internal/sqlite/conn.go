@@ -146,7 +146,7 @@ func (c *Conn) Exec(sql string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// ErrStop is what fn returns to end each without an error.
+// ErrStop is an error that fn may return: Each then ends without an error.
 var ErrStop = errors.New("stop")
 
 // Each runs a prepared query and calls fn with every row. The row is reused;

@@ -250,7 +250,7 @@ type imageStore struct {
 	predicate func(labels.Selector, fields.Selector) storage.SelectionPredicate
 }
 
-// listedStore is what a list of objects needs of its storage.
+// listedStore is the storage of a list of objects.
 type listedStore interface {
 	rest.Lister
 	rest.Watcher

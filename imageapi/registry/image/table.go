@@ -43,7 +43,7 @@ type column struct {
 	cell func(r row) any
 }
 
-// row is what the cells of a row are made from.
+// row has the data for the cells of a row.
 type row struct {
 	*imagev1.Image
 	metadata *docker10.DockerImage

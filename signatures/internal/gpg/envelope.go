@@ -144,7 +144,7 @@ func (e *envelope) plain() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// content is what was signed.
+// content returns the signed content.
 func (e *envelope) content() ([]byte, error) {
 	p, err := e.literal.Parse()
 	if err != nil {

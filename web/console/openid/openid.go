@@ -100,7 +100,7 @@ func (f *Flow) Names() (all []string) {
 	return all
 }
 
-// state is what the second half of a flow needs.
+// state holds the data for the second half of a flow.
 type state struct {
 	Provider int       `json:"p"`
 	State    string    `json:"s"`

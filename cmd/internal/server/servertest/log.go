@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// LogBuffer is what a test's server logs.
+// LogBuffer collects the log of a test's server.
 type LogBuffer struct {
 	Mu  sync.Mutex
 	Buf bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// commonStrategy is what the strategies of all kinds have in common.
+// commonStrategy is the common part of the strategies of all kinds.
 type commonStrategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
