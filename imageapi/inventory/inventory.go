@@ -89,7 +89,7 @@ type Counter struct {
 	first   map[string][]string // of now, by the order
 	running Running
 	due     time.Time // when tags may be counted again
-	count   Summary   // of the sweep that goes on
+	count   Summary   // of the current sweep
 	layers  sample
 	places  places
 }

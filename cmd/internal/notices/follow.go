@@ -151,7 +151,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told, err := f.enqueue(ctx, changes)
+		told, err := f.notify(ctx, changes)
 		if err != nil {
 			return err
 		}
@@ -184,8 +184,8 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 }
 
-// enqueue enqueues what changes mean, and reports whether that is anything.
-func (f *Follower) enqueue(ctx context.Context, changes []kubestore.Change) (told bool, err error) {
+// notify enqueues what changes mean, and reports whether that is anything.
+func (f *Follower) notify(ctx context.Context, changes []kubestore.Change) (told bool, err error) {
 	var jobs []push.Event
 	for _, c := range changes {
 		events, err := f.maker.events(ctx, c)
