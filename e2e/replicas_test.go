@@ -242,7 +242,7 @@ func TestReplicasAreKilled(t *testing.T) {
 		})
 	}
 	kills := 0
-	for begun := time.Now(); time.Since(begun) < *killFor; kills++ {
+	for begun := time.Now(); kills < 4 || time.Since(begun) < *killFor; kills++ {
 		time.Sleep(2 * time.Second)
 		switch i := rand.IntN(3); kills % 4 {
 		case 0:
@@ -595,7 +595,7 @@ func TestReplicasAreToldOfPushes(t *testing.T) {
 		}
 	})
 	disturbed := 0
-	for begun := time.Now(); time.Since(begun) < *killFor/2; disturbed++ {
+	for begun := time.Now(); disturbed < 4 || time.Since(begun) < *killFor/2; disturbed++ { // each kind once, on a slow machine, too
 		time.Sleep(2 * time.Second)
 		switch i := rand.IntN(3); disturbed % 4 {
 		case 0:
