@@ -21,6 +21,9 @@ const (
 	receiversPath = "/tidewaiter/receivers"
 )
 
+// readEvents is how many Events the page of activity reads. The API has them by name, so the newest of more may be missing.
+const readEvents = 300
+
 // longestLive is how long a live page goes on before its browser connects again, so that one that nobody closed does not hold
 // its watch for ever.
 const longestLive = 30 * time.Minute
@@ -37,7 +40,7 @@ type eventRow struct {
 // activityView has the data of the page of activity.
 type activityView struct {
 	Events                []eventRow
-	More                  bool
+	Read                  int    // how many Events were read; 0 if all were
 	Live                  string // the address of what is new
 	Refused, RefusedQueue *notice
 	Jobs                  []job
@@ -64,18 +67,19 @@ func eventOf(e *event, now time.Time) eventRow {
 func (v *visit) activity() error {
 	data := &activityView{Done: map[string]string{"retry": "It will be tried again now.", "drop": "It is dropped."}[v.r.URL.Query().Get("done")]}
 	var events list[event]
-	err := v.call.get(v.ctx(), eventsPath, url.Values{"limit": {"500"}}, &events)
+	err := v.call.get(v.ctx(), eventsPath, url.Values{"limit": {fmt.Sprint(readEvents)}}, &events)
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
-	data.Refused, data.More = noticeOf("list events", err), events.Metadata.Continue != ""
+	data.Refused = noticeOf("list events", err)
+	if events.Metadata.Continue != "" {
+		data.Read = len(events.Items)
+	}
 	for i := range events.Items {
 		data.Events = append(data.Events, eventOf(&events.Items[i], v.clock.Now()))
 	}
 	slices.SortStableFunc(data.Events, func(a, b eventRow) int { return b.At.Compare(a.At) })
-	if len(data.Events) > pageRows {
-		data.Events, data.More = data.Events[:pageRows], true
-	}
+	data.Events = data.Events[:min(len(data.Events), pageRows)]
 	if err == nil {
 		data.Live = link("activity/live", "after", events.Metadata.ResourceVersion)
 	}

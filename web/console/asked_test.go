@@ -175,7 +175,7 @@ func TestImagesAreSorted(t *testing.T) {
 		t.Errorf("more than a page has the order %s", got)
 	}
 	got, body := order("sort=size")
-	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") {
+	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=size") {
 		t.Errorf("by size they have the order %s; asked for %s", got, last)
 	}
 	if got, body := order("sort=size&verdict=True"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
@@ -280,6 +280,10 @@ func TestQueueWithoutButtons(t *testing.T) {
 		t.Error("there is no button")
 	}
 	answers["POST "+reviewPath] = m{"status": m{}}
+	answers["GET "+eventsPath] = m{"metadata": m{"resourceVersion": "7", "continue": "more"}, "items": l{m{"reason": "Imported"}}}
+	if body := b.do("GET", Root+"activity", nil).Body.String(); !strings.Contains(body, "these are the newest of 1.") {
+		t.Error("nobody is told that there are more Events")
+	}
 	if body := b.do("GET", Root+"activity", nil).Body.String(); strings.Contains(body, ">Retry</button>") || !strings.Contains(body, "given up") {
 		t.Error("there is a button, or no queue")
 	}
@@ -387,5 +391,12 @@ func TestImageSaysWhatIsInIt(t *testing.T) {
 	}
 	if raw := b.do("GET", Root+"raw?packages=all&digest="+digestA, nil).Body.String(); !strings.Contains(raw, "openssl") {
 		t.Errorf("the packages are\n%s", raw)
+	}
+}
+
+// A reference by digest has 12 characters of it.
+func TestNamesAreShort(t *testing.T) {
+	if got := nameOf(text("r.io/team/app:v1@" + digestA)); got.Host != "r.io" || strings.Join(got.Parts, "") != "team/app:v1@"+short(text(digestA)) || len(short(text(digestA))) != 12 {
+		t.Errorf("it is %+v", got)
 	}
 }

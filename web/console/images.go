@@ -124,6 +124,9 @@ func (v *visit) images() error {
 	if data.Sort != "" && selector == "" && !query.Has("continue") {
 		ordered, err = v.readFirst(data, query)
 	}
+	if !data.FirstOf.IsZero() {
+		p.Commands = append(p.Commands, "kubectl get --raw "+quoted(summaryPath+"?first="+data.Sort))
+	}
 	if err == nil && !ordered {
 		err = v.readImages(data, selector, query)
 	}

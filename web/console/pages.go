@@ -105,7 +105,7 @@ func link(to string, pairs ...any) string {
 	return Root + to + "?" + query.Encode()
 }
 
-// name is a reference or a repository with the registry apart, and with places where a line may break.
+// name is a reference or a repository with the registry apart, the digest shortened, and with places where a line may break.
 type name struct {
 	Host  string
 	Parts []string
@@ -113,6 +113,9 @@ type name struct {
 
 func nameOf(of any) name {
 	whole := fmt.Sprint(of)
+	if tagged, digest, ok := strings.Cut(whole, "@"); ok {
+		whole = tagged + "@" + short(text(digest))
+	}
 	host, path, ok := strings.Cut(whole, "/")
 	if !ok {
 		return name{"", []string{whole}}
