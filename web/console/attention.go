@@ -131,13 +131,18 @@ func (v *visit) countTo(limit int, path, selector string) (c counted, err error)
 	return c, nil
 }
 
-// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted them.
-func (v *visit) ofVerdict(verified string, s *summary) (counted, error) {
+// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted them. Until the first has
+// ended, a page that may know the count soon reads few of them.
+func (v *visit) ofVerdict(verified string, s *summary, refused error) (counted, error) {
 	swept := counted{Count: int(s.Verified[verified]), Counted: s.ImagesAsOf}
 	if swept.Count > 10*countUpTo {
 		return swept, nil
 	}
-	c, err := v.count(imagesPath, "signatures.verified="+verified)
+	limit := countUpTo
+	if refused == nil && s.ImagesAsOf.IsZero() {
+		limit = countUpTo / 10
+	}
+	c, err := v.countTo(limit, imagesPath, "signatures.verified="+verified)
 	if c.More && swept.Count > c.Count {
 		return swept, err
 	}
@@ -239,7 +244,7 @@ func (v *visit) attention() error {
 	}
 	ofVerdict := map[string]func() (counted, error){} // of which two places show the count
 	for _, verified := range verdictWords {
-		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored) })
+		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
 	policies := sync.OnceValues(v.policyViews)
 	spooled := func(state string) func() ([]job, error) {
