@@ -72,7 +72,9 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if strings.Contains(body, "Nothing needs you") {
 		t.Error("nothing needs somebody, although something is unknown")
 	}
-	if !slices.ContainsFunc(b.api.asked, func(r *http.Request) bool { return r.URL.RawQuery == "fieldSelector=signatures.verified%3DTrue&limit=10" }) {
+	if !slices.ContainsFunc(b.api.asked, func(r *http.Request) bool {
+		return r.URL.RawQuery == "fieldSelector=signatures.verified%3DTrue&limit=10"
+	}) {
 		t.Error("before the first sweep has ended the page reads many images")
 	}
 	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "True": 4000}, "outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
