@@ -67,8 +67,9 @@ func TestWorkerAsksWhereTheTagPoints(t *testing.T) {
 // as distribution sends it: the first time the tag is missing, then it leads to
 // what was there before.
 func TestWorkerIsToldTooEarly(t *testing.T) {
+	patient := func(o *queue.Options) { o.Settle = 10 * time.Second } // so that it looks three times on a slow machine
 	t.Run("no tag yet", func(t *testing.T) {
-		w := startWorker(t)
+		w := startWorker(t, patient)
 		digest := w.push("team/app:1.0", "a")
 		w.registry.Inject("/manifests/1.0$", 2, registrytest.Status(404, "MANIFEST_UNKNOWN"))
 		w.do("push team/app:1.0@" + digest)
@@ -76,7 +77,7 @@ func TestWorkerIsToldTooEarly(t *testing.T) {
 		w.expect("notices", w.notices.take(), []string{"PushReceived " + digest, "Imported " + digest, "Imported " + digest})
 	})
 	t.Run("the tag of before", func(t *testing.T) {
-		w := startWorker(t)
+		w := startWorker(t, patient)
 		before := w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + before)
 		after := w.push("team/app:2.0", "b") // in the registry, and not under its tag
@@ -95,7 +96,7 @@ func TestWorkerIsToldTooEarly(t *testing.T) {
 		}
 	})
 	t.Run("a signature", func(t *testing.T) {
-		w := startWorker(t)
+		w := startWorker(t, patient)
 		digest := w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + digest)
 		artifact, tag, looks := newArtifact(t), strings.Replace(digest, ":", "-", 1)+".sig", 0
@@ -114,7 +115,7 @@ func TestWorkerIsToldTooEarly(t *testing.T) {
 		}
 	})
 	t.Run("a deletion", func(t *testing.T) {
-		w := startWorker(t)
+		w := startWorker(t, patient)
 		digest := w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + digest)
 		looks := 0
