@@ -79,11 +79,16 @@ func benchConsole(b *testing.B, n int) {
 					b.Fatalf("%s: %s %s, %v", page.path, r.Status, body, err)
 				}
 			}
-			slices.Sort(all)
-			b.ReportMetric(all[len(all)/2].Seconds()*1000, "ms-to-first-byte")
-			b.ReportMetric(all[len(all)*9/10].Seconds()*1000, "ms-p90")
+			reportTimes(b, all, "ms-to-first-byte")
 		})
 	}
+}
+
+// reportTimes reports the median of times, in a unit of milliseconds, and their 90th percentile.
+func reportTimes(b *testing.B, all []time.Duration, unit string) {
+	slices.Sort(all)
+	b.ReportMetric(all[len(all)/2].Seconds()*1000, unit)
+	b.ReportMetric(all[len(all)*9/10].Seconds()*1000, "ms-p90")
 }
 
 // seedMany has n Images in a data directory, and returns the names of those that are not copies.
