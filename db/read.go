@@ -172,7 +172,7 @@ const (
 
 // fewChanges is up to how many changes are gathered. The history of five minutes may have a hundred times as many. A
 // variable for tests.
-var fewChanges int64 = 1000
+var fewChanges int64 = 100
 
 // superseded returns where to find what was superseded after a revision.
 func (d *DB) superseded(rev int64) string {
