@@ -83,7 +83,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	} else if !strings.Contains(body, "Runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
 		t.Errorf("while more may run the first page is\n%s", body)
 	}
-	answers["GET "+summaryPath] = m{"usedAsOf": at, "outdated": 0, "gone": 0}
+	answers["GET "+summaryPath], answers["GET "+imagesPath] = m{"usedAsOf": at, "outdated": 0, "gone": 0}, m{"metadata": m{"remainingItemCount": 7}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
 	}

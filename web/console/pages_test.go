@@ -193,7 +193,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string]string{
-		"": "Nothing needs you", "images": "tidewaiter import", "images?verdict=True": "No image matches", "repositories": "tidewaiter import", "running": "tidewaiter serve --config", "policies": "There is no policy", "activity": "Nothing waits", "compare": "Name two images",
+		"": "tidewaiter import", "images": "tidewaiter import", "images?verdict=True": "No image matches", "repositories": "tidewaiter import", "running": "tidewaiter serve --config", "policies": "There is no policy", "activity": "Nothing waits", "compare": "Name two images",
 	} {
 		if w := b.do("GET", Root+path, nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%q: %d, without %q", path, w.Code, want)
