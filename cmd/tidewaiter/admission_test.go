@@ -178,8 +178,10 @@ func TestAdmission(t *testing.T) {
 	asked := len(registry.AllRequests())
 	check(at+"team/signed:1", "true", 0)
 	check(at+"team/plain:1", "false", 0)
-	if n := len(registry.AllRequests()) - asked; n > 0 {
-		t.Errorf("the registry was asked %d times about what is known", n)
+	for _, r := range registry.AllRequests()[asked:] {
+		if strings.Contains(r.Path, "/team/") { // what is not known may still be looked for
+			t.Errorf("the registry was asked about what is known: %v", r)
+		}
 	}
 
 	// A tag is judged by what it leads to now.
