@@ -8,8 +8,9 @@ import (
 )
 
 // A database that was restored, or that lost its newest commits, begins a new epoch.
-// Clients know revisions of the epoch before, whose changes did not happen in this one. So an epoch begins above every revision of earlier epochs, and everything before
-// it counts as compacted: a client that comes back gets 410 and lists again.
+// Clients know revisions of the epoch before, whose changes did not happen in this one. So an
+// epoch begins above every revision of earlier epochs, and everything before it counts as
+// compacted: a client that comes back gets 410 and lists again.
 
 const (
 	// revisionsPerMilli is a rate of writing that no server reaches. An epoch begins at the

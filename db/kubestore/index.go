@@ -60,12 +60,9 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 		var entries []db.IndexEntry
 		var failed []error
 		for _, ix := range declared {
-			values, err := byName[ix.Name].values(obj)
-			if err != nil {
+			var err error
+			if entries, err = byName[ix.Name].add(entries, obj, ix); err != nil {
 				failed = append(failed, fmt.Errorf("index %s: %w", ix.Name, err))
-			}
-			for _, v := range values {
-				entries = append(entries, db.IndexEntry{Index: ix, Value: v})
 			}
 		}
 		return entries, errors.Join(failed...)
@@ -81,16 +78,23 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 }
 
 // indexEntries computes the entries of obj.
-func (s *Store) indexEntries(obj runtime.Object) ([]db.IndexEntry, error) {
-	var entries []db.IndexEntry
+func (s *Store) indexEntries(obj runtime.Object) (entries []db.IndexEntry, err error) {
 	for _, ix := range s.indexes {
-		values, err := ix.values(obj)
-		if err != nil {
+		if entries, err = ix.add(entries, obj, ix.db); err != nil {
 			return nil, fmt.Errorf("index %s of %s: %w", ix.name, s.groupResource, err)
 		}
-		for _, v := range values {
-			entries = append(entries, db.IndexEntry{Index: ix.db, Value: v})
-		}
+	}
+	return entries, nil
+}
+
+// add appends the entries that obj has in an index of the database.
+func (ix *index) add(entries []db.IndexEntry, obj runtime.Object, in *db.Index) ([]db.IndexEntry, error) {
+	values, err := ix.values(obj)
+	if err != nil {
+		return entries, err
+	}
+	for _, v := range values {
+		entries = append(entries, db.IndexEntry{Index: in, Value: v})
 	}
 	return entries, nil
 }

@@ -1,7 +1,6 @@
 package compare
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
@@ -94,26 +92,21 @@ func etcdAlone(t testing.TB, l load) string {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	rate := func(n int, do func(ctx context.Context, i int) error) float64 {
-		g, ctx := errgroup.WithContext(t.Context())
-		g.SetLimit(*connections)
+	rate := func(n int, do func(i int) error) float64 {
 		begun := time.Now()
-		for i := range n {
-			g.Go(func() error { return do(ctx, i) })
-		}
-		if err := g.Wait(); err != nil {
+		if err := concurrently(n, *connections, do); err != nil {
 			t.Fatal(err)
 		}
 		return float64(n) / time.Since(begun).Seconds()
 	}
-	ask := func(ctx context.Context, _ int) error {
-		_, err := c.Get(ctx, "/tidewaiter/", clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	ask := func(int) error {
+		_, err := c.Get(t.Context(), "/tidewaiter/", clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		return err
 	}
 	rate(1, ask) // there is a leader
-	writes := rate(l.objects, func(ctx context.Context, i int) error {
+	writes := rate(l.objects, func(i int) error {
 		o := image(i)
-		_, err := c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(o.name), "=", 0)).Then(clientv3.OpPut(o.name, string(o.body))).Commit()
+		_, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(o.name), "=", 0)).Then(clientv3.OpPut(o.name, string(o.body))).Commit()
 		return err
 	})
 	return fmt.Sprintf("etcd of three members alone: %.0f writes/s of the same bytes, %.0f linearizable reads of nothing/s", writes, rate(l.gets, ask))

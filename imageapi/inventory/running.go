@@ -59,11 +59,11 @@ func (c *Counter) RecountRunning() {
 	}
 }
 
-// RunRunning counts what runs until ctx is done. doubts says why pods may be unknown.
-func (c *Counter) RunRunning(ctx context.Context, images Images, doubts func() []string, gone *metrics.GaugeVec) {
+// RunRunning counts what runs until ctx is done. staleReasons says why pods may be unknown.
+func (c *Counter) RunRunning(ctx context.Context, images Images, staleReasons func() []string, gone *metrics.GaugeVec) {
 	for {
 		begun := c.clock.Now()
-		running := c.countRunning(ctx, images, doubts)
+		running := c.countRunning(ctx, images, staleReasons)
 		if ctx.Err() != nil {
 			return
 		}
@@ -93,7 +93,7 @@ func (c *Counter) RunRunning(ctx context.Context, images Images, doubts func() [
 	}
 }
 
-func (c *Counter) countRunning(ctx context.Context, images Images, doubts func() []string) Running {
+func (c *Counter) countRunning(ctx context.Context, images Images, staleReasons func() []string) Running {
 	now, gone := metav1.NewTime(c.clock.Now()), int64(0)
 	running := Running{UsedAsOf: &now, Used: map[string]int64{}, Gone: &gone}
 	err := pages.Each(ctx, metav1.ListOptions{FieldSelector: "used=true", Limit: runningPage}, images.List, func(list *imagev1.ImageList) error {
@@ -109,7 +109,7 @@ func (c *Counter) countRunning(ctx context.Context, images Images, doubts func()
 		}
 		return nil
 	})
-	unknown := slices.Clone(doubts())
+	unknown := slices.Clone(staleReasons())
 	if err != nil {
 		if ctx.Err() == nil {
 			slog.Warn("Counting the images that run failed, will retry", "err", err)

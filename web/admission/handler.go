@@ -156,7 +156,7 @@ func answerTime(timeout string) time.Duration {
 	return d - max(d/10, min(d, 200*time.Millisecond)) // the answer needs its time, too
 }
 
-// finding is the finding about one image of a pod.
+// finding is an image of a pod with its judgement.
 type finding struct {
 	image string
 	Judgement

@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Action is the treatment of a pod, the mildest first.
+// Action says how a pod is answered, the mildest first.
 type Action int
 
 // The actions.
@@ -40,7 +40,7 @@ type Finding struct {
 	Reason string
 }
 
-// Judgement is the knowledge about an image.
+// Judgement says what is known about an image.
 type Judgement struct {
 	// Digest is the digest that the reference leads to; empty if it is not known.
 	Digest string

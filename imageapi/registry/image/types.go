@@ -33,7 +33,7 @@ type REST struct {
 	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
-// Streams are the questions of the storage of images to that of streams.
+// Streams is the part of the storage of streams that the storage of images calls.
 type Streams interface {
 	// Referrers returns the tag of the referrers that an image has in the registry of streams, if it belongs to one there:
 	// Pushed must then be called.
@@ -125,7 +125,7 @@ type Usage interface {
 	WorkloadStaleReasons() []string
 }
 
-// Answers are the questions of lists and tables of images about references. Package answers implements it.
+// Answers answers the questions of lists and tables of images about references. Package answers implements it.
 type Answers interface {
 	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a mirror's name of, and the digest that it
 	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if

@@ -37,6 +37,7 @@ type Registry struct {
 	options  Options
 	digests  map[string]int // of manifests and configs → image
 	sboms    map[string]int // of documents and their manifests → image
+	attached [][]byte       // the manifests of the documents, by image
 	failing  atomic.Int64
 	mu       sync.Mutex
 	requests map[string]int64
@@ -52,8 +53,9 @@ func New(o Options) *Registry {
 		r.digests[digest(r.manifest(config))] = i
 		if o.Packages > 0 {
 			document := r.sbom(i)
+			r.attached = append(r.attached, r.sbomManifest(i, document))
 			r.sboms[digest(document)] = i
-			r.sboms[digest(r.sbomManifest(i, document))] = i
+			r.sboms[digest(r.attached[i])] = i
 		}
 	}
 	return r
@@ -230,7 +232,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) (kind string)
 			w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
 			listed := ""
 			if i, ok := r.digests[last]; ok && r.options.Packages > 0 {
-				m := r.sbomManifest(i, r.sbom(i))
+				m := r.attached[i]
 				listed = fmt.Sprintf(`{"mediaType":%q,"artifactType":%q,"digest":%q,"size":%d}`, mediaTypeManifest, mediaTypeSPDX, digest(m), len(m))
 			}
 			fmt.Fprintf(w, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[%s]}`, listed)
@@ -262,7 +264,7 @@ func cut(path string) (repository, what, last string) {
 func (r *Registry) serveManifest(w http.ResponseWriter, req *http.Request, repository, reference string) (kind string) {
 	if i, ok := r.sboms[reference]; ok {
 		w.Header().Set("Content-Type", mediaTypeManifest)
-		send(w, req, r.sbomManifest(i, r.sbom(i)))
+		send(w, req, r.attached[i])
 		return SBOM
 	}
 	i, ok := r.digests[reference]
