@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
@@ -202,6 +203,27 @@ func (w *world) populate() {
 		w.pods++
 	}
 	soon(w.t, "the pods are known", func() bool { return len(w.verdictsOfPods()) == w.pods })
+	for _, r := range w.rules { // a sweep of before that would judge by fewer of them
+		soon(w.t, "the policies are in force", func() bool { return w.applied(r) })
+	}
+	w.swept()
+}
+
+// applied reports whether the server has read a policy as it is now.
+func (w *world) applied(r rule) bool {
+	w.t.Helper()
+	o, err := w.policiesIn(r.namespace).Get(w.t.Context(), r.name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == policyapi.ConditionApplied && condition["observedGeneration"] == o.GetGeneration()
+	})
 }
 
 func (w *world) newRule() rule {
