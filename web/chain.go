@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -20,14 +21,14 @@ import (
 
 // handlerChain puts Kubernetes' filters before api, and before beforeAPI if that is not
 // nil. It is genericapiserver.DefaultBuildHandlerChain in another order and without some
-// filters: no tracing is configured, and the timing of each filter costs as much as a
-// read.
+// filters: the timing of each costs as much as a read. Without a tracer nothing is
+// traced.
 //
 // beforeAPI stands before the goroutine, the copies and the trackers that guard handlers
 // which may run long. A request that it answers has passed authentication, impersonation,
 // the limits of requests in flight and authorization like any other. The request's context
 // has a deadline, and beforeAPI must honour it itself.
-func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, tracer trace.TracerProvider, c *genericapiserver.Config) http.Handler {
 	h := withOneNamespace(api)
 	h = webfilters.WithoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
@@ -47,6 +48,9 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Question: webfilters.Question, Connections: connections, Refused: count,
 	})
 	h = webfilters.CutOff(filters.WithAudit(webfilters.AuditCutOff(h), c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc))
+	if tracer != nil {
+		h = filters.WithTracing(h, tracer)
+	}
 	refused := filters.WithFailedAuthenticationAudit(limits.WithFailureLimit(filters.Unauthorized(c.Serializer), failures), c.AuditBackend, c.AuditPolicyRuleEvaluator)
 	h = filters.WithAuthentication(h, &webfilters.Logins{Request: c.Authentication.Authenticator}, refused, c.Authentication.APIAudiences, c.Authentication.RequestHeaderConfig)
 	h = open.keep(h, c.Authentication.Authenticator, c.LongRunningFunc)

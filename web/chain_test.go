@@ -12,7 +12,6 @@ import (
 
 // leftOut are the filters that the default chain of a server has and ours has not, with the reason.
 var leftOut = map[string]string{
-	"WithTracing":                 "no tracing can be configured",
 	"WithCORS":                    "no origins can be configured",
 	"WithHSTS":                    "no directives can be configured",
 	"WithImpersonation":           "WithConstrainedImpersonation takes its place, as the feature is on by default",

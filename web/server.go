@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/tracing"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
@@ -97,6 +100,8 @@ type Config struct {
 	Local *Local
 	// Hooks serves everything below /hooks/; nil refuses it.
 	Hooks http.Handler
+	// Tracer records a span for each request; nil records none.
+	Tracer trace.TracerProvider
 	// Console, if set, makes what serves /console/ of the handler chain, which it asks as the person who looks.
 	Console func(api http.Handler) http.Handler
 	// Audit says what is written down about requests, and where; see [NewAuditOptions]. Nil
@@ -199,8 +204,12 @@ func New(c Config) (_ *Server, err error) {
 		if c.Hooks != nil {
 			s.hooks = c.Hooks
 		}
+		if c.Tracer != nil { // a sender's trace is linked to, and not continued
+			s.hooks = otelhttp.NewHandler(s.hooks, "webhook", otelhttp.WithTracerProvider(c.Tracer), otelhttp.WithPropagators(tracing.Propagators()),
+				otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(func(name string, _ *http.Request) string { return name }))
+		}
 		s.hooks = filters.WithHookAudit(s.hooks, cfg)
-		chain := handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, cfg)
+		chain := handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, c.Tracer, cfg)
 		var console http.Handler
 		if c.Console != nil {
 			console = c.Console(chain)

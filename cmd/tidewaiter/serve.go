@@ -112,6 +112,8 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.Authentication.AddFlags(sections.FlagSet("authentication"))
 	o.Access.AddFlags(sections.FlagSet("authorization"))
 
+	sections.FlagSet("tracing").StringVar(&o.TracingFile, "tracing-config-file", "", "TracingConfiguration, as for kube-apiserver: the OpenTelemetry collector to send spans to, and how many of a million requests are traced; without it nothing is")
+
 	f = sections.FlagSet("audit")
 	o.Audit = filters.NewAuditOptions("")
 	o.Audit.AddFlags(f)

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
@@ -262,7 +265,7 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, h *h
 	}
 	var resp *http.Response
 	err := b.waiting(func() (err error) {
-		resp, err = base.RoundTrip(req.WithContext(ctx))
+		resp, err = inSpan(base, req.WithContext(ctx))
 		return err
 	})
 	if err != nil {
@@ -287,6 +290,25 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, h *h
 		b.Close()
 	}
 	return resp, nil
+}
+
+// inSpan makes a request in a span of its own if it is for something that is traced. The registry is not told of it.
+func inSpan(base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	of := trace.SpanFromContext(req.Context())
+	if !of.IsRecording() {
+		return base.RoundTrip(req)
+	}
+	_, span := of.TracerProvider().Tracer("github.com/tidewaiter/tidewaiter/importer/pull").Start(req.Context(), req.Method+" "+req.URL.Host, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("http.request.method", req.Method), attribute.String("server.address", req.URL.Hostname()), attribute.String("url.path", req.URL.Path),
+	))
+	defer span.End()
+	resp, err := base.RoundTrip(req)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+	} else {
+		span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))
+	}
+	return resp, err
 }
 
 func TooLargeError(host string, size, limit int64) error {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -58,7 +59,13 @@ type Event struct {
 	MediaType string `json:"-"`
 	// Payload is what Tells sends: JSON.
 	Payload string `json:"payload,omitempty"`
+	// Trace is the span that the event came in, as W3C Trace Context's traceparent; empty if that is not recorded. It is
+	// stored with the event that makes a job, and not with those that join one.
+	Trace string `json:"trace,omitempty"`
 }
+
+// traceparent is version 00 of W3C Trace Context's header.
+var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // MaxActor bounds Event.Actor, in bytes.
 const MaxActor = 128
@@ -158,7 +165,10 @@ func Decode(b []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
-	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(e.Actor, MaxActor)}, nil
+	if !traceparent.MatchString(e.Trace) {
+		e.Trace = "" // a job is done all the same
+	}
+	return Event{Action: e.Action, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(e.Actor, MaxActor), Trace: e.Trace}, nil
 }
 
 // State is the state of a job.

@@ -14,7 +14,7 @@ func TestEventsComeBack(t *testing.T) {
 	good := []push.Event{
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Tag: "1.0", Digest: digest, Actor: "robot$ci"},
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
-		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest"},
+		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
 		{Action: "tell", Host: "notify:ci", Repository: "tag.moved/r.example.com/team/app:1.0", Digest: "1f", Payload: `{"id":"1f"}`},
 	}
@@ -58,11 +58,20 @@ func TestAttackStoredActor(t *testing.T) {
 	}
 }
 
+// A trace that is none does not keep a job from being done.
+func TestStoredTraceIsOne(t *testing.T) {
+	got, err := push.Decode([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","trace":"00-x\n"}`))
+	if err != nil || got.Trace != "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // FuzzDecode says that what is read is written back the same, and names what
 // an import takes.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"team/app","tag":"1.0","digest":"sha256:` + strings.Repeat("ab", 32) + `"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","actor":"\u202e ann` + strings.Repeat("a", 200) + `"}`))
+	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
 	f.Add(push.Telling("ci", "tag.moved", "r.example.com/team/app:1.0", "1f", `{"id":"1f"}`).Encode())

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
@@ -55,6 +56,8 @@ type Options struct {
 	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
+	// Tracer records a span for each job, in the trace of the delivery that made it; nil records none.
+	Tracer trace.TracerProvider
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
 	// Logger gets failures. Default slog.Default().

@@ -13,6 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -129,7 +133,8 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
-	budgeted, spent := w.Importer.Job(importer.WithCause(work, cause(j)))
+	traced, span := w.span(work, j)
+	budgeted, spent := w.Importer.Job(importer.WithCause(traced, cause(j)))
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })
@@ -137,6 +142,12 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	gone := errors.Is(err, errGone)
 	if gone {
 		err = nil
+	}
+	if span != nil {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
 	}
 	words := wordsOf(j)
 	// Before the end of the job is written, which may start the next claim.
@@ -181,6 +192,20 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		// The lease will end by itself, and the job be done again: without effect, if it was done.
 		logger.Error("Ending a job", "result", result, "err", err)
 	}
+}
+
+// span begins the span of a job, in the trace of the delivery that made it; nil if nothing is traced.
+func (w *Worker) span(ctx context.Context, j *push.Job) (context.Context, trace.Span) {
+	if w.Tracer == nil {
+		return ctx, nil
+	}
+	if in := j.Events[0].Trace; in != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": in})
+	}
+	return w.Tracer.Tracer("github.com/tidewaiter/tidewaiter/importer/queue").Start(ctx, "job", trace.WithAttributes(
+		attribute.String("tidewaiter.reference", j.Key), attribute.String("tidewaiter.receiver", j.Receiver), attribute.Int("tidewaiter.attempt", j.Attempts),
+		attribute.Int64("tidewaiter.waited_ms", w.Clock.Since(j.Enqueued).Milliseconds()),
+	))
 }
 
 // words are what the log says of a kind of jobs.

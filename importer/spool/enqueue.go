@@ -1,11 +1,15 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/importer/push"
@@ -17,7 +21,7 @@ import (
 // another error of DB. Jobs that give way to a receiver's quota are dropped without an
 // error.
 func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
-	items, err := itemsOf(events)
+	items, err := itemsOf(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -68,17 +72,28 @@ type item struct {
 	push.Event
 	key    string
 	stored []byte
+	traced []byte // with the trace, for the first event of a job
 }
 
-// itemsOf checks the size of events.
-func itemsOf(events []push.Event) ([]item, error) {
+// itemsOf checks the size of events. They belong to the trace of ctx, unless they have one already.
+func itemsOf(ctx context.Context, events []push.Event) ([]item, error) {
+	trace := propagation.MapCarrier{}
+	if oteltrace.SpanContextFromContext(ctx).IsSampled() {
+		propagation.TraceContext{}.Inject(ctx, trace)
+	}
 	items := make([]item, len(events))
 	for i, e := range events {
+		in := cmp.Or(e.Trace, trace.Get("traceparent"))
+		e.Trace = ""
 		items[i] = item{Event: e, key: e.Key(), stored: e.Encode()}
+		items[i].traced = items[i].stored
+		if e.Trace = in; in != "" {
+			items[i].traced = e.Encode()
+		}
 		if n := len(items[i].key); n > maxKeyBytes {
 			return nil, fmt.Errorf("spool key of %d bytes: a key has at most %d", n, maxKeyBytes)
 		}
-		if n := len(items[i].stored); n > maxEventBytes {
+		if n := len(items[i].traced); n > maxEventBytes {
 			return nil, fmt.Errorf("event of %d bytes: an event has at most %d", n, maxEventBytes)
 		}
 	}
@@ -143,14 +158,16 @@ func addItem(t db.Transaction, i item) (job, n int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	stored := i.stored
 	if job == 0 {
+		stored = i.traced
 		job, _, err = t.First(`INSERT INTO spool_jobs (key, source, state, due, enqueued, latest, payloads)
 			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, i.key, i.Receiver, t.Now())
 		if err != nil {
 			return 0, 0, err
 		}
 	}
-	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, i.stored)
+	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, stored)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -31,7 +31,7 @@ const sharedTests = "TestShared/"
 // TestShared runs the tests of a spool over one that servers share.
 func TestShared(t *testing.T) {
 	for _, test := range []func(*testing.T){
-		TestLifeOfAJob, TestSeesAnEventOnce, TestForgets, TestCoalesces, TestLosesNoEvent, TestLease, TestJobWhoseLeasesEndIsWarnedAbout,
+		TestLifeOfAJob, TestSeesAnEventOnce, TestForgets, TestCoalesces, TestTraced, TestLosesNoEvent, TestLease, TestJobWhoseLeasesEndIsWarnedAbout,
 		TestBacksOffAndGivesUp, TestPoison, TestDelayBounds, TestAdmin, TestEventsOfAllJobs, TestRefusesBadRequests, TestClaimWaits,
 		TestLeakedSecretFillsItsOwnQuotaOnly, TestRepeatedPushTakesNoQuota, TestRepeatedPushIsNotTheOldest, TestSharedKeyIsNotDroppedForAnother,
 		TestQuota, TestRequestPastTheQuota, TestClockSetBack, TestLanesTakeTurns, TestClaimHeedsRoom, TestJobThatWaitsForItsKeyHoldsUpNobody,

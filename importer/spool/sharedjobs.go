@@ -25,12 +25,13 @@ const maxWrites = 16
 type group struct {
 	receiver, key string
 	events        [][]byte
-	id            int64 // of a job to be made; 0 if one is there
+	traced        []byte // the first event with its trace, as a new job has it
+	id            int64  // of a job to be made; 0 if one is there
 }
 
 // Enqueue is [Spool.Enqueue]. If it fails, and not with ErrFull, some of the events may have been stored.
 func (s *Shared) Enqueue(ctx context.Context, events []push.Event) error {
-	items, err := itemsOf(events)
+	items, err := itemsOf(ctx, events)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (s *Shared) plan(items []item) (*plan, error) {
 		}
 		g := groups[job{i.Receiver, i.key}]
 		if g == nil {
-			g = &group{receiver: i.Receiver, key: i.key}
+			g = &group{receiver: i.Receiver, key: i.key, traced: i.traced}
 			groups[job{i.Receiver, i.key}] = g
 			p.groups = append(p.groups, g)
 		}
@@ -216,8 +217,12 @@ func (s *Shared) add(ctx context.Context, g *group) error {
 		}
 		for ; n < len(left) && len(r.Events) < maxJobEvents && size+len(left[n]) <= maxJobBytes; n++ {
 			if !slices.ContainsFunc(r.Events, func(e json.RawMessage) bool { return bytes.Equal(e, left[n]) }) {
-				r.Events = append(r.Events, left[n])
-				size += len(left[n])
+				stored := left[n]
+				if len(r.Events) == 0 && len(left) == len(g.events) {
+					stored = g.traced
+				}
+				r.Events = append(r.Events, stored)
+				size += len(stored)
 			}
 		}
 		if err == nil {

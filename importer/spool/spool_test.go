@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -261,6 +262,25 @@ func TestCoalesces(t *testing.T) {
 	s.ok(s.Done(ctx, jobs[0]))
 	if j := s.claimOne(); payloads(j) != "a c" {
 		t.Errorf("claimed %q, want a c", payloads(j))
+	}
+}
+
+// A job belongs to the trace of the delivery that made it. What joins it has none, so a push that is told of again and again does
+// not take more room because it is traced; and what is not sampled is not kept.
+func TestTraced(t *testing.T) {
+	s := open(t, spool.Options{})
+	delivery := func(trace byte, flags oteltrace.TraceFlags) context.Context {
+		return oteltrace.ContextWithSpanContext(context.Background(), oteltrace.NewSpanContext(oteltrace.SpanContextConfig{TraceID: oteltrace.TraceID{trace}, SpanID: oteltrace.SpanID{trace}, TraceFlags: flags}))
+	}
+	for i := range 5 {
+		s.ok(s.Enqueue(delivery(byte(i+1), oteltrace.FlagsSampled), []push.Event{request("k", "", "a")}))
+	}
+	s.ok(s.Enqueue(delivery(9, 0), []push.Event{request("other", "", "a")}))
+	jobs := s.claim(10)
+	if len(jobs) != 2 || len(jobs[0].Events) > 2 || jobs[0].Events[0].Trace != "00-01"+strings.Repeat("0", 30)+"-01"+strings.Repeat("0", 14)+"-01" || jobs[0].Events[1].Trace != "" || jobs[1].Events[0].Trace != "" {
+		for _, j := range jobs {
+			t.Errorf("claimed %+v", j.Events)
+		}
 	}
 }
 

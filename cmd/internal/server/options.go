@@ -45,6 +45,8 @@ type Options struct {
 	MaxReads, MaxWrites int
 	Authentication      *web.Authentication // nil for the defaults
 	TLS                 web.TLS
+	// TracingFile says where spans are sent; see web.NewTracer. Empty for nowhere.
+	TracingFile string
 	// Access says how a listening server authorizes requests; nil for the defaults.
 	Access *access.Options
 	// Cluster has the flags of a server in a cluster that knows the callers.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/component-base/tracing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
@@ -39,7 +40,8 @@ type Server struct {
 	Config       *config.Config
 	listener     net.Listener // nil when only the process itself reaches the server
 	connections  *limits.Connections
-	URL          string // empty without a listener
+	tracer       tracing.TracerProvider // nil if nothing is traced
+	URL          string                 // empty without a listener
 	DB           *db.DB
 	etcd         *etcd.Store // nil for a server whose database is its own
 	local        *web.Local

@@ -13,10 +13,12 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/tracing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
@@ -46,6 +48,7 @@ type pushes struct {
 	importer *importer.Importer
 	notifier *notify.Notifier // nobody is told if the configuration names none
 	plain    net.Listener     // nil unless configured
+	tracer   trace.TracerProvider
 }
 
 // spooler is a queue of pushes.
@@ -208,6 +211,9 @@ func registerMetrics(all ...metrics.Registerable) {
 
 // worker returns the worker that imports what is pushed, used by pods and followed by streams.
 func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, running queue.Running, streams queue.Streams) (*queue.Worker, error) {
+	if p.tracer != nil {
+		client.Wrap(tracing.WrapperFor(p.tracer))
+	}
 	images, err := imageclient.New(client)
 	if err != nil {
 		return nil, err
@@ -227,6 +233,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Receivers:       p.receiverNames,
 		OfScript:        p.ofScript,
 		RegisterMetrics: registerMetrics,
+		Tracer:          p.tracer,
 	}
 	if p.peers != nil {
 		o.Owners = p.peers

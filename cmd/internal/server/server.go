@@ -85,6 +85,7 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 	}()
 	for _, open := range []func(context.Context) error{
 		s.loadConfig,
+		s.openTracing,
 		s.openCluster,
 		s.openTrustedRoots,
 		s.openVerification,
@@ -121,6 +122,29 @@ func newServer(o Options, listener net.Listener) *Server {
 func (s *Server) loadConfig(context.Context) (err error) {
 	s.Config, err = config.Load(s.Options.ConfigFile)
 	return err
+}
+
+// openTracing prepares the sending of spans. It connects to nobody yet.
+func (s *Server) openTracing(ctx context.Context) (err error) {
+	if s.tracer, err = web.NewTracer(ctx, s.Options.TracingFile, version.Build()); err != nil {
+		err = cli.Misuse(fmt.Errorf("--tracing-config-file: %w", err), "docs/reference/metrics.md has such a file")
+	}
+	return err
+}
+
+// tracesTimeout is how long a server that stops tries to send the last spans.
+const tracesTimeout = 5 * time.Second
+
+// closeTracing sends the last spans.
+func (s *Server) closeTracing(ctx context.Context) {
+	if s.tracer == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tracesTimeout)
+	defer cancel()
+	if err := s.tracer.Shutdown(ctx); err != nil {
+		slog.Warn("The last spans were not sent", "err", err)
+	}
 }
 
 // openCluster prepares what a server in a cluster needs of the cluster.
@@ -259,6 +283,9 @@ func (s *Server) authentication() *web.Authentication {
 func (s *Server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
 		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options, s.etcd != nil)
+		if err == nil {
+			s.pushes.tracer = s.tracer
+		}
 	}
 	return err
 }
@@ -422,6 +449,7 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 		OpenAPI:         openAPIDefinitions,
 		Listener:        s.listener,
 		Connections:     s.connections,
+		Tracer:          s.tracer,
 		MaxReads:        s.Options.MaxReads,
 		MaxWrites:       s.Options.MaxWrites,
 		RegisterMetrics: registerMetrics,
@@ -624,6 +652,7 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 		s.pushes.importer.Close()
 	}
 	s.checks.Flush(context.WithoutCancel(ctx))
+	s.closeTracing(ctx)
 	return errors.Join(err, s.DB.Close())
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"go.opentelemetry.io/otel/trace"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -69,6 +70,11 @@ func (s *imageStrategy) verifySignatures(ctx context.Context, image, old *imagev
 		if stored := findSignature(old, &judged.Signatures[i]); stored != nil {
 			copyVerdict(&judged.Signatures[i], stored)
 		}
+	}
+	if of := trace.SpanFromContext(ctx); of.IsRecording() {
+		var span trace.Span
+		ctx, span = of.TracerProvider().Tracer("github.com/tidewaiter/tidewaiter/imageapi/registry/image").Start(ctx, "judge signatures")
+		defer span.End()
 	}
 	covered := s.verifier.Verify(ctx, judged, func(repository string) ([]*imagev1.Image, error) { return s.index(ctx, repository, image.Name) })
 	warned := false
