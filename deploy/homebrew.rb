@@ -10,6 +10,7 @@ class TidewaiterClient < Formula
   def install
     bin.install "tidewaiter"
     bin.install_symlink "tidewaiter" => "kubectl-tidewaiter"
+    bin.install_symlink "tidewaiter" => "kubectl-images"
     generate_completions_from_executable(bin/"tidewaiter", "completion")
   end
 

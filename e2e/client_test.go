@@ -38,23 +38,28 @@ func TestClient(t *testing.T) {
 	s := harness.StartServer(t)
 	t.Run("of kubectl", func(t *testing.T) { // which finds the program as a plugin, and that calls itself by that name
 		path := t.TempDir()
-		must(t, os.Symlink(programs["linux"], filepath.Join(path, "kubectl-tidewaiter")))
-		help := s.KubectlCommand(t, "tidewaiter", "get", "--help")
-		help.Args, help.Env = help.Args[2:], append(help.Env, "PATH="+path+":"+os.Getenv("PATH"))
-		wantContains(t, "its help", harness.MustRun(t, help), "kubectl tidewaiter get")
+		for name, verb := range map[string]string{"tidewaiter": "get", "images": ""} {
+			must(t, os.Symlink(programs["linux"], filepath.Join(path, "kubectl-"+name)))
+			called := strings.TrimSpace(name + " " + verb)
+			help := s.KubectlCommand(t, append(strings.Fields(called), "--help")...)
+			help.Args, help.Env = help.Args[2:], append(help.Env, "PATH="+path+":"+os.Getenv("PATH"))
+			wantContains(t, "its help", harness.MustRun(t, help), "Usage:\n  kubectl "+called+" ")
+		}
 	})
 	t.Run("asks", func(t *testing.T) { asksAsTheWholeProgram(t, s, programs["linux"]) })
 }
 
 // checkManifests checks what is beside the archives in a folder.
 func checkManifests(t *testing.T, dir string, archives int) {
-	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "validate-krew-manifest"), Args: []string{"-manifest", filepath.Join(dir, "tidewaiter.yaml"), "-skip-install"}})
+	for _, plugin := range []string{"tidewaiter", "images"} {
+		harness.MustRun(t, harness.Command{Path: harness.Tool(t, "validate-krew-manifest"), Args: []string{"-manifest", filepath.Join(dir, plugin+".yaml"), "-skip-install"}})
+	}
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		must(t, err)
 		return string(text)
 	}
-	krew, formula := read("tidewaiter.yaml"), read("tidewaiter-client.rb")
+	krew, images, formula := read("tidewaiter.yaml"), read("images.yaml"), read("tidewaiter-client.rb")
 	sums := lines(read("SHA256SUMS"))
 	if len(sums) != archives {
 		t.Errorf("%d archives", len(sums))
@@ -63,6 +68,7 @@ func checkManifests(t *testing.T, dir string, archives int) {
 		sum, archive, _ := strings.Cut(line, "  ")
 		url := "https://github.com/tidewaiter/tidewaiter/releases/download/v" + released + "/" + archive
 		wantContains(t, "the manifest of krew", krew, "uri: "+url+"\n    sha256: "+sum+"\n")
+		wantContains(t, "that of the plugin images", images, "uri: "+url+"\n    sha256: "+sum+"\n")
 		if strings.Contains(archive, "windows") {
 			continue
 		}
@@ -77,7 +83,7 @@ func asksAsTheWholeProgram(t *testing.T, s *harness.Server, client string) {
 	ask := func(args ...string) harness.Result {
 		return harness.Run(t, harness.Command{Path: client, Args: append(args, "--kubeconfig", s.Kubeconfig)})
 	}
-	for _, args := range [][]string{{"get", "sha256:abcdef"}, {"pods"}, {"prune", "--older-than", "1h"}} {
+	for _, args := range [][]string{{"get", "sha256:abcdef"}, {"pods"}, {"images", "-A"}, {"prune", "--older-than", "1h"}} {
 		whole := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: append(args, "--kubeconfig", s.Kubeconfig)})
 		if got := ask(args...); got.Code != whole.Code || got.Stdout != whole.Stdout || got.Stderr != whole.Stderr {
 			t.Errorf("tidewaiter %s: the client says\n%d %s%s, the whole program\n%d %s%s", strings.Join(args, " "), got.Code, got.Stdout, got.Stderr, whole.Code, whole.Stdout, whole.Stderr)

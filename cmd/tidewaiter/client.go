@@ -143,6 +143,24 @@ func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Co
 	return config, nil
 }
 
+// contextNamespace is the namespace that kubectl would choose: that of the kubeconfig's context.
+func (o *clientOptions) contextNamespace() string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	if o.kubeconfig == "" && o.cluster.Server != "" {
+		return metav1.NamespaceDefault
+	}
+	kubeconfig, err := cli.OpenKubeconfig(rules, &clientcmd.ConfigOverrides{})
+	if err != nil {
+		return metav1.NamespaceDefault // the server was named otherwise, or this was said before
+	}
+	name, _, err := kubeconfig.Namespace()
+	if err != nil {
+		return metav1.NamespaceDefault
+	}
+	return name
+}
+
 // running is the server that a verb asks. It says which on standard error.
 func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error) {
 	server, found, err := o.server(cmd)

@@ -85,7 +85,7 @@ func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
 		Use:        "get {REF | images --base REF}",
-		SuggestFor: []string{"list", "ls", "image", "images", "show"},
+		SuggestFor: []string{"list", "ls", "image", "show"},
 		Short:      "Show what a reference means in one line: repository, tag, verdict, pods",
 		Long: `Show what a reference means, in one line: the image, repository and tag, the verdict
 for exactly this reference, how many pods run the image, how many pods name the tag

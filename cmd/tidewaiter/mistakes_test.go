@@ -69,7 +69,7 @@ func TestMistakes(t *testing.T) {
 	add := func(name string, args []string, want ...string) { all = append(all, mistake{name, args, want}) }
 	with := func(args []string, more ...string) []string { return append(append([]string{}, args...), more...) }
 	verbs := map[string][]string{
-		"get": {"get", "team/app:v1"}, "describe": {"describe", "team/app:v1"}, "history": {"history", "r.example.com/team/app:v1"}, "diff": {"diff", "team/app:v1", "team/app:v2"}, "pods": {"pods", "team/app:v1"},
+		"get": {"get", "team/app:v1"}, "describe": {"describe", "team/app:v1"}, "history": {"history", "r.example.com/team/app:v1"}, "diff": {"diff", "team/app:v1", "team/app:v2"}, "pods": {"pods", "team/app:v1"}, "images": {"images"},
 		"prune": {"prune"}, "spool list": {"spool", "list"}, "spool retry": {"spool", "retry", "1"}, "spool drop": {"spool", "drop", "1"}, "verify --all": {"verify", "--all"}, "import": {"import", "r.example.com/team/app:v1"},
 		"import --from-pods": {"import", "--from-pods", "-A"},
 	}
@@ -98,7 +98,7 @@ func TestMistakes(t *testing.T) {
 	add("console where nothing listens", []string{"console", "--open=false", "--server", "https://127.0.0.1:1"}, "no server answers at 127.0.0.1:1")
 	add("console with an unknown authority", []string{"console", "--open=false", "--server", server}, "signed by an unknown authority")
 	add("console of another cluster", []string{"console", "--open=false", "--server", cluster.URL, "--certificate-authority", kubernetesCA}, "not a tidewaiter server", "context")
-	for _, verb := range []string{"list", "images", "show"} {
+	for _, verb := range []string{"list", "image", "show"} {
 		add("the verb "+verb, []string{verb, "team/app:v1"}, `unknown command "`+verb+`"`, "Did you mean this?", "get")
 	}
 

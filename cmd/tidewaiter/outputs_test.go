@@ -124,6 +124,7 @@ func TestOutputs(t *testing.T) {
 		"describe":       {{[]string{"describe", ref}, 0, true}, {[]string{"describe", old}, 0, true}, {[]string{"describe", l.repository + "@" + l.digests[1]}, 0, true}},
 		"history":        {{[]string{"history", ref}, 0, true}},
 		"diff":           {{[]string{"diff", ref, old}, exitDiffer, false}},
+		"images":         {{[]string{"images", "--cluster", "production-europe-west", "-A"}, 0, true}, {[]string{"images", "--cluster", "production-europe-west", "-n", "payments-settlement"}, 0, true}},
 		"pods":           {{[]string{"pods", ref}, 0, true}, {[]string{"pods", "--outdated"}, 0, true}, {[]string{"pods", l.missing}, 0, true}},
 		"prune":          {{[]string{"prune", "--kept", "--keep-younger-than", "0s"}, 0, true}, {[]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0"}, 0, true}, {[]string{"prune", "--kept"}, 0, true}},
 		"verify":         {{[]string{"verify", ref}, 0, true}, {[]string{"verify", l.repository + "@" + l.digests[1]}, exitUntrusted, true}},

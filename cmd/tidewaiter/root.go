@@ -113,16 +113,37 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	})
 	cli.Complete(root, "logging-format", logText, logJSON)
 	root.AddCommand(newDataDirCommands()...)
-	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
+	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImagesCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	return root
 }
 
-// calledAs is how people call the program by its path: kubectl finds a plugin by a name such as kubectl-tidewaiter.
-func calledAs(path string) string {
-	if plugin, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(path), ".exe"), "kubectl-"); ok {
-		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+// pluginOf is the name of kubectl's plugin that a program is by its path, such as tidewaiter for kubectl-tidewaiter; "" if it is none.
+func pluginOf(path string) string {
+	plugin, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(path), ".exe"), "kubectl-")
+	if !ok {
+		return ""
 	}
-	return "tidewaiter"
+	return strings.ReplaceAll(plugin, "_", "-")
+}
+
+// calledAs is how people call the program by its path.
+func calledAs(path string) string {
+	switch plugin := pluginOf(path); plugin {
+	case "":
+		return "tidewaiter"
+	case imagesVerb: // the verb is a plugin of its own
+		return "kubectl"
+	default:
+		return "kubectl " + plugin
+	}
+}
+
+// commandLine returns the arguments of the process: those of the verb images if kubectl runs it as kubectl images.
+func commandLine(process []string) []string {
+	if pluginOf(process[0]) == imagesVerb {
+		return append([]string{imagesVerb}, process[1:]...)
+	}
+	return process[1:]
 }
 
 // Formats of the log.

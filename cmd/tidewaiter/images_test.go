@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+)
+
+// tidewaiter images, which is kubectl images, shows what the pods of a namespace run: each image once, by the name that the
+// pods have for it, with the verdict for what runs and not for what the tag leads to now; and why something is not known.
+func TestImagesOfPods(t *testing.T) {
+	l := newLooking(t)
+	config, err := kubeconfigConfig(l.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := kubernetes.NewForConfigOrDie(newAPITarget(config).Config).CoreV1()
+	create := func(namespace, name, image, runs string) {
+		t.Helper()
+		pod := newPod(name)
+		pod.Namespace = namespace
+		pod.Spec.Containers = []corev1.Container{{Name: "main", Image: image}, {Name: "same", Image: image}}
+		pod, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if runs == "" {
+			return
+		}
+		for _, c := range pod.Spec.Containers {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: image, ImageID: l.a.Host + "/team/app@" + runs})
+		}
+		if _, err := core.Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	app := l.a.Host + "/team/app:v1"
+	create("team", "current-1", app, l.digests["new"])
+	create("team", "current-2", app, l.digests["new"])
+	create("team", "before", app, l.digests["old"])
+	create("team", "unknown", "nowhere.invalid/x/y:1", "")
+	create("shop", "other", l.b.Host+"/team/app:v1", "")
+
+	short := func(called string) string { return l.digests[called][len("sha256:"):][:12] }
+	lists := func(want []string, args ...string) {
+		t.Helper()
+		stdout, stderr, code := l.run(append([]string{"images"}, args...)...)
+		var got []string
+		for line := range strings.Lines(stdout) {
+			if cells := strings.Fields(line); !strings.HasPrefix(line, "  ") && cells[0] != "IMAGE" && cells[0] != "NAMESPACE" {
+				got = append(got, strings.Join(cells, " "))
+			}
+		}
+		if code != cli.ExitOK || len(got) != len(want) {
+			t.Fatalf("%q: exit code %d: %s%s", args, code, stdout, stderr)
+		}
+		for _, w := range want {
+			if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line+" ", w) }) {
+				t.Errorf("%q lacks %q:\n%s", args, w, stdout)
+			}
+		}
+	}
+	team := []string{app + " " + short("new") + " NoPolicy 2 ", app + " " + short("old") + " NoPolicy 1 ", "nowhere.invalid/x/y:1 <none> Unknown 1 "}
+	lists(team, "-n", "team")
+	other := l.b.Host + "/team/app:v1 " + short("other") + " NoPolicy 1 "
+	lists([]string{other}, "-n", "shop")
+	lists([]string{"team " + team[0], "team " + team[1], "team " + team[2], "shop " + other}, "-A")
+
+	stdout, stderr, code := l.run("images", "-n", "shop", "-o", "json")
+	var review answers.ReferenceReview
+	if err := json.Unmarshal([]byte(stdout), &review); err != nil || code != cli.ExitOK || len(review.Status.References) != 1 || review.Status.References[0].Meaning.Digest != l.digests["other"] {
+		t.Errorf("as JSON: exit code %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitAbsent, "no pod runs an image in namespace default"},
+		{[]string{"-n", "empty"}, exitAbsent, "-A lists"},
+		{[]string{"--cluster", "prod"}, cli.ExitNone, "does not follow a cluster prod"},
+	} {
+		if stdout, stderr, code := l.run(append([]string{"images"}, tt.args...)...); code != tt.code || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: exit code %d: %s%s", tt.args, code, stdout, stderr)
+		}
+	}
+}
+
+// Kubectl runs the program as a plugin by the name of a link to it.
+func TestPlugins(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string][2]string{
+		"tidewaiter":                         {"tidewaiter", "get x"},
+		"/usr/local/bin/kubectl-tidewaiter":  {"kubectl tidewaiter", "get x"},
+		"/home/ann/.krew/bin/kubectl-images": {"kubectl", "images get x"},
+		"kubectl-images.exe":                 {"kubectl", "images get x"},
+		"/opt/kubectl-who_signed":            {"kubectl who-signed", "get x"},
+	} {
+		if got := [2]string{calledAs(path), strings.Join(commandLine([]string{path, "get", "x"}), " ")}; got != want {
+			t.Errorf("%s is called %q, want %q", path, got, want)
+		}
+	}
+}
