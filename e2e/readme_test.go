@@ -51,10 +51,16 @@ func TestAccessDocument(t *testing.T) {
 }
 
 // What docs/tasks/access.md shows is what happens, in the folder of a data directory. A new token counts within a second, so kubectl
-// asks again until it does.
+// asks again until it does. Who logs in at a real provider of OpenID Connect is let in at the end, with the file of
+// docs/reference/access.md. In place of kubelogin, which wants a browser, a script gives that person's token.
 func TestAccessTask(t *testing.T) {
 	t.Parallel()
-	s := harness.StartServer(t)
+	p := startProvider(t)
+	authentication := openGuide(t, "reference/access.md", nil, "https://sso.example.com", p.issuer, "audiences: [kubectl]", fmt.Sprintf("audiences: [kubectl], certificateAuthority: %q", p.ca),
+		`{claim: groups, prefix: "sso:"}`, `{expression: "['sso:staff']"}`) // this provider tells no groups
+	file := filepath.Join(t.TempDir(), "authentication.yaml")
+	must(t, os.WriteFile(file, []byte(authentication.block("kind: AuthenticationConfiguration")), 0o600))
+	s := harness.StartServer(t, "--authentication-config", file)
 	run := &session{dir: filepath.Dir(s.DataDir), bin: t.TempDir(), registry: &registry.Registry{Host: strings.TrimPrefix(s.URL, "https://")}, shown: "tidewaiter.example.com:6443"}
 	run.env = []string{"PATH=" + run.bin + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + s.Kubeconfig}
 	must(t, os.Symlink(s.DataDir, filepath.Join(run.dir, "tidewaiter-data")))
@@ -66,7 +72,19 @@ done
 echo "$said"
 exit $code
 `, harness.Tool(t, "kubectl")))
+	run.install(t, "kubectl-oidc_login", fmt.Sprintf(`#!/bin/bash
+[[ "$*" = "get-token --oidc-issuer-url=https://sso.example.com --oidc-client-id=kubectl" ]] || exit 1
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
+`, p.login(t, "test-user@127.0.0.1")))
 	runDocument(t, filepath.Join("docs", "tasks", "access.md"), run)
+	g := openGuide(t, "tasks/access.md", run)
+	for line := range strings.Lines(g.block("create clusterrolebinding sso-reads")) {
+		if strings.HasPrefix(line, "kubectl ") {
+			g.typed(line)
+		}
+	}
+	wantContains(t, "who logged in", g.typed("kubectl --kubeconfig person.kubeconfig auth whoami"), "sso:id1", "sso:staff")
+	wantContains(t, "what they may do", g.typed("kubectl --kubeconfig person.kubeconfig auth can-i list images"), "yes")
 }
 
 // What docs/reference/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
@@ -76,11 +94,9 @@ func TestSignaturesDocument(t *testing.T) {
 	s := harness.StartServer(t)
 	run := newSession(t)
 	run.shown = "registry.example.com"
-	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig, "COSIGN_PASSWORD=")
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
 	c := newCosign(t)
-	// It asks no service on the internet, and what it says of its work is not shown.
-	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
-		c.dir, harness.Tool(t, "cosign")))
+	withCosign(t, run, c)
 	run.registry.Push(t, "demo/app:v1", images.Busybox(t))
 	text, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), "..", "docs", "reference", "signatures.md"))
 	must(t, err)

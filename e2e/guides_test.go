@@ -1,0 +1,336 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/tidewaiter/tidewaiter/e2e/harness"
+	"github.com/tidewaiter/tidewaiter/e2e/images"
+	"github.com/tidewaiter/tidewaiter/e2e/registry"
+)
+
+// guide is a document whose commands are typed into a terminal as they stand there, but for names of hosts and digests.
+type guide struct {
+	*session
+	t       *testing.T
+	text    string
+	replace []string // what the document says, and what it is here
+}
+
+func openGuide(t *testing.T, name string, run *session, replace ...string) *guide {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), "..", "docs", name))
+	must(t, err)
+	return &guide{session: run, t: t, text: string(text), replace: replace}
+}
+
+// documentBlock is a block of a document. It is indented in a list.
+var documentBlock = regexp.MustCompile("(?ms)^ *```[a-z]+\n(.*?)^ *```$")
+
+// block is the block in which a text is.
+func (g *guide) block(part string) string {
+	g.t.Helper()
+	for _, block := range documentBlock.FindAllStringSubmatch(g.text, -1) {
+		if strings.Contains(block[1], part) {
+			return strings.NewReplacer(g.replace...).Replace(block[1])
+		}
+	}
+	g.t.Fatalf("the document has no block with %q", part)
+	return ""
+}
+
+// run runs the block in which a text is, and returns what it prints.
+func (g *guide) run(part string) string {
+	g.t.Helper()
+	return g.typed(g.block(part))
+}
+
+// typed runs lines of a shell.
+func (g *guide) typed(text string) string {
+	g.t.Helper()
+	got := g.try(text)
+	if got.Code != 0 {
+		g.t.Fatalf("exit code %d of\n%s\n%s%s", got.Code, text, got.Stdout, got.Stderr)
+	}
+	return got.Stdout + got.Stderr
+}
+
+func (g *guide) try(text string) harness.Result {
+	g.t.Helper()
+	return harness.Run(g.t, harness.Command{Path: "bash", Args: []string{"-euo", "pipefail", "-c", text}, Dir: g.dir, Env: g.env})
+}
+
+// named is a command that the document names within a sentence.
+func (g *guide) named(command string) string {
+	g.t.Helper()
+	if !strings.Contains(strings.Join(strings.Fields(g.text), " "), "`"+command+"`") {
+		g.t.Fatalf("the document does not name %s", command)
+	}
+	return strings.NewReplacer(g.replace...).Replace(command)
+}
+
+// write makes a file in the folder of the terminal.
+func (g *guide) write(name, text string) {
+	g.t.Helper()
+	must(g.t, os.WriteFile(filepath.Join(g.dir, name), []byte(text), 0o600))
+}
+
+// wantFile fails unless a file in the folder of the terminal contains all parts.
+func (g *guide) wantFile(name string, parts ...string) {
+	g.t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, name))
+	must(g.t, err)
+	wantContains(g.t, name, string(text), parts...)
+}
+
+// withServer has commands ask a server, as kubectl's plugins as well.
+func withServer(t *testing.T, run *session, s *harness.Server) {
+	t.Helper()
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
+	must(t, os.Symlink(harness.Binary(t), filepath.Join(run.bin, "kubectl-images")))
+	must(t, os.Symlink(s.DataDir, filepath.Join(run.dir, "tidewaiter-data")))
+}
+
+// withCosign has commands run the real cosign, without a service on the internet and without what it says of its work.
+func withCosign(t *testing.T, run *session, c *cosign) {
+	t.Helper()
+	run.env = append(run.env, "COSIGN_PASSWORD=")
+	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
+		c.dir, harness.Tool(t, "cosign")))
+}
+
+// docs/tasks/keys.md, to its end: what was signed again stays True all the time, what was not is found, and is False when the old
+// key is dropped.
+func TestKeysTask(t *testing.T) {
+	t.Parallel()
+	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
+	withServer(t, run, s)
+	withCosign(t, run, c)
+	r, all := run.registry, images.Numbered(t, 2)
+	again, left := images.Digest(t, all[0]).String(), images.Digest(t, all[1]).String()
+	g := openGuide(t, "tasks/keys.md", run, "sha256:9f86…", again, "registry.example.com", r.Host)
+	for _, name := range []string{"old", "new"} {
+		c.key(name, "p256")
+		must(t, os.Symlink(filepath.Join(c.dir, name+".key"), filepath.Join(run.dir, name+".key")))
+	}
+	scope := r.Host + "/team/app"
+	policies := func(documents string) {
+		t.Helper()
+		s.KubectlStdin(t, documents, "apply", "-f", "-")
+	}
+	policies(c.keysPolicy("release", scope, "old"))
+	for i, image := range []v1.Image{all[1], all[0]} { // the tag leads to the second
+		r.Push(t, "team/app:v1", image)
+		c.sign("legacy", "old", scope+"@"+[]string{left, again}[i])
+		s.Import(t, scope+":v1")
+	}
+	awaitVerdict(t, s, again, "True", scope)
+	awaitVerdict(t, s, left, "True", scope)
+
+	policies(c.keysPolicy("release", scope, "new", "old"))
+	awaitVerdict(t, s, left, "True", scope)
+	g.run("cosign sign --key new.key")
+	if !strings.Contains(g.text, "annotation `tidewaiter.dev/admission: audit`") {
+		t.Error("the second policy is another one now")
+	}
+	policies(strings.Replace(c.keysPolicy("new-alone", scope, "new"), "metadata: {name: new-alone}", "metadata: {name: new-alone, annotations: {tidewaiter.dev/admission: audit}}", 1))
+	awaitVerdict(t, s, left, "False", scope)
+	awaitVerdict(t, s, again, "True", scope)
+	if got := g.typed(g.named("kubectl get images --field-selector verdicts=False@registry.example.com/team/app") + " -o name"); strings.TrimSpace(got) != "image.image.openshift.io/"+left {
+		t.Errorf("only the old key signed %s, want %s", got, left)
+	}
+	s.Kubectl(t, "delete", "clusterimagepolicy", "new-alone")
+	policies(c.keysPolicy("release", scope, "new"))
+	awaitVerdict(t, s, left, "False", scope)
+	awaitVerdict(t, s, again, "True", scope)
+	harness.Eventually(t, func() error {
+		if got := s.Kubectl(t, "get", "clusterimagepolicy", "release", "-o", `jsonpath={.status.conditions[?(@.type=="Satisfiable")].status}`); got != "True" {
+			return fmt.Errorf("the policy says Satisfiable=%s", got)
+		}
+		return nil
+	})
+}
+
+// docs/tasks/signers.md: each line is answered, and those about one image name its signer.
+func TestSignersTask(t *testing.T) {
+	t.Parallel()
+	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
+	withServer(t, run, s)
+	r, image := run.registry, images.Numbered(t, 1)[0]
+	g := openGuide(t, "tasks/signers.md", run, "registry.example.com", r.Host)
+	digest := images.Digest(t, image).String()
+	c.key("release", "p256")
+	r.Push(t, "team/app:v1", image)
+	c.sign("legacy", "release", r.Host+"/team/app@"+digest)
+	policy := c.keysPolicy("demo", r.Host+"/team", "release")
+	g.write("demo.yaml", policy)
+	s.KubectlStdin(t, policy, "create", "-f", "-")
+	s.Import(t, r.Host+"/team/app:v1")
+	awaitVerdict(t, s, digest, "True", r.Host+"/team/app")
+	s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"containers":[{"name":"main","image":"%s/team/app:v1"}]}}`, r.Host), "create", "-f", "-")
+	for line := range strings.Lines(g.block("kubectl images")) {
+		said := g.typed(line)
+		switch command := strings.Fields(line); {
+		case command[1] == "images", command[1] == "describe", command[1] == "verify":
+			wantContains(t, line, said, "True", digest[len("sha256:"):][:12])
+		case len(command) > 3 && command[1] == "get" && command[2] == "images" && command[3] == "#":
+			wantContains(t, line, said, "VERDICT", "True")
+		}
+	}
+}
+
+// docs/start/ci.md: an account that can import and no more imports, and the gate lets only signed images through.
+func TestCIGuide(t *testing.T) {
+	t.Parallel()
+	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
+	withServer(t, run, s)
+	r, all := run.registry, images.Numbered(t, 2)
+	g := openGuide(t, "start/ci.md", run, "https://tidewaiter.example.com:6443", s.URL, "registry.example.com", r.Host)
+	g.run("kubectl create serviceaccount importer")
+
+	// The pipeline has the certificate, the token, the policy, and no other credential.
+	c.key("release", "p256")
+	r.Push(t, "team/app:v1", all[0])
+	c.sign("legacy", "release", r.Host+"/team/app@"+images.Digest(t, all[0]).String())
+	g.write("policy.yaml", c.policyOf("release", r.Host+"/team", "release", "MatchRepository"))
+	must(t, os.Symlink(filepath.Join(s.DataDir, "pki", "ca.crt"), filepath.Join(run.dir, "ca.crt")))
+	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
+	run.env = append(run.env, "KUBECONFIG=")
+	wantContains(t, "the pipeline", g.run("tidewaiter import --server"), "imported", "True")
+	wantContains(t, "the images", s.Kubectl(t, "get", "images", "-o", "name"), images.Digest(t, all[0]).String())
+
+	r.Push(t, "team/app:v1", all[1]) // nobody signs this one
+	if got := g.try(g.block("tidewaiter import --server")); got.Code != 1 || !strings.Contains(got.Stdout+got.Stderr, "Unsigned") {
+		t.Errorf("an image that is not signed passes the gate with %d: %s%s", got.Code, got.Stdout, got.Stderr)
+	}
+}
+
+// docs/start/webhook.md with a real registry, from the secret to the image.
+func TestWebhookGuide(t *testing.T) {
+	t.Parallel()
+	run := newSession(t)
+	address := "127.0.0.1:" + harness.FreePort(t)
+	g := openGuide(t, "start/webhook.md", run, "--bind-address 0.0.0.0", "--bind-address 127.0.0.1 --secure-port "+strings.TrimPrefix(address, "127.0.0.1:"), "tidewaiter.example.com:6443", address)
+	setUp := g.block("openssl rand")
+	secret, rest, _ := strings.Cut(setUp, "\n")
+	g.typed(secret)
+	hook, err := os.ReadFile(filepath.Join(run.dir, "hook-secret"))
+	must(t, err)
+	trusted := filepath.Join(run.dir, "trusted") // where the registry looks for authorities
+	must(t, os.Mkdir(trusted, 0o700))
+	ca := filepath.Join(run.dir, "tidewaiter-data", "pki", "ca.crt")
+	must(t, os.Symlink(ca, filepath.Join(trusted, "ca.crt")))
+	r := registry.StartNotifying(t, registry.Distribution, registry.Endpoint{URL: "https://" + address + "/hooks/local", Authorization: "Bearer " + strings.TrimSpace(string(hook)), CertDir: trusted})
+	rest = strings.ReplaceAll(rest, "registry.example.com:5000", r.Host)
+	server := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-euc", rest}, Dir: run.dir, Env: run.env})
+	server.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at`))
+	wantContains(t, "the delivery without events", g.run("curl --cacert"), " 200", "nothing of interest")
+
+	run.env = append(run.env, "KUBECONFIG="+filepath.Join(run.dir, "tidewaiter-data", "admin.kubeconfig"))
+	watch, list, _ := strings.Cut(g.block("kubectl get images --watch"), "\n")
+	seen := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-c", "exec " + watch}, Dir: run.dir, Env: run.env})
+	image := images.Numbered(t, 1)[0]
+	r.Push(t, "team/app:v1", image)
+	seen.Stdout.AwaitMatch(t, regexp.MustCompile(images.Digest(t, image).String()[len("sha256:"):][:12]))
+	g.typed(list)
+}
+
+// docs/tasks/cluster.md with a real kube-apiserver: the kubeconfig has the follower's credential alone, and what a pod names there is
+// imported and shown.
+func TestClusterTask(t *testing.T) {
+	t.Parallel()
+	c, run := harness.StartCluster(t), newSession(t)
+	r, image := run.registry, images.Numbered(t, 1)[0]
+	digest := images.Digest(t, image).String()
+	r.Push(t, "team/app:v1", image)
+	run.env = append(run.env, "KUBECONFIG="+c.Kubeconfig(t, "admin", "admin"))
+	g := openGuide(t, "tasks/cluster.md", run, "registry.example.com", r.Host)
+	for _, part := range []string{"create serviceaccount tidewaiter-follower", "kubectl config view"} {
+		g.run(part)
+	}
+	if got := g.typed("kubectl config --kubeconfig prod.kubeconfig get-users"); strings.Join(strings.Fields(got), " ") != "NAME follower" {
+		t.Errorf("the kubeconfig has the users %q", got)
+	}
+	g.write("config.yaml", g.block("excludedNamespaces: [kube-system]"))
+	s := harness.StartServer(t, "--config", filepath.Join(run.dir, "config.yaml"))
+	c.Kubectl(t, "create", "namespace", "team")
+	harness.Eventually(t, func() error { // a pod is refused until its namespace has a service account
+		command := c.KubectlCommand(t, "admin", "run", "web", "-n", "team", "--image", r.Host+"/team/app:v1")
+		if got := harness.Run(t, command); got.Code != 0 {
+			return fmt.Errorf("%s", got.Stderr)
+		}
+		return nil
+	})
+	withServer(t, run, s)
+	asked := strings.Split(strings.TrimSpace(g.block("kubectl get clusters")), "\n")
+	for i, want := range []string{"prod True True", "prod:team:web", digest[len("sha256:"):][:12]} {
+		harness.Eventually(t, func() error {
+			if got := g.try(asked[i]); got.Code != 0 || !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), want) {
+				return fmt.Errorf("%s: exit code %d, want %q: %s%s", asked[i], got.Code, want, got.Stdout, got.Stderr)
+			}
+			return nil
+		})
+	}
+	// kubectl images shows the same as a table of images.
+	wantContains(t, "what runs in the cluster", g.typed("kubectl images --cluster prod -A"), "team", r.Host+"/team/app:v1", digest[len("sha256:"):][:12], "NoPolicy")
+	run.env = append(run.env, "KUBECONFIG="+c.Kubeconfig(t, "admin", "admin"))
+	g.run("create clusterrole tidewaiter-follower-pull")
+}
+
+// docs/tasks/audit.md: an auditor judges what was exported with a policy and a key of their own, while nothing else can be reached.
+func TestAuditTask(t *testing.T) {
+	t.Parallel()
+	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
+	withServer(t, run, s)
+	r, image := run.registry, images.Numbered(t, 1)[0]
+	digest := images.Digest(t, image).String()
+	c.key("release", "p256")
+	c.key("nobody", "p256")
+	r.Push(t, "team/app:v1", image)
+	c.sign("legacy", "release", r.Host+"/team/app@"+digest)
+	s.KubectlStdin(t, c.keysPolicy("demo", r.Host+"/team", "release"), "create", "-f", "-")
+	s.Import(t, r.Host+"/team/app:v1")
+	awaitVerdict(t, s, digest, "True", r.Host+"/team/app")
+	s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"containers":[{"name":"main","image":"%s/team/app:v1"}]}}`, r.Host), "create", "-f", "-")
+
+	g := openGuide(t, "tasks/audit.md", run)
+	g.run("kubectl images --all-namespaces")
+	var running struct {
+		Status struct {
+			References []struct {
+				Meaning struct{ Digest string }
+				Verdict struct {
+					Verified string
+					Signers  []string
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(run.dir, "running.json"))
+	must(t, err)
+	must(t, json.Unmarshal(text, &running))
+	if all := running.Status.References; len(all) != 1 || all[0].Meaning.Digest != digest || all[0].Verdict.Verified != "True" || len(all[0].Verdict.Signers) != 1 {
+		t.Errorf("what runs is %s", text)
+	}
+	g.wantFile("images.json", digest, "dockerImageManifest", `"content"`)
+
+	r.Stop(t)
+	s.Terminate(t)
+	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
+	run.env = append(run.env, "KUBECONFIG=", "HTTPS_PROXY=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1")
+	g.write("policy.yaml", c.keysPolicy("auditor", r.Host+"/team", "release"))
+	wantContains(t, "what the auditor finds", g.run("tidewaiter restore audit.db"), "1 True")
+	g.wantFile("signed.csv", digest)
+	g.wantFile("acts.csv", "clusterimagepolicies", ",201")
+	g.write("policy.yaml", c.keysPolicy("auditor", r.Host+"/team", "nobody"))
+	if got := g.try("tidewaiter verify --all --policy policy.yaml --data-dir auditor"); !strings.Contains(got.Stdout+got.Stderr, "1 False") {
+		t.Errorf("by a key of nobody: exit code %d: %s%s", got.Code, got.Stdout, got.Stderr)
+	}
+}
