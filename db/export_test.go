@@ -17,6 +17,9 @@ import (
 // Tx is tx for tests outside the package.
 type Tx = tx
 
+// ExpectsWrite is expectsWrite.
+func (d *DB) ExpectsWrite() bool { return d.expectsWrite() }
+
 // Write is write.
 func (d *DB) Write(ctx context.Context, fn func(*Tx) error) error { return d.write(ctx, fn) }
 

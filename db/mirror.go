@@ -128,7 +128,6 @@ func (m *mirror) wait(ctx context.Context, rev int64) (fills int64, err error) {
 }
 
 func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (int64, error) {
-	m.db.arrived(ctx)
 	had, err := m.serves(ctx)
 	if err != nil {
 		return 0, err
@@ -153,7 +152,6 @@ func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte
 }
 
 func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, error) {
-	m.db.arrived(ctx)
 	had, err := m.serves(ctx)
 	if err != nil {
 		return 0, err

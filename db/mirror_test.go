@@ -122,6 +122,16 @@ func TestMirrorsAgree(t *testing.T) {
 	}
 }
 
+// TestMirrorWaitsForNoAnnouncedWrite: a commit of a copy has what the store has told, and does not wait for a write that goes there.
+func TestMirrorWaitsForNoAnnouncedWrite(t *testing.T) {
+	d := openMirror(t, dbtest.NewTruth(), t.TempDir())
+	_, end := d.Announce(t.Context())
+	defer end()
+	if d.ExpectsWrite() {
+		t.Error("a write to the store is expected at the copy")
+	}
+}
+
 // TestMirrorFollowsAfterRestart: a database that was away has what was written meanwhile, in its indexes too, without
 // being filled again; one that was away for longer than changes are kept is filled with what differs.
 func TestMirrorFollowsAfterRestart(t *testing.T) {

@@ -80,6 +80,22 @@ type history struct {
 // log itself is checked: every change follows from the one before it, every
 // acknowledged write is in it once, and nothing else but expiry.
 func TestModel(t *testing.T) {
+	testModel(t, dbtest.Open(t, modelOptions))
+}
+
+// TestModelOfMirrors is TestModel over two copies of one store, each of which half of the goroutines use.
+func TestModelOfMirrors(t *testing.T) {
+	store := dbtest.NewTruth()
+	testModel(t, openMirror(t, store, t.TempDir(), modelOptions), openMirror(t, store, t.TempDir(), modelOptions))
+}
+
+func modelOptions(o *db.Options) {
+	o.HistoryWindow = time.Hour // the workers compact, see compact
+	o.MaintenanceInterval = 3 * time.Millisecond
+	o.ChangelogBytes = 8 << 10 // so that watchers read from the file, too
+}
+
+func testModel(t *testing.T, all ...*db.DB) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
@@ -87,25 +103,21 @@ func TestModel(t *testing.T) {
 	t.Logf("seed %d; run again with -seed=%d", seed, seed)
 	const workers = 8
 	ctx := context.Background()
-	d := dbtest.Open(t, func(o *db.Options) {
-		o.HistoryWindow = time.Hour // the workers compact, see compact
-		o.MaintenanceInterval = 3 * time.Millisecond
-		o.ChangelogBytes = 8 << 10 // so that watchers read from the file, too
-	})
-
+	d, last := all[0], all[len(all)-1]
 	start := d.Revision()
 	tail := follow(t, d, "", start)
 	var others []*follower
 	for _, prefix := range []string{"/a/", "/a/x/", "/b/", "/none/"} {
-		others = append(others, follow(t, d, prefix, start))
+		others = append(others, follow(t, last, prefix, start))
 	}
 
 	histories := make([]history, workers)
-	all := append(others, tail)
+	followers := append(others, tail)
+	var told atomic.Int64
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			w := &worker{d: d, rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i], followers: all}
+			w := &worker{d: all[i%len(all)], rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i], followers: followers, told: &told}
 			w.run(ctx, *stepsFlag)
 		})
 	}
@@ -264,6 +276,18 @@ type worker struct {
 	rnd       *rand.Rand
 	h         *history
 	followers []*follower
+	told      *atomic.Int64 // the last revision that any worker was told of
+}
+
+// saw fails if an answer is as of a revision before one that some worker was told of before the question.
+func (w *worker) saw(what string, rev, told int64) error {
+	if rev < told {
+		return fmt.Errorf("%s is as of revision %d, after %d was answered", what, rev, told)
+	}
+	for have := w.told.Load(); rev > have && !w.told.CompareAndSwap(have, rev); {
+		have = w.told.Load()
+	}
+	return nil
 }
 
 var modelDirs = []string{"/a/", "/a/x/", "/a/y/", "/b/"}
@@ -298,8 +322,11 @@ func (w *worker) compact(ctx context.Context) error {
 }
 
 func (w *worker) write(ctx context.Context, key string, i int) error {
-	before := w.d.Revision()
-	kv, _, _, err := w.d.Get(ctx, key)
+	before, told := w.d.Revision(), w.told.Load()
+	kv, _, atLeast, err := w.d.Get(ctx, key)
+	if err == nil {
+		err = w.saw("a get", atLeast, told)
+	}
 	if err != nil {
 		return err
 	}
@@ -326,6 +353,7 @@ func (w *worker) write(ctx context.Context, key string, i int) error {
 		return nil
 	case err == nil:
 		w.h.writes = append(w.h.writes, wr)
+		err = w.saw("a write", wr.rev, told)
 	}
 	return err
 }
@@ -341,7 +369,11 @@ func (w *worker) list(ctx context.Context) error {
 		o.Rev = max(1, w.d.Revision()-w.rnd.Int64N(100))
 	}
 	for {
+		told := w.told.Load()
 		page, err := w.d.Range(ctx, o)
+		if err == nil && o.Rev == 0 {
+			err = w.saw("a list", page.Rev, told)
+		}
 		if errors.Is(err, db.ErrCompacted) && o.Rev < w.d.CompactedRevision() {
 			return nil
 		}
