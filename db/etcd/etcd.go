@@ -36,6 +36,8 @@ const (
 	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the revision may be of
 	// another prefix.
 	progressAfter = 10 * time.Millisecond
+	// maxTogether is how many reports of a watch wait, and after how many changes no more are applied together.
+	maxTogether = 64
 	// stalledAfter is the wait after which the watch is restarted at another member.
 	stalledAfter = 2 * time.Second
 )
@@ -54,6 +56,11 @@ type Store struct {
 	prefix string // without a slash at its end
 
 	cluster atomic.Uint64 // of the first answer; 0 before
+
+	atLeader *clientv3.Client // reaches one member; nil if only one is named
+	route    atomic.Pointer[route]
+	finding  atomic.Bool
+	found    time.Time // used while finding
 
 	mu     sync.Mutex
 	seen   int64         // the watch has reported all changes up to this revision
@@ -89,11 +96,25 @@ func New(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	return &Store{client: client, prefix: strings.TrimSuffix("/"+strings.Trim(o.Prefix, "/"), "/"), want: make(chan struct{}, 1)}, nil
+	s := &Store{client: client, prefix: strings.TrimSuffix("/"+strings.Trim(o.Prefix, "/"), "/"), want: make(chan struct{}, 1)}
+	s.route.Store(&route{kv: client.KV})
+	if len(o.Servers) > 1 {
+		config.Endpoints = o.Servers[:1]
+		if s.atLeader, err = clientv3.New(config); err != nil {
+			return nil, errors.Join(fmt.Errorf("etcd: %w", err), client.Close())
+		}
+	}
+	return s, nil
 }
 
 // Close ends all calls.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) Close() error {
+	err := s.client.Close()
+	if s.atLeader != nil {
+		err = errors.Join(err, s.atLeader.Close())
+	}
+	return err
+}
 
 // Identity is made of the cluster's ID and the prefix. A cluster that was restored has the same ID if its members have the
 // same names and addresses. From now on an answer of another cluster is truth.ErrReplaced.
@@ -112,11 +133,15 @@ func (s *Store) Identity(ctx context.Context) (int64, error) {
 func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)
-		r, err := s.client.KV.Get(attempt, s.prefix+"/", clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		route := s.route.Load()
+		r, err := route.kv.Get(attempt, s.prefix+"/", clientv3.WithLimit(1), clientv3.WithKeysOnly())
 		cancel()
 		switch {
 		case err == nil:
+			s.heard(r.Header.RaftTerm)
 			return r.Header, nil
+		case route.term != 0:
+			s.lost(route)
 		case ctx.Err() != nil || !passing(err):
 			return nil, err
 		}
@@ -258,32 +283,33 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 	s.pressIfBehind()
 	s.mu.Unlock()
 	go s.press(ctx, cancel, watcher)
-	for r := range watcher.Watch(ctx, s.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify(), clientv3.WithFragment()) {
-		if err := r.Err(); err != nil {
-			if errors.Is(err, rpctypes.ErrCompacted) {
-				return truth.ErrCompacted
+	events := watcher.Watch(ctx, s.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(from+1), clientv3.WithProgressNotify(), clientv3.WithFragment())
+	waiting := make(chan clientv3.WatchResponse, maxTogether)
+	go func() {
+		defer close(waiting)
+		for r := range events {
+			select {
+			case waiting <- r:
+			case <-ctx.Done(): // the watch ends, too
 			}
-			return err
 		}
-		if err := s.known(r.Header); err != nil {
-			return err
-		}
-		changes := make([]truth.Change, 0, len(r.Events))
-		for _, e := range r.Events {
-			c := truth.Change{Key: strings.TrimPrefix(string(e.Kv.Key), s.prefix), Rev: e.Kv.ModRevision, Deleted: e.Type == clientv3.EventTypeDelete}
-			if !c.Deleted {
-				var err error
-				if c.Value, c.Expires, err = unpack(e.Kv.Value); err != nil {
-					return fmt.Errorf("etcd: key %s: %w", e.Kv.Key, err)
+	}()
+	for r := range waiting {
+		changes, err := s.changes(nil, &from, r)
+		for more := true; more && err == nil && len(changes) < maxTogether; { // what came during the last apply
+			select {
+			case r, more = <-waiting:
+				if more {
+					changes, err = s.changes(changes, &from, r)
 				}
+			default:
+				more = false
 			}
-			changes = append(changes, c)
-			from = c.Rev
 		}
-		if r.IsProgressNotify() {
-			from = r.Header.Revision
+		if len(changes) > 0 || err == nil {
+			err = errors.Join(apply(changes, from), err)
 		}
-		if err := apply(changes, from); err != nil {
+		if err != nil {
 			return err
 		}
 		s.mu.Lock()
@@ -294,6 +320,34 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 		return cause
 	}
 	return errors.New("etcd's watch has ended")
+}
+
+// changes appends what a watch reports. From becomes the revision up to which it has reported everything.
+func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse) ([]truth.Change, error) {
+	if err := r.Err(); err != nil {
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			err = truth.ErrCompacted
+		}
+		return to, err
+	}
+	if err := s.known(r.Header); err != nil {
+		return to, err
+	}
+	for _, e := range r.Events {
+		c := truth.Change{Key: strings.TrimPrefix(string(e.Kv.Key), s.prefix), Rev: e.Kv.ModRevision, Deleted: e.Type == clientv3.EventTypeDelete}
+		if !c.Deleted {
+			var err error
+			if c.Value, c.Expires, err = unpack(e.Kv.Value); err != nil {
+				return to, fmt.Errorf("etcd: key %s: %w", e.Kv.Key, err)
+			}
+		}
+		to = append(to, c)
+		*from = c.Rev
+	}
+	if r.IsProgressNotify() {
+		*from = r.Header.Revision
+	}
+	return to, nil
 }
 
 // press has the watch tell how far it is, while somebody waits for a later revision. If it does not tell, press ends it.

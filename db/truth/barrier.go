@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
-const askTimeout = 5 * time.Second
+const (
+	// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
+	askTimeout = 5 * time.Second
+	// maxPause bounds the pause between two questions while there are several callers.
+	maxPause = 2 * time.Millisecond
+)
 
 // Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a question that was asked
 // after the call: an earlier one may lack changes that were reported to the caller.
@@ -21,9 +25,10 @@ type Barrier struct {
 }
 
 type question struct {
-	done chan struct{}
-	rev  int64
-	err  error
+	callers int // changes while the question is the next
+	done    chan struct{}
+	rev     int64
+	err     error
 }
 
 // Wait returns a revision no older than the last write that was reported to anybody before the call.
@@ -38,6 +43,7 @@ func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 			go b.ask()
 		}
 	}
+	q.callers++
 	b.mu.Unlock()
 	select {
 	case <-q.done:
@@ -58,8 +64,15 @@ func (b *Barrier) ask() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		begun := time.Now()
 		q.rev, q.err = b.Head(ctx)
 		cancel()
 		close(q.done)
+		b.mu.Lock()
+		several := q.callers > 1 || b.next != nil
+		b.mu.Unlock()
+		if several { // those who have been answered come back soon, and share the next question
+			time.Sleep(min(time.Since(begun), maxPause))
+		}
 	}
 }

@@ -3,8 +3,10 @@ package truth_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
@@ -48,6 +50,47 @@ func TestBarrierAsksAfterTheCall(t *testing.T) {
 		synctest.Wait()
 		if asked != 2 {
 			t.Errorf("%d questions were asked, want 2", asked)
+		}
+	})
+}
+
+// TestBarrierGathers: who comes back soon after an answer shares the next question with those who wait for it. Nobody waits who is
+// alone.
+func TestBarrierGathers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		b := &truth.Barrier{Head: func(context.Context) (int64, error) {
+			asked++
+			time.Sleep(time.Millisecond)
+			return 0, nil
+		}}
+		ask := func() {
+			if _, err := b.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		const times = 100
+		begun := time.Now()
+		for range times {
+			ask()
+		}
+		if took := time.Since(begun); asked != times || took != times*time.Millisecond {
+			t.Errorf("one caller asks %d times in %s, want %d in %d ms", asked, took, times, times)
+		}
+		asked = 0
+		var callers sync.WaitGroup
+		for i := range 5 {
+			callers.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+				for range times {
+					ask()
+				}
+			})
+		}
+		callers.Wait()
+		time.Sleep(time.Second) // a pause ends
+		if asked > times+times/10 {
+			t.Errorf("for 5 callers %d questions were asked, want about %d", asked, times)
 		}
 	})
 }
