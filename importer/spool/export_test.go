@@ -27,11 +27,7 @@ func (s *Spool) Counted(ctx context.Context) (n int64, err error) {
 
 // ClaimNow is Claim without the waiting.
 func (s *Shared) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
-	var due []*entry
-	err := s.known(context.Background(), func() error {
-		due, _ = s.due(s.db.Now(), n, func(string) (int, time.Time) { return n, time.Time{} })
-		return nil
-	})
+	due, _, err := s.findDue(context.Background(), s.db.Now(), n, func(string) (int, time.Time) { return n, time.Time{} })
 	if err != nil {
 		return nil, err
 	}

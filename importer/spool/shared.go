@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -24,8 +25,8 @@ import (
 //   - Enqueue returns once every job is where the objects are, whatever becomes of the server. If it fails, a part of the
 //     events may be there;
 //   - each server has the same jobs, and any may do them, but those of one registry are done by one server at a time
-//     (Options.Servers), so that what a registry is asked stays within its bounds. It begins when another's have ended, and takes
-//     over the jobs of a server that is gone;
+//     (Options.Servers), so that what a registry is asked stays within its bounds. It begins when it knows all that the former
+//     one has begun and when that has ended, and takes over the jobs of a server that is gone;
 //   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The second has no effect.
 //   - while two servers are told of pushes at the same time, a receiver may be past its quota by the last of them, until the
 //     next one.
@@ -39,6 +40,7 @@ type Shared struct {
 	holder  string        // names this process in leases
 	wake    chan struct{} // holds a token when a job may have become due
 	seed    maphash.Seed
+	moves   atomic.Int64 // how often registries may have changed hands
 
 	mu       sync.Mutex
 	watcher  *db.Watcher // nil until the keys have been read; what follows is as of where it is
@@ -50,6 +52,8 @@ type Shared struct {
 	lastID   int64       // the highest ID that was ever given
 	reserved map[string]int64
 	leaving  map[int64]bool // jobs that are giving way
+	// settled are registries of this server of which it knows what their former owners have leased, with the moves as of then.
+	settled map[string]int64
 }
 
 // The keys of a Shared spool.
@@ -67,6 +71,8 @@ const (
 	sharedMaxSeen = 200_000
 	// maxJobBytes bounds the events of a job: etcd takes 1.5 MiB.
 	maxJobBytes = 1 << 20
+	// maxSettled bounds Shared.settled. A registry that is forgotten costs a question to the store.
+	maxSettled = 1024
 )
 
 // record is a job as it is stored. Times are Unix milliseconds.
@@ -129,9 +135,10 @@ func OpenShared(d *db.DB, opts Options) (*Shared, error) {
 	s := &Shared{
 		db: d, opts: opts, dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}},
 		holder: opts.Servers.Self(), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
-		reserved: map[string]int64{}, leaving: map[int64]bool{},
+		reserved: map[string]int64{}, leaving: map[int64]bool{}, settled: map[string]int64{},
 	}
 	opts.Servers.OnChange(func() {
+		s.moves.Add(1)
 		select {
 		case s.wake <- struct{}{}:
 		default:

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 )
@@ -210,6 +212,86 @@ func TestOneServerAsksARegistry(t *testing.T) {
 	}
 	if err := b.Done(ctx, held[0]); !errors.Is(err, spool.ErrLeaseLost) {
 		t.Errorf("Done with a lease that another server has: %v", err)
+	}
+}
+
+// laggingTruth is a store whose changes come late to one of its copies: when somebody asks how far it is, if they are held.
+type laggingTruth struct {
+	*dbtest.Truth
+	mu    sync.Mutex
+	held  chan struct{} // changes wait for its end; nil lets them through
+	asked atomic.Int64
+}
+
+func (l *laggingTruth) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
+	return l.Truth.Follow(ctx, from, func(changes []truth.Change, upTo int64) error {
+		l.mu.Lock()
+		held := l.held
+		l.mu.Unlock()
+		if held != nil {
+			select {
+			case <-held:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return apply(changes, upTo)
+	})
+}
+
+func (l *laggingTruth) Head(ctx context.Context) (int64, error) {
+	l.asked.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		close(l.held)
+		l.held = nil
+	}
+	return l.Truth.Head(ctx)
+}
+
+// hold has changes wait until the next question.
+func (l *laggingTruth) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held = make(chan struct{})
+}
+
+// TestHandOverToACopyThatLags: a server whose copy is behind knows, before it begins with a registry that it has come to own, which
+// of its jobs the former owner is at. It asks once for each time that registries change hands.
+func TestHandOverToACopyThatLags(t *testing.T) {
+	store := dbtest.NewTruth()
+	lagging := &laggingTruth{Truth: store}
+	ofA := &servers{self: "a", owned: map[string]bool{"x.example": true}}
+	ofB := &servers{self: "b", owned: map[string]bool{"y.example": true}}
+	a := openSharedAt(t, store, spool.Options{Servers: ofA}, clock.RealClock{}, nil)
+	d := dbtest.Open(t, func(o *db.Options) { o.MaintenanceInterval, o.Truth = 1000*time.Hour, lagging })
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	shared, err := spool.OpenShared(d, spool.Options{Servers: ofB})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &testSpool{shared, t, nil}
+	a.enqueue(request("x.example/k1", "", "p"), request("x.example/k2", "", "p"), request("x.example/k3", "", "p"), request("y.example/k", "", "p"))
+	if jobs := claimed(b, 10); len(jobs) != 1 || jobs[0].Key != "y.example/k:v" {
+		t.Fatalf("claimed: %v", jobs)
+	}
+	lagging.hold()
+	x := a.claim(1)
+	ofA.set(func() { delete(ofA.owned, "x.example") })
+	ofB.set(func() { ofB.owned["x.example"] = true })
+	if jobs := b.claim(10); len(jobs) != 0 {
+		t.Errorf("%s is asked by two servers, for %s and %s", "x.example", x[0].Key, jobs[0].Key)
+	}
+	a.ok(a.Done(t.Context(), x[0]))
+	if jobs := claimed(b, 1); len(jobs) != 1 || jobs[0].Key != "x.example/k2:v" {
+		t.Errorf("after the former owner has ended: %v", jobs)
+	}
+	before := lagging.asked.Load()
+	if jobs := b.claim(10); len(jobs) != 1 || lagging.asked.Load() != before {
+		t.Errorf("a claim of %d jobs of what has not changed hands asks the store %d times", len(jobs), lagging.asked.Load()-before)
 	}
 }
 

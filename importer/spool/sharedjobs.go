@@ -272,13 +272,36 @@ func (s *Shared) remember(ctx context.Context, ids []byte) error {
 // Claim is [Spool.Claim], for the registries that this server owns, and that no other server still asks.
 func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, found bool, next time.Time, err error) {
-		var due []*entry
-		if err := s.known(ctx, func() error { due, next = s.due(now, n, room); return nil }); err != nil {
-			return nil, false, next, err
+		due, next, err := s.findDue(ctx, now, n, room)
+		if err == nil {
+			jobs, err = s.lease(ctx, due, lease)
 		}
-		jobs, err = s.lease(ctx, due, lease)
 		return jobs, len(due) > 0, next, err
 	})
+}
+
+// findDue is due for all registries that this server owns. Those that it has come to own are asked about once it has all that
+// their former owners have leased.
+func (s *Shared) findDue(ctx context.Context, now time.Time, n int, room push.Room) (due []*entry, next time.Time, err error) {
+	for {
+		moves := s.moves.Load()
+		var came []string
+		err := s.known(ctx, func() error { due, came, next = s.due(now, n, room, moves); return nil })
+		if err != nil || len(came) == 0 {
+			return due, next, err
+		}
+		if err := s.db.CatchUp(ctx, 0); err != nil {
+			return nil, next, err
+		}
+		s.mu.Lock()
+		if len(s.settled)+len(came) > maxSettled {
+			clear(s.settled)
+		}
+		for _, lane := range came {
+			s.settled[lane] = moves
+		}
+		s.mu.Unlock()
+	}
 }
 
 // abandoned reports whether a job's worker is gone, or has said nothing in time.
@@ -287,8 +310,8 @@ func (s *Shared) abandoned(e *entry, now time.Time) bool {
 }
 
 // due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when to look again, zero if
-// only a change makes a difference. mu is held.
-func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next time.Time) {
+// only a change makes a difference. came are registries that are to be settled first. mu is held.
+func (s *Shared) due(now time.Time, n int, room push.Room, moves int64) (_ []*entry, came []string, next time.Time) {
 	soon := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
@@ -319,7 +342,9 @@ func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next tim
 			rooms[lane] = 0
 			if s.opts.Servers.Owns(lane) {
 				var again time.Time
-				if rooms[lane], again = room(lane); rooms[lane] <= 0 {
+				if asOf, settled := s.settled[lane]; !settled || asOf != moves {
+					came = append(came, lane)
+				} else if rooms[lane], again = room(lane); rooms[lane] <= 0 {
 					soon(again)
 				}
 			}
@@ -346,7 +371,7 @@ func (s *Shared) due(now time.Time, n int, room push.Room) (_ []*entry, next tim
 		turns = append(turns, all[:min(len(all), rooms[lane])])
 	}
 	slices.SortFunc(turns, func(a, b []*entry) int { return byDue(a[0], b[0]) })
-	return takeTurns(turns, n), next
+	return takeTurns(turns, n), came, next
 }
 
 // lease leases jobs to this process. Those that somebody else changes meanwhile are left out.
