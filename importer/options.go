@@ -52,6 +52,9 @@ type Options struct {
 	UserAgent string
 	// Limits bound what is asked of registries and of this machine.
 	Limits pull.Limits
+	// Sharing returns how many programs ask a host now, with this one, which is about to: what is set for the host by a number
+	// is divided among them. Nil is one. It is called for each request.
+	Sharing func(host string) int
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithDelayedExecution
 }

@@ -102,10 +102,10 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(t.TempDir(), "none.json"))
 	cfg := &config.Config{}
-	if _, err := server.NewPushImporter(cfg, nil, server.Options{Isolated: true}); err != nil {
+	if _, err := server.NewPushImporter(cfg, nil, server.Options{Isolated: true}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := server.NewPushImporter(cfg, nil, server.Options{}); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
+	if _, err := server.NewPushImporter(cfg, nil, server.Options{}, nil); err == nil || !strings.Contains(err.Error(), "REGISTRY_AUTH_FILE") {
 		t.Errorf("a server starts without the file that it was told of: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 )
@@ -15,14 +16,18 @@ import (
 type hosts struct {
 	limits     Limits
 	registries registries
+	sharing    func(host string) int
 	clock      clock.WithDelayedExecution
 
 	mu    sync.Mutex
 	known *lru.Cache // name → *host
 }
 
-func newHosts(limits Limits, registries registries, clock clock.WithDelayedExecution) *hosts {
-	return &hosts{limits: limits, registries: registries, clock: clock, known: lru.New(maxHosts)}
+func newHosts(limits Limits, registries registries, sharing func(string) int, clock clock.WithDelayedExecution) *hosts {
+	if sharing == nil {
+		sharing = func(string) int { return 1 }
+	}
+	return &hosts{limits: limits, registries: registries, sharing: sharing, clock: clock, known: lru.New(maxHosts)}
 }
 
 func (hs *hosts) get(name string) *host {
@@ -34,9 +39,10 @@ func (hs *hosts) get(name string) *host {
 	r := hs.registries.lookup(canonicalHost(name))
 	h := &host{
 		name: name, hosts: hs,
-		slots: make(chan struct{}, cmp.Or(r.RequestsAtATime, hs.limits.HostConcurrency)),
-		pace:  newPace(name, cmp.Or(r.RequestsPerSecond, hs.limits.HostRate), hs.limits.HostBurst),
+		atATime: int64(cmp.Or(r.RequestsAtATime, hs.limits.HostConcurrency)), divided: r.RequestsAtATime > 0,
+		pace: newPace(name, cmp.Or(r.RequestsPerSecond, hs.limits.HostRate), hs.limits.HostBurst),
 	}
+	h.slots = semaphore.NewWeighted(h.atATime)
 	hs.known.Add(name, h)
 	return h
 }
@@ -46,44 +52,49 @@ func (hs *hosts) get(name string) *host {
 type host struct {
 	name  string
 	hosts *hosts
-	slots chan struct{}
 	pace  *pace
+
+	atATime int64
+	divided bool                // atATime is of all programs that share the host
+	slots   *semaphore.Weighted // each is as many as there are programs, if they are divided
 
 	mu          sync.Mutex
 	pausedUntil time.Time // no request before this time
 }
 
-// acquire waits until the host may be asked once more. release gives the slot back. While
+// acquire waits until the host may be asked once more. release ends that. While
 // the host is paused for longer than Limits.MaxWait, acquire fails at once.
-func (h *host) acquire(ctx context.Context) error {
+func (h *host) acquire(ctx context.Context) (release func(), err error) {
 	for {
 		wait := h.pauseLeft()
 		if wait <= 0 {
 			break
 		}
 		if wait > h.hosts.limits.MaxWait {
-			return &Error{Reason: RateLimited, RetryAfter: wait, Message: fmt.Sprintf("%s asked for a pause", h.name)}
+			return nil, &Error{Reason: RateLimited, RetryAfter: wait, Message: fmt.Sprintf("%s asked for a pause", h.name)}
 		}
 		if err := sleep(ctx, h.hosts.clock, wait); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	select {
-	case h.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	sharing, weight := max(h.hosts.sharing(h.name), 1), int64(1)
+	if h.divided {
+		weight = min(int64(sharing), h.atATime)
 	}
+	if h.slots.Acquire(ctx, weight) != nil {
+		return nil, context.Cause(ctx)
+	}
+	release = func() { h.slots.Release(weight) }
 	now := h.hosts.clock.Now()
+	h.pace.divide(now, sharing)
 	turn, wait := h.pace.reserve(now)
 	if err := sleep(ctx, h.hosts.clock, wait); err != nil {
 		turn.CancelAt(h.hosts.clock.Now())
-		h.release()
-		return err
+		release()
+		return nil, err
 	}
-	return nil
+	return release, nil
 }
-
-func (h *host) release() { <-h.slots }
 
 // park keeps requests from the host for d from now.
 func (h *host) park(d time.Duration) {

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -15,14 +16,16 @@ func TestHostConcurrencyIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := c.hosts.get("registry.example.com")
+		var release func()
 		for range 2 {
-			if err := host.acquire(t.Context()); err != nil {
+			var err error
+			if release, err = host.acquire(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		got := false
 		go func() {
-			if err := host.acquire(t.Context()); err != nil {
+			if _, err := host.acquire(t.Context()); err != nil {
 				t.Error(err)
 			}
 			got = true
@@ -30,16 +33,16 @@ func TestHostConcurrencyIsBounded(t *testing.T) {
 		if synctest.Wait(); got {
 			t.Error("a third request went out beside two")
 		}
-		host.release()
+		release()
 		if synctest.Wait(); !got {
 			t.Error("a slot that was given back is lost")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := host.acquire(ctx); err == nil {
+		if _, err := host.acquire(ctx); err == nil {
 			t.Error("a canceled request got a slot")
 		}
-		if err := c.hosts.get("other.example.com").acquire(t.Context()); err != nil {
+		if _, err := c.hosts.get("other.example.com").acquire(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -53,10 +56,11 @@ func TestHostRateIsBounded(t *testing.T) {
 		}
 		start, host := time.Now(), c.hosts.get("registry.example.com")
 		for range 25 {
-			if err := host.acquire(t.Context()); err != nil {
+			release, err := host.acquire(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
-			host.release()
+			release()
 		}
 		if took := time.Since(start).Round(time.Millisecond); took != 2*time.Second {
 			t.Errorf("25 requests took %s, want 5 at once and 20 at 10 a second", took)
@@ -73,12 +77,63 @@ func TestHostsWithLimitsOfTheirOwn(t *testing.T) {
 		}
 		start, host := time.Now(), c.hosts.get("registry.example.com:5000")
 		for range 30 { // and give none back
-			if err := host.acquire(t.Context()); err != nil {
+			if _, err := host.acquire(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(start).Round(time.Millisecond); took != time.Second {
 			t.Errorf("30 requests took %s, want 20 at once and 10 at 10 a second", took)
+		}
+	})
+}
+
+// TestProgramsShareAHost: of what a number bounds, each of several programs that ask a host takes its part, for as long as they do.
+func TestProgramsShareAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sharing := 2
+		c, err := New(Options{
+			Limits: Limits{}.WithDefaults(false), Registries: []Registry{{Prefix: "registry.example.com", RequestsPerSecond: 20, RequestsAtATime: 6}},
+			Sharing: func(string) int { return sharing },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := c.hosts.get("registry.example.com")
+		rate := func(n int) time.Duration {
+			begun := time.Now()
+			for range n {
+				release, err := host.acquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				release()
+			}
+			return time.Since(begun).Round(time.Millisecond)
+		}
+		if took := rate(40); took != 2*time.Second {
+			t.Errorf("beside another program 40 requests took %s, want 20 at once and 20 at 10 a second", took)
+		}
+		sharing = 1
+		if took := rate(20); took != time.Second {
+			t.Errorf("alone 20 requests took %s, want 20 a second", took)
+		}
+		sharing = 3
+		got := 0
+		for range 6 {
+			go func() {
+				if _, err := host.acquire(t.Context()); err == nil {
+					got++
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		if synctest.Wait(); got != 2 {
+			t.Errorf("beside two other programs %d requests of 6 are under way at a time, want 2", got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := host.acquire(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("a canceled request: %v", err)
 		}
 	})
 }

@@ -35,6 +35,8 @@ const (
 type pace struct {
 	bucket *rate.Limiter
 	fixed  bool
+	number float64 // of requests a second that was given, for all programs together
+	burst  int     // of all programs
 
 	mu       sync.Mutex
 	since    time.Time // of the present window
@@ -46,6 +48,7 @@ type pace struct {
 	refusals int           // of these
 	best     time.Duration // least mean of a window
 	calm     time.Time     // no doubling before
+	sharing  int           // programs among which number is divided
 }
 
 // paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner what it can bear.
@@ -66,6 +69,7 @@ func newPace(host string, perSecond float64, burst int) *pace {
 	if burst == 0 {
 		burst = max(1, int(2*perSecond))
 	}
+	p.number, p.burst, p.sharing = perSecond, burst, 1
 	p.bucket = rate.NewLimiter(rate.Limit(perSecond), burst)
 	return p
 }
@@ -76,6 +80,19 @@ func isDockerHub(host string) bool {
 		return true
 	}
 	return false
+}
+
+// divide takes this program's part of the number that was given, if so many programs ask the host. Without a number each
+// adapts to what the others leave.
+func (p *pace) divide(now time.Time, sharing int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.fixed || sharing == p.sharing {
+		return
+	}
+	p.sharing = sharing
+	p.bucket.SetLimitAt(now, rate.Limit(p.number/float64(sharing)))
+	p.bucket.SetBurstAt(now, max(1, p.burst/sharing))
 }
 
 // reserve takes the next turn, which can be given back, and returns how long to wait for it.

@@ -140,12 +140,13 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 		if err := job.request(); err != nil {
 			return nil, err
 		}
-		if err := h.acquire(req.Context()); err != nil {
+		release, err := h.acquire(req.Context())
+		if err != nil {
 			return nil, err
 		}
 		began := w.client.Clock.Now()
 		w.client.traffic.requests.Add(1)
-		resp, err := w.once(base, req, h)
+		resp, err := w.once(base, req, release)
 		if err == nil {
 			now := w.client.Clock.Now()
 			h.pace.answered(now, now.Sub(began), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
@@ -251,7 +252,7 @@ const maxErrorBody = 64 << 10
 
 // once makes one request. Its slot of the host is given back when the answer's body has been read or
 // closed, or has failed.
-func (w *registryTransport) once(base http.RoundTripper, req *http.Request, h *host) (*http.Response, error) {
+func (w *registryTransport) once(base http.RoundTripper, req *http.Request, release func()) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
 	deadline := w.client.Clock.AfterFunc(allowed.time, func() {
@@ -260,7 +261,7 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, h *h
 	b := &body{
 		ctx: ctx, cancel: cancel, clock: w.client.Clock, limits: w.client.Limits, left: allowed.bytes, limit: allowed.bytes, host: req.URL.Host,
 		job:  allowed.job,
-		done: func() { deadline.Stop(); h.release() },
+		done: func() { deadline.Stop(); release() },
 		read: &w.client.traffic.bytes,
 	}
 	var resp *http.Response

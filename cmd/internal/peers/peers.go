@@ -48,6 +48,13 @@ const (
 	forgotten = time.Minute
 	// look is how often is looked whether a server is gone.
 	look = time.Second
+
+	// askedHosts is the annotation of a server's Lease that names the hosts which it asks, and anyHost if they are more than maxAsked.
+	askedHosts = "tidewaiter.dev/asked-hosts"
+	anyHost    = "*"
+	maxAsked   = 64
+	// askedFor is how long after a request a server counts as one that asks the host.
+	askedFor = 10 * time.Second
 )
 
 // Peers are the servers, as one of them knows them. It is safe for concurrent use.
@@ -60,13 +67,15 @@ type Peers struct {
 	joined  time.Time        // when the server saw its own Lease; zero before
 	leader  string           // "" if nobody leads
 	changed []func()
-	state   string // what changed was last called for
+	state   string               // what changed was last called for
+	asked   map[string]time.Time // hosts and when they were asked last; at most maxAsked and anyHost
 }
 
 // peer is what is known of a server.
 type peer struct {
 	lease   *coordinationv1.Lease // nil for one that only others have named
 	renewed time.Time             // by the clock of this server
+	asks    []string              // hosts
 }
 
 // New returns the Peers of a server that is about to start. Clock is for tests; nil is the real one.
@@ -79,7 +88,7 @@ func New(c clock.WithTicker) (*Peers, error) {
 		c = clock.RealClock{}
 	}
 	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one began has ended.
-	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}}, nil
+	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}}, nil
 }
 
 // Self is the name of this server.
@@ -131,6 +140,49 @@ func (p *Peers) takesPart(now time.Time) bool {
 	return p.leader == "" || leads != nil && leads.lease != nil
 }
 
+// Sharing returns how many servers ask a host now. This server is about to, and does not need to own the host. Until the others
+// know that it asks, which takes as long as a renewal of its Lease, all of them count.
+func (p *Peers) Sharing(host string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	if _, known := p.asked[host]; known || p.asking(now) < maxAsked {
+		p.asked[host] = now
+	} else {
+		p.asked[anyHost] = now
+	}
+	known := p.seen[p.self] != nil && p.seen[p.self].asksFor(host)
+	n := 1
+	for name, s := range p.seen {
+		if name != p.self && s.lease != nil && s.lives(now) && (!known || s.asksFor(host)) {
+			n++
+		}
+	}
+	return n
+}
+
+// asking returns how many hosts this server asks. mu is held.
+func (p *Peers) asking(now time.Time) int {
+	maps.DeleteFunc(p.asked, func(_ string, at time.Time) bool { return now.Sub(at) >= askedFor })
+	return len(p.asked)
+}
+
+func (s *peer) asksFor(host string) bool {
+	return slices.ContainsFunc(s.asks, func(asked string) bool { return asked == host || asked == anyHost })
+}
+
+// mark completes the Lease of this server.
+func (p *Peers) mark(l *coordinationv1.Lease) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.Labels = map[string]string{leaseLabel: leaseOf}
+	l.Annotations = nil
+	if p.asking(p.clock.Now()) > 0 { // no host has a space in it
+		l.Annotations = map[string]string{askedHosts: strings.Join(slices.Sorted(maps.Keys(p.asked)), " ")}
+	}
+	return nil
+}
+
 // OnChange has f called when other answers may be given than before.
 func (p *Peers) OnChange(f func()) {
 	p.mu.Lock()
@@ -151,10 +203,7 @@ func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(
 		return err
 	}
 	_, id, _ := strings.Cut(p.self, "_")
-	holder := lease.NewController(p.clock, client, p.self, int32(duration.Seconds()), nil, renewal, leasePrefix+id, metav1.NamespaceSystem, func(l *coordinationv1.Lease) error {
-		l.Labels = map[string]string{leaseLabel: leaseOf}
-		return nil
-	})
+	holder := lease.NewController(p.clock, client, p.self, int32(duration.Seconds()), nil, renewal, leasePrefix+id, metav1.NamespaceSystem, p.mark)
 	shared.Start(keeping.Done())
 	var running sync.WaitGroup
 	running.Go(func() { holder.Run(keeping) })
@@ -181,7 +230,8 @@ func (p *Peers) see(o any) {
 	case name == "" || l.Labels[leaseLabel] != leaseOf || l.Spec.RenewTime == nil:
 	case s == nil || s.lease == nil || !s.lease.Spec.RenewTime.Equal(l.Spec.RenewTime):
 		now := p.clock.Now()
-		p.seen[name] = &peer{lease: l, renewed: now}
+		asks := strings.Fields(l.Annotations[askedHosts])
+		p.seen[name] = &peer{lease: l, renewed: now, asks: asks[:min(len(asks), maxAsked+1)]}
 		if name == p.self && p.joined.IsZero() {
 			p.joined = now
 		}

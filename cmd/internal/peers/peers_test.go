@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -179,61 +180,110 @@ func TestLeaderOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
+// running is a server that runs.
+type running struct {
+	*Peers
+	changes atomic.Int64
+	stop    context.CancelFunc
+	done    chan error
+}
+
+func start(t *testing.T, client kubernetes.Interface) *running {
+	t.Helper()
+	p, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	r := &running{Peers: p, stop: stop, done: make(chan error, 1)}
+	p.OnChange(func() { r.changes.Add(1) })
+	go func() {
+		r.done <- p.Run(ctx, client, func(ctx context.Context) error { <-ctx.Done(); return nil })
+	}()
+	return r
+}
+
+// end stops a server.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.done; err != nil {
+		t.Error(err)
+	}
+}
+
+func (r *running) owned() (n int) {
+	for k := range keys {
+		if r.Owns(fmt.Sprint(k)) {
+			n++
+		}
+	}
+	return n
+}
+
 // TestRun: servers that run hold Leases, see each other, and leave when their work has ended.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		type running struct {
-			*Peers
-			changes atomic.Int64
-			stop    context.CancelFunc
-			done    chan error
-		}
-		start := func() *running {
-			p, err := New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			r := &running{Peers: p, stop: stop, done: make(chan error, 1)}
-			p.OnChange(func() { r.changes.Add(1) })
-			go func() {
-				r.done <- p.Run(ctx, client, func(ctx context.Context) error { <-ctx.Done(); return nil })
-			}()
-			return r
-		}
-		owned := func(r *running) (n int) {
-			for k := range keys {
-				if r.Owns(fmt.Sprint(k)) {
-					n++
-				}
-			}
-			return n
-		}
-		a, b := start(), start()
+		a, b := start(t, client), start(t, client)
 		time.Sleep(5 * time.Second)
-		if x, y := owned(a), owned(b); x == 0 || y == 0 || x+y != keys {
+		if x, y := a.owned(), b.owned(); x == 0 || y == 0 || x+y != keys {
 			t.Errorf("of %d keys one owns %d, the other %d", keys, x, y)
 		}
 		time.Sleep(time.Minute)
 		before := b.changes.Load()
-		if x := owned(a); x == 0 || before == 0 {
+		if x := a.owned(); x == 0 || before == 0 {
 			t.Errorf("after a minute one owns %d keys; changes: %d", x, before)
 		}
-		a.stop()
-		if err := <-a.done; err != nil {
-			t.Error(err)
-		}
+		a.end(t)
 		synctest.Wait()
-		if n := owned(b); n != keys || b.changes.Load() != before+1 {
+		if n := b.owned(); n != keys || b.changes.Load() != before+1 {
 			t.Errorf("when the other has left, it owns %d of %d keys; changes: %d, then %d", n, keys, before, b.changes.Load())
 		}
-		b.stop()
-		if err := <-b.done; err != nil {
-			t.Error(err)
-		}
+		b.end(t)
 		if list, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 			t.Errorf("Leases are left: %v, %v", list, err)
 		}
+	})
+}
+
+// TestServersShareAHost: a server counts those that ask a host beside it, and all until they know that it asks.
+func TestServersShareAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a, b, c := start(t, client), start(t, client), start(t, client)
+		const host = "registry.example.com:5000"
+		expect := func(when string, r *running, want int) {
+			t.Helper()
+			if got := r.Sharing(host); got != want {
+				t.Errorf("%s: %d servers ask, want %d", when, got, want)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		expect("before the others know", a, 3)
+		time.Sleep(3 * time.Second)
+		expect("alone", a, 1)
+		expect("the second, before the others know", b, 3)
+		time.Sleep(3 * time.Second)
+		expect("two", a, 2)
+		expect("two", b, 2)
+		time.Sleep(9 * time.Second)
+		expect("the first goes on", a, 2)
+		time.Sleep(5 * time.Second)
+		expect("the second has ended", a, 1)
+
+		for i := range 3 * maxAsked {
+			b.Sharing(fmt.Sprint("host-", i))
+		}
+		if n := len(b.asked); n > maxAsked+1 {
+			t.Errorf("%d hosts are remembered", n)
+		}
+		time.Sleep(3 * time.Second)
+		expect("beside one that asks more hosts than it can name", a, 2)
+		b.end(t)
+		synctest.Wait()
+		expect("beside one that has left", a, 1)
+		a.end(t)
+		c.end(t)
 	})
 }

@@ -24,7 +24,7 @@ func CheckConfig(path string) (found []error, err error) {
 	if err != nil {
 		return []error{err}, nil
 	}
-	_, importing := NewPushImporter(c, nil, Options{})
+	_, importing := NewPushImporter(c, nil, Options{}, nil)
 	_, receiving := newReceivers(c, unusedSpool{}, nil)
 	_, following := clusterSources(c)
 	_, trusting := trustedRoots(c)

@@ -77,7 +77,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	if err != nil {
 		return nil, err
 	}
-	if p.importer, err = NewPushImporter(cfg, demands, server); err != nil {
+	if p.importer, err = NewPushImporter(cfg, demands, server, p.peers); err != nil {
 		return nil, err
 	}
 	if p.handler, err = newReceivers(cfg, p.spool, registerMetrics); err != nil {
@@ -119,11 +119,14 @@ func validateReceivers(cfg *config.Config) error {
 	return errors.Join(wrong...)
 }
 
-// NewPushImporter returns the importer of pushes of a server with options.
-func NewPushImporter(cfg *config.Config, demands config.Demands, server Options) (*importer.Importer, error) {
+// NewPushImporter returns the importer of pushes of a server with options; all is nil if it shares with none.
+func NewPushImporter(cfg *config.Config, demands config.Demands, server Options, all *peers.Peers) (*importer.Importer, error) {
 	o, err := cfg.ImporterOptions()
 	if err != nil {
 		return nil, err
+	}
+	if all != nil {
+		o.Sharing = all.Sharing
 	}
 	signatures := config.NewFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
