@@ -141,20 +141,23 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
 	followed.TellNeeds(index)
 
+	hooks := map[string]genericapiserver.PostStartHookFunc{
+		"coreapi-system-namespaces":    namespaces.createSystem,
+		"coreapi-namespace-controller": runNamespaceController,
+		"coreapi-service-accounts":     runServiceAccountController,
+		"coreapi-garbage-collector":    runGarbageCollector(s.uncollected),
+		"coreapi-service-repair":       services.runRepair,
+		usageHook:                      run(index),
+	}
+	if !opts.NoLease {
+		hooks["coreapi-server-lease"] = keepServerLease(s.identity)
+	}
 	return &API{
-		Groups: groups,
-		PostStartHooks: map[string]genericapiserver.PostStartHookFunc{
-			"coreapi-system-namespaces":    namespaces.createSystem,
-			"coreapi-namespace-controller": runNamespaceController,
-			"coreapi-service-accounts":     runServiceAccountController,
-			"coreapi-garbage-collector":    runGarbageCollector(s.uncollected),
-			"coreapi-service-repair":       services.runRepair,
-			"coreapi-server-lease":         keepServerLease(s.identity),
-			usageHook:                      run(index),
-		},
-		Accounts: AccountGetter{accounts, pods.rest},
-		Usage:    Usage{index, followed},
-		Clusters: followed,
+		Groups:         groups,
+		PostStartHooks: hooks,
+		Accounts:       AccountGetter{accounts, pods.rest},
+		Usage:          Usage{index, followed},
+		Clusters:       followed,
 	}, nil
 }
 

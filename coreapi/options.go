@@ -73,6 +73,8 @@ type Options struct {
 	// empty means the host's name. It is part of the Lease's name, so it is
 	// a DNS subdomain.
 	Identity string
+	// NoLease says that the caller holds a Lease of this server.
+	NoLease bool
 }
 
 // settings are options with defaults filled in and texts parsed.

@@ -341,6 +341,7 @@ func (s *Server) assemble(context.Context) error {
 	}
 	options := s.Options.coreOptions(s.Config)
 	options.Tokens, options.OnlyClusters = s.accountTokens(), s.cluster != nil
+	options.NoLease = s.etcd != nil // then package peers holds one
 	if s.Access != nil {
 		options.Authorizer, options.Rules = s.Access.Authorizer, s.Access.Rules
 	}
