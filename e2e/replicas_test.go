@@ -385,6 +385,21 @@ func TestReplicasShareRegistries(t *testing.T) {
 			t.Logf("the images of %s were imported by server %d", host, by[0])
 		}
 	}
+	// An ImageStreamImport asks the registry from the server that gets it. Its Lease says so, and it has no other Lease.
+	leases := []string{"get", "leases", "-n", "kube-system", "-o"}
+	harness.Eventually(t, func() error {
+		for _, s := range r.Servers {
+			s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamImport","metadata":{"name":"app"},"spec":{"import":false,
+				"images":[{"from":{"kind":"DockerImage","name":%q}}]},"status":{}}`, refs[0]), "create", "--raw", "/apis/image.openshift.io/v1/namespaces/default/imagestreamimports", "-f", "-")
+		}
+		if asked := r.Servers[0].Kubectl(t, append(leases, `jsonpath={.items[*].metadata.annotations.tidewaiter\.dev/asked-hosts}`)...); strings.Count(asked, hosts[0]) != 3 {
+			return fmt.Errorf("the Leases do not say that three servers ask %s: %s", hosts[0], asked)
+		}
+		return nil
+	})
+	if names := strings.Fields(r.Servers[0].Kubectl(t, append(leases, "name")...)); len(names) != 4 { // and the leader's
+		t.Errorf("three servers have the Leases %q", names)
+	}
 	owner := r.importers(hosts[0])[0]
 	r.Servers[owner].Kill(t)
 	killed, other := time.Now(), (owner+1)%3
@@ -549,7 +564,8 @@ func through(t *testing.T, servers string) (proxied string, cut func(bool)) {
 // registry has, at the same revisions, and nothing waits.
 func TestReplicasAreToldOfPushes(t *testing.T) {
 	t.Parallel()
-	const tags, perSecond = 40, 100
+	// As many webhooks as most may wait for an answer: a third of all while a server is stopped.
+	const tags, perSecond, most = 40, 100, 2000
 	from := registry.Start(t, registry.Distribution)
 	pushed := images.Numbered(t, 2*tags)
 	var refs []string
@@ -578,20 +594,29 @@ func TestReplicasAreToldOfPushes(t *testing.T) {
 			time.Sleep(200 * time.Millisecond) // as registries do
 		}
 	}
-	places := make(chan struct{}, 64)
+	places := make(chan struct{}, most)
+	begun, full := time.Now(), 0
 	sending.Go(func() {
 		tick := time.NewTicker(time.Second / perSecond)
 		defer tick.Stop()
 		for n := 0; ctx.Err() == nil; n++ {
 			<-tick.C
-			i := rand.IntN(tags)
-			if n%perSecond == 0 { // a tag moves
-				i = n / perSecond % tags
-				from.Push(t, fmt.Sprintf("team/app:%d", i), pushed[tags+i])
-				digests[i] = images.Digest(t, pushed[tags+i]).String()
+			select {
+			case places <- struct{}{}:
+			default:
+				full++ // so many wait for answers
+				places <- struct{}{}
 			}
-			places <- struct{}{}
-			sending.Go(func() { tell(i); <-places })
+			sending.Go(func() {
+				i := rand.IntN(tags)
+				if n%perSecond == 0 { // a tag moves
+					i = n / perSecond % tags
+					from.Push(t, fmt.Sprintf("team/app:%d", i), pushed[tags+i])
+					digests[i] = images.Digest(t, pushed[tags+i]).String()
+				}
+				tell(i)
+				<-places
+			})
 		}
 	})
 	disturbed := 0
@@ -618,8 +643,9 @@ func TestReplicasAreToldOfPushes(t *testing.T) {
 		}
 	}
 	stop()
+	sent := time.Since(begun)
 	sending.Wait()
-	t.Logf("%d disturbances: %d webhooks were taken, %d times one was not", disturbed, taken.Load(), refused.Load())
+	t.Logf("%d disturbances: %d webhooks were taken, %.0f a second, %d times one was not; %d times all places were taken", disturbed, taken.Load(), float64(taken.Load())/sent.Seconds(), refused.Load(), full)
 
 	var first []string
 	for i, c := range r.clients {
