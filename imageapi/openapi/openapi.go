@@ -16,7 +16,7 @@ import (
 
 // GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping, ImageStreamImport and of the
 // types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
-// types are not among them: merge with those of k8s.io/kubernetes/pkg/generated/openapi.
+// types are not among them: merge with those of coreapi/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := modelname.Definitions(generated.GetOpenAPIDefinitions)(ref)
 	out := map[string]common.OpenAPIDefinition{}

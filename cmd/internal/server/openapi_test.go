@@ -4,10 +4,9 @@ import (
 	"testing"
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 )
 
-// Every type that a served one consists of is described, and not all that there are.
+// Every type that a served one consists of is described.
 func TestOpenAPIDefinitionsAreClosed(t *testing.T) {
 	ref := func(path string) spec.Ref { return spec.MustCreateRef("#/definitions/" + path) }
 	served := openAPIDefinitions(ref)
@@ -23,8 +22,5 @@ func TestOpenAPIDefinitionsAreClosed(t *testing.T) {
 		if _, ok := served[name]; !ok {
 			t.Errorf("%s is not described", name)
 		}
-	}
-	if all := k8sopenapi.GetOpenAPIDefinitions(ref); len(served) > len(all)/2 {
-		t.Errorf("%d of %d are described", len(served), len(all))
 	}
 }
