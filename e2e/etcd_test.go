@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,6 +84,57 @@ func TestEtcdAsksForCertificates(t *testing.T) {
 		p := harness.Start(t, harness.ServeCommand(t, t.TempDir(), flags...))
 		p.Stderr.AwaitMatch(t, regexp.MustCompile(`.*`+want+`.*`))
 	}
+}
+
+// TestReadsAskTheLeader: what a read asks etcd is asked of the member that leads, also when another has come to lead.
+func TestReadsAskTheLeader(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 3, "--unsafe-no-fsync")
+	r := startReplicasOn(t, e, 1)
+	r.create(t, 0, "a")
+	read := regexp.MustCompile(`(?m)^grpc_server_handled_total\{grpc_code="OK",grpc_method="Range",.*\} (\d+)$`)
+	leads := regexp.MustCompile(`(?m)^etcd_server_is_leader 1$`)
+	asked := func() (counts [3]int, leader int) {
+		leader = -1
+		for i, server := range strings.Split(e.Servers, ",") {
+			metrics, err := http.Get(server + "/metrics")
+			if err != nil {
+				continue // it is away
+			}
+			body, err := io.ReadAll(metrics.Body)
+			must(t, errors.Join(err, metrics.Body.Close()))
+			if m := read.FindSubmatch(body); m != nil {
+				counts[i], err = strconv.Atoi(string(m[1]))
+				must(t, err)
+			}
+			if leads.Match(body) {
+				leader = i
+			}
+		}
+		return counts, leader
+	}
+	awaitLeaderAlone := func() (leader int) {
+		t.Helper()
+		harness.Eventually(t, func() error {
+			before, first := asked()
+			for range 20 {
+				if _, err := r.clients[0].CoordinationV1().Leases("default").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+					return err
+				}
+			}
+			after, last := asked()
+			for i := range after {
+				if n := after[i] - before[i]; i == last && n < 20 || i != last && n != 0 || last != first {
+					return fmt.Errorf("member %d was asked %d times for 20 reads; %d leads", i, n, last)
+				}
+			}
+			leader = last
+			return nil
+		})
+		return leader
+	}
+	e.Restart(t, awaitLeaderAlone())
+	awaitLeaderAlone()
 }
 
 // TestEtcdIsRestored: an etcd that was put back to a snapshot is refused, with what to do, until its revision is above all that
