@@ -101,11 +101,12 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
 	stores := []*genericregistry.Store{pods.rest.Store, services.rest.Store, events.Store, leases.Store}
+	served := eventsREST{events, opts.NewestFirst}
 	groups := map[schema.GroupVersion]map[string]rest.Storage{
 		corev1.SchemeGroupVersion: merge(
 			namespaces.storage(), pods.storage(), services.storage(), accountStorage(accounts),
-			map[string]rest.Storage{"events": events}),
-		eventsv1.SchemeGroupVersion:       {"events": sharedEvents{events}},
+			map[string]rest.Storage{"events": served}),
+		eventsv1.SchemeGroupVersion:       {"events": sharedEvents{served}},
 		coordinationv1.SchemeGroupVersion: {"leases": leases},
 	}
 	for gv, served := range workloads() {
@@ -170,12 +171,6 @@ func run(index *usage.Index) genericapiserver.PostStartHookFunc {
 		return nil
 	}
 }
-
-// sharedEvents serves the storage of core/v1 events in a second group. The first group releases it.
-type sharedEvents struct{ *eventstore.REST }
-
-// Destroy does nothing.
-func (sharedEvents) Destroy() {}
 
 func merge(parts ...map[string]rest.Storage) map[string]rest.Storage {
 	all := map[string]rest.Storage{}

@@ -3,11 +3,13 @@ package coreapi_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	recorder "github.com/tidewaiter/tidewaiter/coreapi/events"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
 
 func TestRecorderAggregates(t *testing.T) {
@@ -173,5 +176,60 @@ func TestRecorderFlushes(t *testing.T) {
 	}
 	if len(list.Items) != events {
 		t.Errorf("%d events after the flush, want %d", len(list.Items), events)
+	}
+}
+
+// The Events that were written last are listed first, wherever their names are, in both groups.
+func TestNewestEvents(t *testing.T) {
+	t.Parallel()
+	s := start(t, coreapi.Options{NewestFirst: kubestore.NewestFirst})
+	events := func(namespace string) string {
+		t.Helper()
+		list, err := s.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "newest=3"})
+		if err != nil || list.Continue != "" || list.RemainingItemCount != nil || list.ResourceVersion == "" {
+			t.Fatalf("%v: %+v", err, list)
+		}
+		var names []string
+		for _, e := range list.Items {
+			names = append(names, e.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := events("team"); got != "" {
+		t.Errorf("where there are none, there are %s", got)
+	}
+	for _, name := range []string{"c", "e", "a", "b", "d"} {
+		if _, err := s.CoreV1().Events("team").Create(t.Context(), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name}, InvolvedObject: corev1.ObjectReference{Namespace: "team", Name: "x"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := events(metav1.NamespaceAll); got != "d b a" {
+		t.Errorf("the newest are %s", got)
+	}
+	if _, err := s.CoreV1().Events("team").Patch(t.Context(), "e", types.MergePatchType, []byte(`{"count": 2}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := events("team"); got != "e d b" {
+		t.Errorf("after e happened again, the newest are %s", got)
+	}
+	if list, err := s.EventsV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "newest=1"}); err != nil || len(list.Items) != 1 || list.Items[0].Name != "e" {
+		t.Errorf("in the other group the newest are %v, %v", list, err)
+	}
+	if list, err := s.EventsV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.name=x"}); err != nil || len(list.Items) != 5 {
+		t.Errorf("by Kubernetes' own field there are %v, %v", list, err)
+	}
+	for _, selector := range []string{"newest=0", "newest=501", "newest=x", "newest=1,type=Normal", "newest!=1"} {
+		if list, err := s.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: selector}); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: %v, %v", selector, list.Items, err)
+		}
+	}
+	if _, err := s.CoreV1().Events("").Watch(t.Context(), metav1.ListOptions{FieldSelector: "newest=1"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("watching the newest: %v", err)
+	}
+	if err := s.CoreV1().Events("team").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "newest=1"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("deleting the newest: %v", err)
+	}
+	if got := events("team"); got != "e d b" {
+		t.Errorf("at the end the newest are %s", got)
 	}
 }

@@ -129,6 +129,7 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 
 func TestMain(m *testing.M) {
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
+	utilruntime.Must(coreapi.Install(legacyscheme.Scheme))
 	os.Exit(m.Run())
 }
 

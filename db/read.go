@@ -48,6 +48,9 @@ type RangeOptions struct {
 	IndexValue string
 	// KeysOnly leaves the values out.
 	KeysOnly bool
+	// Newest has the keys in the order of their revisions, the newest first, of the state now. The
+	// page has no next one, and costs a step for each key of the range. It has no From and no Index.
+	Newest bool
 	// Count asks for Page.Remaining.
 	Count bool
 }
@@ -56,7 +59,7 @@ type RangeOptions struct {
 type Page struct {
 	// Rev is the revision the page shows. Read the next page at it.
 	Rev int64
-	// KVs are in the order of their keys.
+	// KVs are in the order of their keys, unless RangeOptions.Newest asked for another.
 	KVs []KV
 	// More is set when the range has keys after the last of KVs. The next page
 	// starts at that key followed by a zero byte.
@@ -155,6 +158,8 @@ func (d *DB) checkRev(rev int64) error {
 const (
 	rangeLive = `SELECT key, rev FROM revisions INDEXED BY live
 		WHERE until IS NULL AND key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3`
+	rangeNewest = `SELECT key, rev FROM revisions INDEXED BY live
+		WHERE until IS NULL AND key >= ?1 AND key < ?2 ORDER BY rev DESC LIMIT ?3`
 	rangeAt = `SELECT key, rev FROM (
 		SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4
 		UNION ALL
@@ -253,12 +258,14 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 		switch {
 		case o.Index != nil:
 			err = d.eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
+		case o.Newest:
+			err = c.Each(take, pick(rangeNewest), from, end, int64(limit)+1)
 		case o.Rev == 0:
 			err = c.Each(take, pick(rangeLive), from, end, int64(limit)+1)
 		default:
 			err = c.Each(take, pick(fmt.Sprintf(rangeAt, d.superseded(o.Rev))), from, end, int64(limit)+1, p.Rev)
 		}
-		if err == nil && o.Index == nil {
+		if err == nil && o.Index == nil && !o.Newest {
 			p.Remaining, err = d.remaining(c, o, p)
 		}
 		return err

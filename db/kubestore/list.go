@@ -81,6 +81,15 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return nil
 }
 
+// newestFirst is in the context of such a list.
+type newestFirst struct{}
+
+// NewestFirst returns a context whose lists have the objects that were written last, the newest first,
+// up to their limit, in one page. It costs a step for each object of the resource: it is for Events.
+func NewestFirst(ctx context.Context) context.Context {
+	return context.WithValue(ctx, newestFirst{}, true)
+}
+
 // lister is one list under way.
 type lister struct {
 	s       *Store
@@ -115,6 +124,9 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 	if !all {
 		o.Index, o.IndexValue = l.s.indexFor(ctx, l.pred)
 	}
+	if ctx.Value(newestFirst{}) != nil {
+		o.Newest, o.From, o.Index, o.Rev, o.Since, o.Bytes = true, "", nil, 0, 0, 0
+	}
 	l.rev, l.found = rev, db.Page{}
 	for {
 		page, err := l.page(ctx, o)
@@ -133,6 +145,10 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 			return err
 		}
 		l.more = page.More || full
+		if o.Newest {
+			l.more = false
+			return nil
+		}
 		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.s.budget.page) {
 			return nil
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
 	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/etcd"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/web"
 )
@@ -92,6 +93,7 @@ func AddEtcdFlags(f *pflag.FlagSet, o *etcd.Options) {
 // coreOptions are the options of the core kinds.
 func (o *Options) coreOptions(cfg *config.Config) coreapi.Options {
 	return coreapi.Options{
+		NewestFirst:  kubestore.NewestFirst,
 		EventTTL:     o.EventTTL,
 		ServiceCIDRs: o.serviceCIDRs,
 		NodePorts:    o.nodePorts,

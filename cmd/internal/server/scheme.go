@@ -4,6 +4,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -21,4 +22,5 @@ func init() {
 	utilruntime.Must(answers.Install(legacyscheme.Scheme))
 	utilruntime.Must(packages.Install(legacyscheme.Scheme))
 	utilruntime.Must(access.Install(legacyscheme.Scheme))
+	utilruntime.Must(coreapi.Install(legacyscheme.Scheme))
 }
