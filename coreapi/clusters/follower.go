@@ -63,6 +63,7 @@ type follower struct {
 
 	mu         sync.Mutex
 	server     string
+	end        time.Time // of the credential; zero if it names none
 	synced     bool      // all pods were stored once, maybe by an earlier process
 	watchState           // of the pods
 	seen       time.Time // the last answer while what was stored was what the cluster has; zero for never
@@ -210,7 +211,7 @@ func (f *follower) session(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.server = config.Host
+	f.server, f.end = config.Host, credentialEnd(config)
 	f.mu.Unlock()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -339,6 +340,10 @@ func (f *follower) store(ctx context.Context) error {
 		reachable = metav1.Condition{Type: ConditionReachable, Status: metav1.ConditionUnknown, Reason: reasonConnecting, Message: "the cluster has not answered yet"}
 	}
 	spec := ClusterSpec{Server: f.server, ExcludedNamespaces: f.source.ExcludedNamespaces}
+	conditions := []metav1.Condition{synced, reachable}
+	if f.server != "" {
+		conditions = append(conditions, credentialCondition(f.end, now))
+	}
 	f.mu.Unlock()
 	return write(ctx, f.clusters.clusters, f.source.Name, func(before *Cluster) *Cluster {
 		after := &Cluster{ObjectMeta: metav1.ObjectMeta{Name: f.source.Name}}
@@ -349,7 +354,7 @@ func (f *follower) store(ctx context.Context) error {
 			after.Spec = spec
 		}
 		changed := after.Status.Pods != state.Pods
-		for _, c := range []metav1.Condition{synced, reachable} {
+		for _, c := range conditions {
 			c.LastTransitionTime = metav1.NewTime(now)
 			changed = meta.SetStatusCondition(&after.Status.Conditions, c) || changed
 		}

@@ -1,11 +1,21 @@
 package clusters
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"testing"
+	"time"
 	"unique"
 
+	jose "gopkg.in/go-jose/go-jose.v2"
+	"gopkg.in/go-jose/go-jose.v2/jwt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -69,5 +79,57 @@ func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
 	handle()
 	if f := c.followers[0]; !f.isSynced() || f.pods != 1 {
 		t.Errorf("synced is %v, with %d pods; still expected: %v", f.isSynced(), f.pods, w.initial)
+	}
+}
+
+// A credential that ends soon is told of, a certificate's as a token's; one that something else renews has no end.
+func TestCredentialEnds(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.HS256, Key: []byte("0123456789abcdef0123456789abcdef")}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(after time.Duration) string {
+		signed, err := jwt.Signed(signer).Claims(jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(after))}).CompactSerialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
+	certificate := func(after time.Duration) restclient.TLSClientConfig {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(after)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return restclient.TLSClientConfig{CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	}
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		config restclient.Config
+		want   string
+	}{
+		{restclient.Config{}, "True NoEnd"},
+		{restclient.Config{BearerToken: "opaque"}, "True NoEnd"},
+		{restclient.Config{BearerToken: token(100 * day)}, "True Valid"},
+		{restclient.Config{BearerToken: token(14 * day)}, "True EndsSoon"},
+		{restclient.Config{BearerToken: token(0)}, "False Ended"},
+		{restclient.Config{BearerToken: token(time.Hour), BearerTokenFile: "/var/run/token"}, "True NoEnd"},
+		{restclient.Config{TLSClientConfig: certificate(15 * day)}, "True Valid"},
+		{restclient.Config{TLSClientConfig: certificate(day)}, "True EndsSoon"},
+		{restclient.Config{TLSClientConfig: certificate(15 * day), BearerToken: token(-day)}, "False Ended"},
+		{restclient.Config{TLSClientConfig: restclient.TLSClientConfig{CertData: []byte("none")}}, "True NoEnd"},
+		{restclient.Config{TLSClientConfig: restclient.TLSClientConfig{CertFile: "/nowhere", KeyFile: "/nowhere"}}, "True NoEnd"},
+	} {
+		end := credentialEnd(&c.config)
+		got := credentialCondition(end, now)
+		if what := string(got.Status) + " " + got.Reason; what != c.want || got.Message == "" {
+			t.Errorf("what ends at %s is %s %q, want %s", end, what, got.Message, c.want)
+		}
 	}
 }

@@ -39,8 +39,9 @@ type ClusterSpec struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ClusterStatus struct {
-	// Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used)
-	// and Reachable (what is shown is as of now).
+	// Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used),
+	// Reachable (what is shown is as of now) and Credential (what the server shows the cluster is valid; EndsSoon is its
+	// reason in the last 14 days).
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -55,6 +56,8 @@ type ClusterStatus struct {
 const (
 	ConditionSynced    = "Synced"
 	ConditionReachable = "Reachable"
+	// ConditionCredential is absent until the cluster was connected to once.
+	ConditionCredential = "Credential"
 )
 
 // ClusterList is a list of clusters.

@@ -614,12 +614,25 @@ func (s *Server) handleAdmin() {
 	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
 	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.spool))
 	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
-	s.Web.Handle(admin.SummaryPath, admin.Get(func(query url.Values) (summary inventory.Summary, err error) {
-		summary = s.Verification.Inventory.Summary()
-		summary.First, err = s.Verification.Inventory.First(query.Get("first"))
-		return summary, err
-	}))
+	s.Web.Handle(admin.SummaryPath, admin.Get(s.summary))
 	s.Web.Handle(admin.ReceiversPath, admin.Get(func(url.Values) (receivers, error) { return s.pushes.heard(), nil }))
+}
+
+// summary is what is stored, in numbers, and when the server's certificates end.
+type summary struct {
+	inventory.Summary
+	Certificates []web.Certificate `json:"certificates"`
+}
+
+func (s *Server) summary(query url.Values) (all summary, err error) {
+	all.Summary = s.Verification.Inventory.Summary()
+	clientCA := ""
+	if own := s.authentication().ClientCert; s.cluster == nil && own != nil {
+		clientCA = own.ClientCA
+	}
+	all.Certificates = s.Credentials.Certificates(clientCA)
+	all.First, err = s.Verification.Inventory.First(query.Get("first"))
+	return all, err
 }
 
 // reachable returns an address of this machine under which a server bound to ip answers.

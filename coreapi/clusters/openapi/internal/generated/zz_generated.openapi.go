@@ -442,7 +442,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterStatus(ref common.Refe
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used) and Reachable (what is shown is as of now).",
+							Description: "Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used), Reachable (what is shown is as of now) and Credential (what the server shows the cluster is valid; EndsSoon is its reason in the last 14 days).",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
