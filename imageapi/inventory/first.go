@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
 // firstImages is how many images are known by their place in an order: ten pages of the console.
@@ -24,15 +26,54 @@ const (
 	ByPods = "pods"
 )
 
+// Among are the images that are ordered: all, for the zero value.
+type Among struct {
+	// Verified leaves those with this verdict; "" leaves all.
+	Verified string
+	// Used leaves those that pods use.
+	Used bool
+}
+
 // First returns the digests of the images that came first in an order; none for the order "".
-func (c *Counter) First(order string) ([]string, error) {
+func (c *Counter) First(order string, among Among) ([]string, error) {
 	switch order {
 	case "", ByName, ByDate, BySize, ByPods:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.first[order], nil
+	default:
+		return nil, fmt.Errorf("images are ordered by %s, %s, %s or %s, not by %q", ByName, ByDate, BySize, ByPods, order)
 	}
-	return nil, fmt.Errorf("images are ordered by %s, %s, %s or %s, not by %q", ByName, ByDate, BySize, ByPods, order)
+	if among.Verified != "" && !slices.Contains(verdicts.All, among.Verified) {
+		return nil, fmt.Errorf("no image has the verdict %q: it is one of %s", among.Verified, strings.Join(verdicts.All, ", "))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first[among][order], nil
+}
+
+// ranks keeps the images that come first among all, and among each part of them. There are as many parts as verdicts, and as many of
+// what is used, so it holds some 10 MB at most.
+type ranks map[Among]*places
+
+// add counts an image, see places.add.
+func (r ranks) add(image *imagev1.Image, verified string, size int64, pods int) {
+	among := []Among{{}, {Verified: verified}}
+	if pods > 0 {
+		among = append(among, Among{Used: true}, Among{verified, true})
+	}
+	for _, a := range among {
+		if r[a] == nil {
+			r[a] = &places{}
+		}
+		r[a].add(image, size, pods)
+	}
+}
+
+// first has the digests of the images that come first, by the order.
+func (r ranks) first() map[Among]map[string][]string {
+	all := map[Among]map[string][]string{}
+	for among, p := range r {
+		all[among] = p.first()
+	}
+	return all
 }
 
 // places keeps the images that come first in each order.
@@ -61,6 +102,7 @@ func (p *places) first() map[string][]string {
 // ranking keeps those of many images whose keys are the least. It holds twice as many at most.
 type ranking[K cmp.Ordered] struct {
 	held []ranked[K]
+	last *ranked[K] // the last that can still be among the first, once so many were held
 }
 
 type ranked[K cmp.Ordered] struct {
@@ -68,18 +110,28 @@ type ranked[K cmp.Ordered] struct {
 	digest string
 }
 
+func (a ranked[K]) compare(b ranked[K]) int {
+	return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.digest, b.digest))
+}
+
 func (r *ranking[K]) add(key K, digest string) {
-	if r.held = append(r.held, ranked[K]{key, digest}); len(r.held) >= 2*firstImages {
+	one := ranked[K]{key, digest}
+	if r.last != nil && r.last.compare(one) < 0 {
+		return
+	}
+	if r.held = append(r.held, one); len(r.held) >= 2*firstImages {
 		r.cut()
 	}
 }
 
 // cut leaves the first ones, in their order.
 func (r *ranking[K]) cut() {
-	slices.SortFunc(r.held, func(a, b ranked[K]) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.digest, b.digest))
-	})
-	r.held = r.held[:min(len(r.held), firstImages)]
+	slices.SortFunc(r.held, ranked[K].compare)
+	if len(r.held) >= firstImages {
+		r.held = r.held[:firstImages]
+		last := r.held[firstImages-1]
+		r.last = &last
+	}
 }
 
 func (r *ranking[K]) first() (digests []string) {

@@ -86,12 +86,12 @@ type Counter struct {
 
 	mu      sync.Mutex
 	now     Summary
-	first   map[string][]string // of now, by the order
+	first   map[Among]map[string][]string // of now, by the order
 	running Running
 	due     time.Time // when tags may be counted again
 	count   Summary   // of the current sweep
 	layers  sample
-	places  places
+	ranks   ranks
 }
 
 // New makes a Counter. verdict tells an image's verdict in a word.
@@ -103,7 +103,7 @@ func New(verdict func(*imagev1.Image) string, c clock.Clock) *Counter {
 func (c *Counter) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count, c.layers, c.places = Summary{Verified: map[string]int64{}}, newSample(maxLayers), places{}
+	c.count, c.layers, c.ranks = Summary{Verified: map[string]int64{}}, newSample(maxLayers), ranks{}
 }
 
 // Count is part of reverify.Tally.
@@ -125,7 +125,7 @@ func (c *Counter) Count(image *imagev1.Image) {
 		}
 	}
 	c.count.LayerBytes = add(c.count.LayerBytes, size)
-	c.places.add(image, size, pods)
+	c.ranks.add(image, verdict, size, pods)
 }
 
 // End is part of reverify.Tally. A sweep that did not see all images is not shown.
@@ -136,9 +136,9 @@ func (c *Counter) End(err error) {
 		now := metav1.NewTime(c.clock.Now())
 		c.count.ImagesAsOf, c.count.PushesAsOf, c.count.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
 		c.count.DistinctLayerBytes, c.count.Estimated = min(c.layers.sum(), c.count.LayerBytes), c.layers.limit < math.MaxUint64
-		c.now, c.first = c.count, c.places.first()
+		c.now, c.first = c.count, c.ranks.first()
 	}
-	c.count, c.layers, c.places = Summary{}, sample{}, places{}
+	c.count, c.layers, c.ranks = Summary{}, sample{}, nil
 }
 
 // Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for it. It has no First.

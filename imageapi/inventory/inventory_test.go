@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,7 @@ func TestFirstImages(t *testing.T) {
 		image := imageOf(layers...)
 		image.Name, image.DockerImageReference = fmt.Sprintf("sha256:%04d", i), fmt.Sprintf("r.io/%04d@sha256:x", (i*3)%all)
 		image.CreationTimestamp = metav1.Unix(int64(i+i%2*all), 0)
+		image.Labels = map[string]string{"verdict": []string{"True", "False"}[i%2]}
 		c.Count(image)
 	}
 	c.End(nil)
@@ -89,13 +91,23 @@ func TestFirstImages(t *testing.T) {
 		ByName: {firstImages, "sha256:0000", "sha256:4667"}, ByDate: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-3)},
 		BySize: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-2)}, ByPods: {all / 10, "sha256:0003", "sha256:0013"},
 	} {
-		first, err := c.First(order)
+		first, err := c.First(order, Among{})
 		if err != nil || len(first) != want.n || first[0] != want.most || first[1] != want.after {
 			t.Errorf("by %s there are %d images, the first %q, %v", order, len(first), first[:min(len(first), 2)], err)
 		}
 	}
-	if first, err := c.First("weight"); err == nil {
+	if first, err := c.First("weight", Among{}); err == nil {
 		t.Errorf("by weight %q come first", first)
+	}
+	// So are those of a verdict, and those that pods use.
+	for among, want := range map[Among]string{{Used: true}: fmt.Sprintf("%d sha256:%04d", all/10, all-7), {Verified: "True"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-2), {Verified: "True", Used: true}: "0 ", {Verified: "False"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-1)} {
+		first, err := c.First(BySize, among)
+		if got := fmt.Sprint(len(first), " ", strings.Join(first[:min(len(first), 1)], "")); err != nil || got != want {
+			t.Errorf("among %+v there are %s, want %s (%v)", among, got, want, err)
+		}
+	}
+	if first, err := c.First(BySize, Among{Verified: "Maybe"}); err == nil {
+		t.Errorf("with no verdict %q come first", first)
 	}
 }
 

@@ -631,7 +631,7 @@ func (s *Server) summary(query url.Values) (all summary, err error) {
 		clientCA = own.ClientCA
 	}
 	all.Certificates = s.Credentials.Certificates(clientCA)
-	all.First, err = s.Verification.Inventory.First(query.Get("first"))
+	all.First, err = s.Verification.Inventory.First(query.Get("first"), inventory.Among{Verified: query.Get("verified"), Used: query.Get("used") == "true"})
 	return all, err
 }
 
