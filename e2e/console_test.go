@@ -27,6 +27,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -160,7 +162,7 @@ func TestConsole(t *testing.T) {
 	if text := b.visit(t, "images"); !strings.Contains(text, "Sign in to Tidewaiter") {
 		t.Fatalf("nobody has signed in and sees\n%s", text)
 	}
-	d.runs(t, "keeper", "lighthouse:v1")
+	d.runs(t, "keeper", "lighthouse:v1", false)
 	b.signIn(t, d.token)
 
 	// From the first page, two clicks lead to who signed lighthouse:v1, and which pods run it.
@@ -238,17 +240,21 @@ func TestConsole(t *testing.T) {
 	})
 }
 
-// runs has a pod of the server's own API run what a tag of the demonstration leads to.
-func (d *demonstration) runs(t *testing.T, pod, tag string) {
+// runs has a pod of the server's own API run what a tag of the demonstration leads to, which the pod names by the tag, or by its digest.
+func (d *demonstration) runs(t *testing.T, pod, tag string, byTag bool) {
 	t.Helper()
 	crane := harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}
 	repository, _, _ := strings.Cut(tag, ":")
 	image := d.registry + "/harbour/" + repository + "@" + strings.TrimSpace(harness.MustRun(t, crane))
+	named := image
+	if byTag {
+		named = d.registry + "/harbour/" + tag
+	}
 	d.kubectl.Args = []string{"create", "-f", "-"}
-	d.kubectl.Stdin = fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default"}, "spec": {"containers": [{"name": "main", "image": %q}]}}`, pod, image)
+	d.kubectl.Stdin = fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default"}, "spec": {"containers": [{"name": "main", "image": %q}]}}`, pod, named)
 	harness.MustRun(t, d.kubectl)
 	d.kubectl.Stdin = ""
-	d.kubectl.Args = []string{"patch", "pod", pod, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status": {"containerStatuses": [{"name": "main", "image": %q, "imageID": %q}]}}`, image, image)}
+	d.kubectl.Args = []string{"patch", "pod", pod, "--subresource=status", "--type=merge", "-p", fmt.Sprintf(`{"status": {"containerStatuses": [{"name": "main", "image": %q, "imageID": %q}]}}`, named, image)}
 	harness.MustRun(t, d.kubectl)
 }
 
@@ -277,7 +283,7 @@ func TestConsoleShowsHostileTextsAsText(t *testing.T) {
 	query := url.QueryEscape(markup + steering)
 	for path, shows := range map[string]bool{
 		"image?ref=wreck:v1": true, "compare?a=buoy:v1&b=wreck:v1": true, "images?q=" + query: true, "images?signer=" + query: false, "running?pod=" + query: false,
-		"repositories?q=" + query: true, "policies?try=" + query: true, "activity": false, "": false,
+		"repositories?q=" + query: true, "repository?name=" + query: true, "policies?try=" + query: true, "activity": false, "": false,
 	} {
 		var title string
 		var elements int
@@ -527,6 +533,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 		b.visit(t, "")
 		b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
 	}
+	d.runs(t, "keeper", "lighthouse:v1", true)
 	check("sign-in", "light")
 	b.signIn(t, d.token)
 	for _, path := range []string{"", "policies", "activity"} { // who may only view is told what would let them see more
@@ -537,7 +544,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
 	for _, theme := range []string{"light", "dark"} {
 		choose(theme)
-		for _, path := range []string{"", "images", "images?q=nothing", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+		for _, path := range []string{"", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
 			check(path, theme)
 		}
 	}
@@ -563,45 +570,69 @@ func TestConsoleTour(t *testing.T) {
 		t.Skip("for people: make console-tour")
 	}
 	d := startDemonstration(t)
-	empty, full := harness.StartServer(t), harness.StartServer(t)
+	for pod, tag := range map[string]string{"keeper-0": "lighthouse:v1", "ferry-7d9c5b8f4-x2x9k": "ferry:v1", "buoy-0": "buoy:v1"} {
+		d.runs(t, pod, tag, true)
+	}
+	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"mutate", "--insecure", d.registry + "/harbour/buoy:v1", "--label", "colour=green", "-t", d.registry + "/harbour/buoy:v1"}})
+	cluster, empty := harness.StartServer(t), harness.StartServer(t)
+	runPods(t, cluster, 120)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- {name: prod, kubeconfig: %s, importRunning: false}\n", cluster.Kubeconfig), 0o600))
+	full := harness.StartServer(t, "--config", config)
 	fill(t, full, 10_000)
 	tokenOf := func(s *harness.Server) string {
 		return strings.TrimSpace(s.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
 	}
 	pages := map[string]string{
 		"attention": "", "images": "images", "nothing": "images?q=nothing:v1", "image": "image?ref=ferry:v1", "index": "image?ref=lighthouse:v1", "repositories": "repositories",
-		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity",
+		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/buoy"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity",
 	}
 	must(t, os.MkdirAll(*tour, 0o755))
-	for base, token := range map[string]string{d.url: d.token, empty.URL: tokenOf(empty), full.URL: tokenOf(full)} {
-		b := startBrowser(t, base)
-		b.signIn(t, token)
-		pages := pages
-		if base == full.URL {
-			pages = map[string]string{"full-attention": "", "full-images": "images", "full-sorted": "images?sort=size", "full-image": "image?ref=" + filler(7), "full-repositories": "repositories"}
-		}
-		for _, kind := range []string{"light", "dark", "narrow"} {
-			theme, width := kind, int64(1280)
-			if kind == "narrow" {
-				theme, width = "light", 360
+	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
+	for _, stop := range []struct {
+		name, base, token string
+		pages             map[string]string
+		kinds             []string
+	}{
+		{"", d.url, d.token, pages, []string{"light", "dark", "narrow"}},
+		{"admin-", d.url, strings.TrimSpace(harness.MustRun(t, d.kubectl)), map[string]string{"attention": "", "image": "image?ref=ferry:v1", "policies": "policies", "activity": "activity", "none": "none"}, []string{"light", "narrow"}},
+		{"empty-", empty.URL, tokenOf(empty), pages, []string{"light"}},
+		{"full-", full.URL, tokenOf(full), map[string]string{
+			"attention": "", "images": "images", "sorted": "images?sort=size", "image": "image?ref=" + filler(7), "running": "running", "policies": "policies", "activity": "activity",
+		}, []string{"light", "dark", "narrow"}},
+	} {
+		b := startBrowser(t, stop.base)
+		picture := func(name, kind string) {
+			var png []byte
+			b.run(t, chromedp.FullScreenshot(&png, 100))
+			must(t, os.WriteFile(filepath.Join(*tour, stop.name+name+"-"+kind+".png"), png, 0o644))
+			var wide bool
+			b.run(t, chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
+			if wide {
+				t.Errorf("%s%s, %s: the page is wider than the window", stop.name, name, kind)
 			}
-			b.visit(t, "")
-			b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
-			for name, path := range pages {
-				if base == empty.URL {
-					if kind != "light" {
-						continue
-					}
-					name = "empty-" + name
+		}
+		for _, signedIn := range []bool{false, true} {
+			if signedIn {
+				b.signIn(t, stop.token)
+			}
+			for _, kind := range stop.kinds {
+				theme, width := kind, int64(1280)
+				if kind == "narrow" {
+					theme, width = "light", 360
 				}
-				b.visit(t, path)
-				var png []byte
-				b.run(t, chromedp.FullScreenshot(&png, 100))
-				must(t, os.WriteFile(filepath.Join(*tour, name+"-"+kind+".png"), png, 0o644))
-				var wide bool
-				b.run(t, chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
-				if wide {
-					t.Errorf("%s, %s: the page is wider than the window", name, kind)
+				b.visit(t, "")
+				b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
+				if !signedIn {
+					if stop.name == "" {
+						b.visit(t, "")
+						picture("sign-in", kind)
+					}
+					continue
+				}
+				for name, path := range stop.pages {
+					b.visit(t, path)
+					picture(name, kind)
 				}
 			}
 		}
@@ -635,6 +666,28 @@ func fill(t *testing.T, s *harness.Server, n int) {
 		}
 		return nil
 	})
+}
+
+// runPods has a cluster run many of the Images that fill makes; each tenth pod waits for its image.
+func runPods(t *testing.T, cluster *harness.Server, n int) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.Config(t))
+	must(t, err)
+	for i := range n {
+		image := fmt.Sprintf("registry.example.com/team-%d/service-%d", i%20, i%300)
+		pod, err := client.CoreV1().Pods(fmt.Sprint("team-", i%20)).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("service-%d-7d9c5b8f4-%.5s", i%300, filler(i)[len("sha256:"):])},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image + ":v1"}}},
+		}, metav1.CreateOptions{})
+		must(t, err)
+		status := corev1.ContainerStatus{Name: "main", Image: image + ":v1", ImageID: image + "@" + filler(i)}
+		if i%10 == 9 {
+			status.ImageID, status.State.Waiting = "", &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "the registry says that there is no such tag"}
+		}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+		_, err = client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		must(t, err)
+	}
 }
 
 // awaitPromise has an evaluation wait for what it promises.

@@ -21,8 +21,8 @@ const (
 	receiversPath = "/tidewaiter/receivers"
 )
 
-// readEvents is how many Events the page of activity reads. The API has them by name, so the newest of more may be missing.
-const readEvents = 300
+// newestEvents selects the Events that the page shows.
+var newestEvents = fmt.Sprint("newest=", pageRows)
 
 // longestLive is how long a live page goes on before its browser connects again, so that one that nobody closed does not hold
 // its watch for ever.
@@ -40,7 +40,6 @@ type eventRow struct {
 // activityView has the data of the page of activity.
 type activityView struct {
 	Events                []eventRow
-	Read                  int    // how many Events were read; 0 if all were
 	Live                  string // the address of what is new
 	Refused, RefusedQueue *notice
 	Jobs                  []job
@@ -67,19 +66,15 @@ func eventOf(e *event, now time.Time) eventRow {
 func (v *visit) activity() error {
 	data := &activityView{Done: map[string]string{"retry": "It will be tried again now.", "drop": "It is dropped."}[v.r.URL.Query().Get("done")]}
 	var events list[event]
-	err := v.call.get(v.ctx(), eventsPath, url.Values{"limit": {fmt.Sprint(readEvents)}}, &events)
+	err := v.call.get(v.ctx(), eventsPath, url.Values{"fieldSelector": {newestEvents}}, &events)
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
 	data.Refused = noticeOf("list events", err)
-	if events.Metadata.Continue != "" {
-		data.Read = len(events.Items)
-	}
 	for i := range events.Items {
 		data.Events = append(data.Events, eventOf(&events.Items[i], v.clock.Now()))
 	}
 	slices.SortStableFunc(data.Events, func(a, b eventRow) int { return b.At.Compare(a.At) })
-	data.Events = data.Events[:min(len(data.Events), pageRows)]
 	if err == nil {
 		data.Live = link("activity/live", "after", events.Metadata.ResourceVersion)
 	}
@@ -102,7 +97,7 @@ func (v *visit) activity() error {
 		return cmp.Or(cmp.Compare(a.State, b.State), a.Enqueued.Compare(b.Enqueued))
 	})
 	data.Jobs = data.Jobs[:min(len(data.Jobs), pageRows)]
-	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
+	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --field-selector " + newestEvents, "kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
 }
 
 // queue retries or drops a push.

@@ -26,18 +26,21 @@ func TestAttention(t *testing.T) {
 			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
 			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
 			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
+			"certificates": l{m{"name": "--tls-cert-file", "subject": "CN=registry", "ends": "2026-11-13T08:00:00Z"}, m{"name": "pki/ca.crt", "ends": "2036-01-01T00:00:00Z"}, m{"name": "--client-ca-file", "unknown": "no such file"}},
 		},
 		"GET " + spoolPath: m{"jobs": l{m{"key": "r.io/a:1", "error": "timeout", "enqueued": at}, m{"key": "r.io/b:1", "error": "timeout", "enqueued": at}, m{"key": "s.io/b:1", "enqueued": at}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": m{"name": "soon"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "EndsSoon"}}}},
 			m{"metadata": m{"name": "fine"}, "status": m{"conditions": l{m{"type": "Satisfiable", "status": "True", "reason": "Usable"}}}}}},
-		"GET " + policiesPath: m{}, "GET " + podsPath: m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": metadata}}}, "GET " + clustersPath: m{},
+		"GET " + policiesPath: m{}, "GET " + podsPath: m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": metadata}}},
+		"GET " + clustersPath: m{"items": l{m{"status": m{"conditions": l{m{"type": "Reachable", "status": "True"}, m{"type": "Credential", "status": "True", "reason": "EndsSoon", "lastTransitionTime": at}}}}}},
 	})
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
 	for _, want := range []string{
 		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">2+</span>`,
-		"about 1 MB", "4 MB if each image had its own: 75 % is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
+		"about 1 MB", "4 MB if each image had its own: 75&nbsp;% is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
 		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
+		`<code>--tls-cert-file</code> <span class="warn">ends <time datetime="2026-11-13T08:00:00Z"`, "CN=registry",
 		"counted <time datetime=\"2026-11-01T07:55:00Z\"", "the oldest <time datetime=\"2026-10-30T08:00:00Z\"",
 	} {
 		if !strings.Contains(body, want) {
@@ -46,7 +49,7 @@ func TestAttention(t *testing.T) {
 	}
 	for title, many := range map[string]string{
 		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2",
-		"Runs something else than its tag leads to": "5",
+		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+",
 	} {
 		_, rest, _ := strings.Cut(body, "<strong>"+title)
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
@@ -89,11 +92,11 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	}
 	// Who may not read the summary sees what runs while that is little enough to be read for the page.
 	answers["GET "+summaryPath] = http.StatusForbidden
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, "tidewaiter:summary-viewer") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") || !strings.Contains(body, "tidewaiter:summary-viewer") || !strings.Contains(body, "<li>Runs and is not verified: ") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
 	answers["GET "+imagesPath] = m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": m{"creationTimestamp": at}}}}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 }
@@ -183,14 +186,27 @@ func TestImagesAreSorted(t *testing.T) {
 	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=size") {
 		t.Errorf("by size they have the order %s; asked for %s", got, last)
 	}
-	if got, body := order("sort=size&verdict=True"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
+	if got, body := order("sort=size&signer=ann"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
 		t.Errorf("those that match have the order %s", got)
 	}
+	// With a verdict, and of what runs, the first that match are known.
 	many := make(l, 2*pageRows+1)
 	for i := range many {
 		many[i] = fmt.Sprint("d", i)
 	}
-	many[pageRows], many[pageRows+1] = "c", "a"
+	many[0], many[1], many[2] = "c", "a", "b"
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": many, "verified": m{"True": len(many)}}
+	got, body = order("sort=size&verdict=True&used=true")
+	last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector")
+	if got != "cab" || !strings.HasPrefix(last, "digest=c|a|b|d3|") || !strings.HasSuffix(last, "|d99,signatures.verified=True,used=true") ||
+		!strings.Contains(body, "of all that match, as of the last count") || !strings.Contains(body, "summary?first=size&amp;used=true&amp;verified=True") || !strings.Contains(body, `href="/console/images?from=100&amp;sort=size&amp;used=true&amp;verdict=True"`) {
+		t.Errorf("those that match have the order %s; asked for %s:\n%s", got, last, body)
+	}
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": l{"c"}, "verified": m{"True": 3}}
+	if got, _ := order("sort=pods&verdict=True"); got != "abc" {
+		t.Errorf("few that match have the order %s", got)
+	}
+	many[0], many[1], many[2], many[pageRows], many[pageRows+1] = "d0", "d1", "d2", "c", "a"
 	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": many}
 	got, body = order("sort=size&from=100")
 	if !strings.HasSuffix(got, "ca") || !strings.Contains(body, "101 to 200 of all") || !strings.Contains(body, `href="/console/images?from=200&amp;sort=size"`) || !strings.Contains(body, `href="/console/images?sort=size"`) {
@@ -208,7 +224,7 @@ func TestImagesAreSorted(t *testing.T) {
 	if _, body := order("sort=size"); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Error("who may not see the summary is not told so")
 	}
-	if _, body := order("sort=size&verdict=True"); !strings.Contains(body, "More match than a page has") {
+	if _, body := order("sort=size&signer=ann"); !strings.Contains(body, "More match than a page has") {
 		t.Error("a choice without an order is offered")
 	}
 }
@@ -285,10 +301,6 @@ func TestQueueWithoutButtons(t *testing.T) {
 		t.Error("there is no button")
 	}
 	answers["POST "+reviewPath] = m{"status": m{}}
-	answers["GET "+eventsPath] = m{"metadata": m{"resourceVersion": "7", "continue": "more"}, "items": l{m{"reason": "Imported"}}}
-	if body := b.do("GET", Root+"activity", nil).Body.String(); !strings.Contains(body, "these are the newest of 1.") {
-		t.Error("nobody is told that there are more Events")
-	}
 	if body := b.do("GET", Root+"activity", nil).Body.String(); strings.Contains(body, ">Retry</button>") || !strings.Contains(body, "given up") {
 		t.Error("there is a button, or no queue")
 	}
@@ -403,5 +415,22 @@ func TestImageSaysWhatIsInIt(t *testing.T) {
 func TestNamesAreShort(t *testing.T) {
 	if got := nameOf(text("r.io/team/app:v1@" + digestA)); got.Host != "r.io" || strings.Join(got.Parts, "") != "team/app:v1@"+short(text(digestA)) || len(short(text(digestA))) != 12 {
 		t.Errorf("it is %+v", got)
+	}
+}
+
+// A name that a table has cut is whole where a verdict tells it, and a message has the part of a digest that people compare.
+func TestWholeNames(t *testing.T) {
+	for _, c := range [][3]text{
+		{"r.io/app", "True@r.io/other", "r.io/app"},
+		{"…example.com/team/app", "True@a.io/app,False@registry.example.com/team/app", "registry.example.com/team/app"},
+		{"…example.com/team/app,+1", "True@registry.example.com/team/app", "registry.example.com/team/app,+1"},
+		{"…example.com/team/app", "<none>", "…example.com/team/app"},
+	} {
+		if got := wholeName(c[0], c[1]); got != c[2] {
+			t.Errorf("%s with %s is %s, want %s", c[0], c[1], got, c[2])
+		}
+	}
+	if got := brief(text("signed by sha256:" + strings.Repeat("ab", 32) + ", not sha256:abc")); got != "signed by sha256:abababababab…, not sha256:abc" {
+		t.Errorf("in short: %s", got)
 	}
 }

@@ -44,6 +44,7 @@ type attentionView struct {
 	Why      *notice
 	Stored   *storedView
 	NoStored *notice
+	Ending   []certificate // of the server, that end soon
 }
 
 // storedView is how much is stored, and what was pushed lately.
@@ -232,6 +233,28 @@ func verdictChoices() (all [][2]string) {
 	return all
 }
 
+// certificateEndsSoon is how long before its end a certificate of the server is shown. The server renews its own earlier.
+const certificateEndsSoon = 14 * 24 * time.Hour
+
+// ending counts the server's certificates that end soon.
+func (v *visit) ending(s *summary, refused error) (soon []certificate, c counted, err error) {
+	if refused != nil {
+		return nil, c, refused
+	}
+	for _, one := range s.Certificates {
+		switch {
+		case one.Unknown != "":
+			err = unknown(one.Name + ": " + one.Unknown)
+		case one.Ends.Sub(v.clock.Now()) <= certificateEndsSoon:
+			soon = append(soon, one)
+		}
+	}
+	if c.Count = len(soon); c.Count > 0 {
+		c.More, err = err != nil, nil
+	}
+	return soon, c, err
+}
+
 // attention shows what needs somebody.
 func (v *visit) attention() error {
 	data, stored := &attentionView{Total: -1}, &summary{}
@@ -246,7 +269,7 @@ func (v *visit) attention() error {
 	for _, verified := range verdictWords {
 		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
-	policies := sync.OnceValues(v.policyViews)
+	policies, clusters := sync.OnceValues(v.policyViews), sync.OnceValues(v.clusters)
 	spooled := func(state string) func() ([]job, error) {
 		return func() ([]job, error) {
 			var s spool
@@ -271,10 +294,15 @@ func (v *visit) attention() error {
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
 		{&concern{Title: "Registries that are away", About: "pushes wait for them, and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
-		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, v.countAway},
+		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
+		{&concern{Title: "Access to clusters that ends soon", About: "in two weeks, or earlier, their pods cannot be followed any more", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
 		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).idle)},
 		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
 		{&concern{Title: "Exceptions that end soon", About: "in a week, or earlier, what they let through will not meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
+		{&concern{Title: "Certificates of this server that end soon", About: "in two weeks, or earlier, connections by them will fail", Link: "#certificates", Grave: true}, func() (c counted, err error) {
+			data.Ending, c, err = v.ending(stored, storedErr)
+			return c, err
+		}},
 	}
 	shares, sharesErr := make([]share, len(verdictWords)), error(nil)
 	errs := make([]error, len(all))
@@ -364,15 +392,17 @@ func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
 	}
 }
 
-func (v *visit) countAway() (c counted, err error) {
-	var l list[cluster]
-	err = v.call.get(v.ctx(), clustersPath, nil, &l)
-	for _, one := range l.Items {
-		if away := find(one.Status.Conditions, "Reachable"); away.Status != "True" {
-			c.add(away.Since)
+// countClusters counts the followed clusters of which something holds by one of their conditions.
+func countClusters(clusters func() ([]cluster, error), holds func(*cluster) (condition, bool)) func() (counted, error) {
+	return func() (c counted, err error) {
+		all, err := clusters()
+		for i := range all {
+			if by, ok := holds(&all[i]); ok {
+				c.add(by.Since)
+			}
 		}
+		return c, err
 	}
-	return c, err
 }
 
 // countPolicies counts the policies of which something holds by one of their conditions.

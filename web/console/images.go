@@ -52,12 +52,13 @@ type imageList struct {
 	Total     int64 // -1 if it is not known
 	Sort      string
 	Sorted    bool      // all that match are on the page, in the order asked for
-	FirstOf   time.Time // when the images on the page were the first of all in the order; zero if they are not chosen so
+	FirstOf   time.Time // when the images on the page were the first that match in the order; zero if they are not chosen so
 	From, To  int       // the places of these
 	NoOrder   *notice   // why they are not
 	OwnOrder  bool      // the images on the page are sorted among themselves alone
 	Next      string
 	First     string // the address of the first page, on a later one
+	ByDigest  string // that of those that match in the order of their digests
 	Refused   *notice
 	Warnings  []text // of the API
 	MayAsk    bool   // the person may have what is not known imported
@@ -121,11 +122,12 @@ func (v *visit) images() error {
 		return v.show(p)
 	}
 	ordered, err := false, error(nil)
-	if data.Sort != "" && selector == "" && !query.Has("continue") {
-		ordered, err = v.readFirst(data, query)
-	}
-	if !data.FirstOf.IsZero() {
-		p.Commands = append(p.Commands, "kubectl get --raw "+quoted(summaryPath+"?first="+data.Sort))
+	if among, known := amongFiltered(filters); known && data.Sort != "" && !query.Has("continue") {
+		among.Set("first", data.Sort)
+		ordered, err = v.readFirst(data, selector, among, query)
+		if !data.FirstOf.IsZero() {
+			p.Commands = append(p.Commands, "kubectl get --raw "+quoted(summaryPath+"?"+among.Encode()))
+		}
 	}
 	if err == nil && !ordered {
 		err = v.readImages(data, selector, query)
@@ -175,24 +177,47 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		query.Set("continue", t.Metadata.Continue)
 		data.Next = Root + "images?" + query.Encode()
 	}
-	data.Sorted = data.First == "" && data.Next == ""
+	if data.Sorted = data.First == "" && data.Next == ""; data.Sorted {
+		data.NoOrder = nil
+	}
 	if data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil; data.Sorted || data.OwnOrder {
 		sortImages(data.Rows, data.Sort)
 	}
 	return nil
 }
 
-// readFirst reads a page of the images that come first of all in the order that was asked for, which a sweep has found out. It does
-// nothing if all images are on one page, or the order is not known.
-func (v *visit) readFirst(data *imageList, query url.Values) (done bool, err error) {
-	if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= pageRows {
-		return false, err
+// amongFiltered says among which images the summary tells the first, if it does so with these filters.
+func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
+	among = url.Values{}
+	for _, f := range filters {
+		switch {
+		case f.Value == "":
+		case f.Name == "verdict":
+			among.Set("verified", f.Value)
+		case f.Name == "used" && f.Value == "true":
+			among.Set("used", "true")
+		default:
+			return nil, false
+		}
+	}
+	return among, true
+}
+
+// readFirst reads a page of the images that come first in the order that was asked for, among those that match: a sweep has found that
+// out. It does nothing if all are on one page, or the order is not known.
+func (v *visit) readFirst(data *imageList, selector string, among, query url.Values) (done bool, err error) {
+	if selector == "" {
+		if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= pageRows {
+			return false, err
+		}
 	}
 	var s summary
-	switch err := v.call.get(v.ctx(), summaryPath, url.Values{"first": {data.Sort}}, &s); {
+	switch err := v.call.get(v.ctx(), summaryPath, among, &s); {
 	case err != nil:
 		data.NoOrder = noticeOf("see which images come first", err)
 		return false, nil
+	case selector != "" && !s.ImagesAsOf.IsZero() && matching(&s, among) <= pageRows:
+		return false, nil // unless more match since the count, all are on one page
 	case len(s.First) == 0:
 		data.NoOrder = &notice{Title: "The order is not known", Message: "The images have not been counted yet, or none has what they are sorted by."}
 		return false, nil
@@ -200,7 +225,11 @@ func (v *visit) readFirst(data *imageList, query url.Values) (done bool, err err
 	from, _ := strconv.Atoi(query.Get("from")) // what is no number is the beginning
 	from = min(max(from, 0), len(s.First)-1)
 	digests := s.First[from:min(from+pageRows, len(s.First))]
-	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {"digest=" + joined(digests, "|")}})
+	chosen := "digest=" + joined(digests, "|")
+	if selector != "" {
+		chosen += "," + selector // what has changed since the count does not match any more
+	}
+	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {chosen}})
 	if err != nil {
 		return true, err
 	}
@@ -219,7 +248,18 @@ func (v *visit) readFirst(data *imageList, query url.Values) (done bool, err err
 		query.Set("from", strconv.Itoa(data.To))
 		data.Next = Root + "images?" + query.Encode()
 	}
+	query.Del("from")
+	query.Del("sort")
+	data.ByDigest = Root + "images?" + query.Encode()
 	return true, nil
+}
+
+// matching is how many images the summary's last count found that match; of those that pods use, how many it tells of.
+func matching(s *summary, among url.Values) int64 {
+	if among.Has("used") {
+		return int64(len(s.First))
+	}
+	return s.Verified[among.Get("verified")]
 }
 
 // allImages is how many images there are; -1 if the API does not say.
@@ -276,6 +316,24 @@ func inBytes(cell text) float64 {
 	return n
 }
 
+// wholeName is a repository whose beginning a table has cut off, if a verdict of the image tells it: <verdict>@<repository>,...
+func wholeName(cell, verdicts text) text {
+	end, isCut := strings.CutPrefix(string(cell), "…")
+	end, more, several := strings.Cut(end, ",+")
+	if !isCut {
+		return cell
+	}
+	for one := range strings.SplitSeq(string(verdicts), ",") {
+		if _, place, ok := strings.Cut(one, "@"); ok && strings.HasSuffix(place, end) {
+			if several {
+				place += ",+" + more
+			}
+			return text(place)
+		}
+	}
+	return cell
+}
+
 // rowOf reads a row of the API's table.
 func rowOf(t *table, row *tableRow) imageRow {
 	r := imageRow{
@@ -287,6 +345,7 @@ func rowOf(t *table, row *tableRow) imageRow {
 			r.Tags = append(r.Tags, text(tag))
 		}
 	}
+	r.Repository = wholeName(r.Repository, t.cell(row, "Verdicts"))
 	for _, cell := range []*text{&r.Signers, &r.Repository, &r.Platform, &r.Size} {
 		if *cell == "<none>" {
 			*cell = ""

@@ -425,6 +425,15 @@ type summary struct {
 		Date text  `json:"date"`
 		Tags int64 `json:"tags"`
 	} `json:"pushes"`
+	Certificates []certificate `json:"certificates"`
+}
+
+// certificate is one on which the server's connections depend.
+type certificate struct {
+	Name    text      `json:"name"`
+	Subject text      `json:"subject"`
+	Ends    time.Time `json:"ends"`
+	Unknown text      `json:"unknown"`
 }
 
 type user struct {

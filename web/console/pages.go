@@ -48,7 +48,7 @@ type pages struct{ byName map[string]*template.Template }
 func newPages(file func(name string) string) *pages {
 	functions := template.FuncMap{
 		"file": file, "short": short, "size": size, "spaced": spaced, "quantity": quantity, "icon": iconOf, "verdict": verdictOf,
-		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "list": listed, "podName": podNameOf,
+		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "brief": brief, "list": listed, "podName": podNameOf,
 	}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
 	p := &pages{map[string]*template.Template{}}

@@ -118,7 +118,7 @@ func fullAnswers() map[string]any {
 	answers["GET "+podsPath] = m{"metadata": m{"continue": "more"}, "items": many(pageRows, func(i int) any {
 		return m{"spec": m{"cluster": "prod", "namespace": fmt.Sprint("team-", i), "name": fmt.Sprintf("app-%.8x-%.5x", sha256.Sum256(fmt.Append(nil, i)), i), "since": at, "containers": l{m{"name": "main", "image": fmt.Sprintf("r.io/team-%d/app:v1", i), "digest": digest(i), "verified": "True", "outdated": digest(i + 1)}}}}
 	})}
-	answers["GET "+eventsPath] = m{"metadata": m{"resourceVersion": "7"}, "items": many(500, func(i int) any {
+	answers["GET "+eventsPath] = m{"metadata": m{"resourceVersion": "7"}, "items": many(pageRows, func(i int) any {
 		return m{"involvedObject": m{"kind": "Image", "name": digest(i)}, "reason": "Imported", "message": fmt.Sprintf("r.io/team/app:v%d leads to %s", i, digest(i)), "lastTimestamp": at}
 	})}
 	answers["GET "+spoolPath] = m{"jobs": many(pageRows, func(i int) any {

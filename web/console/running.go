@@ -47,6 +47,26 @@ type clusterView struct {
 	Reachable bool
 	Synced    bool
 	LastSeen  time.Time
+	Ends      text // that the credential ends soon, and when; empty if it does not
+}
+
+// clusters reads the followed clusters.
+func (v *visit) clusters() ([]cluster, error) {
+	var l list[cluster]
+	err := v.call.get(v.ctx(), clustersPath, nil, &l)
+	return l.Items, err
+}
+
+// away reports whether what is known of a cluster is old.
+func (c *cluster) away() (condition, bool) {
+	reachable := find(c.Status.Conditions, "Reachable")
+	return reachable, reachable.Status != "True"
+}
+
+// endsSoon reports whether the credential for a cluster ends soon, or has ended.
+func (c *cluster) endsSoon() (condition, bool) {
+	credential := find(c.Status.Conditions, "Credential")
+	return credential, credential.Reason == "EndsSoon" || credential.Reason == "Ended"
 }
 
 // podSelector makes a selector of the filters in a query.
@@ -68,15 +88,19 @@ func (v *visit) running() error {
 	values, selector := podSelector(query)
 	data := &runningView{Filters: values, Filtered: selector != ""}
 	data.Pod, data.Cluster, data.Namespace, data.Outdate = values["pod"], values["cluster"], values["namespace"], values["outdated"]
-	var clusters list[cluster]
-	if err := v.call.get(v.ctx(), clustersPath, nil, &clusters); isCode(err, http.StatusUnauthorized) {
+	clusters, err := v.clusters()
+	if isCode(err, http.StatusUnauthorized) {
 		return err
-	} else if err != nil {
-		data.RefusedClusters = noticeOf("list clusters", err)
 	}
-	for _, c := range clusters.Items {
-		reachable, synced := find(c.Status.Conditions, "Reachable"), find(c.Status.Conditions, "Synced")
-		data.Clusters = append(data.Clusters, clusterView{Name: c.Metadata.Name, Pods: c.Status.Pods, Reachable: reachable.Status == "True", Synced: synced.Status == "True", Why: reachable.Message, LastSeen: c.Status.LastSeen})
+	data.RefusedClusters = noticeOf("list clusters", err)
+	for i := range clusters {
+		c := &clusters[i]
+		reachable, away := c.away()
+		shown := clusterView{Name: c.Metadata.Name, Pods: c.Status.Pods, Reachable: !away, Synced: find(c.Status.Conditions, "Synced").Status == "True", Why: reachable.Message, LastSeen: c.Status.LastSeen}
+		if credential, soon := c.endsSoon(); soon {
+			shown.Ends = credential.Message
+		}
+		data.Clusters = append(data.Clusters, shown)
 	}
 	ask := url.Values{"limit": {fmt.Sprint(podRows)}}
 	if selector != "" {
@@ -86,7 +110,7 @@ func (v *visit) running() error {
 		ask.Set("continue", after)
 	}
 	var pods list[clusterPod]
-	err := v.call.get(v.ctx(), podsPath, ask, &pods)
+	err = v.call.get(v.ctx(), podsPath, ask, &pods)
 	if isCode(err, http.StatusGone) {
 		ask.Del("continue")
 		err = v.call.get(v.ctx(), podsPath, ask, &pods)

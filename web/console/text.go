@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -37,6 +38,14 @@ func short(digest text) string {
 		digits = algorithm
 	}
 	return digits[:min(len(digits), 12)]
+}
+
+// wholeDigests are digests within a message.
+var wholeDigests = regexp.MustCompile(`\b(sha256:[0-9a-f]{12})[0-9a-f]{52}\b`)
+
+// brief is a message with the part of its digests that people compare.
+func brief(message text) text {
+	return text(wholeDigests.ReplaceAllString(string(message), "$1…"))
 }
 
 // moment is a time on a page: relative, and absolute when pointed at.
