@@ -334,3 +334,69 @@ func TestAuditTask(t *testing.T) {
 		t.Errorf("by a key of nobody: exit code %d: %s%s", got.Code, got.Stdout, got.Stderr)
 	}
 }
+
+// What docs/reference/webhooks.md has one send for Harbor and for GitHub makes an image here, from the payload to the end; and the
+// registry that GitLab ships tells a receiver of type gitlab of its pushes by itself. Harbor and GitHub are not there: a real
+// registry stands for their hosts.
+func TestWebhooksOfVendors(t *testing.T) {
+	t.Parallel()
+	run := newSession(t)
+	address, data := "127.0.0.1:"+harness.FreePort(t), filepath.Join(run.dir, "data")
+	trusted := filepath.Join(run.dir, "trusted")
+	must(t, os.Mkdir(trusted, 0o700))
+	must(t, os.Symlink(filepath.Join(data, "pki", "ca.crt"), filepath.Join(trusted, "ca.crt")))
+	must(t, os.Symlink(filepath.Join(data, "pki"), filepath.Join(run.dir, "pki")))
+	r := registry.StartNotifying(t, registry.Distribution, registry.Endpoint{URL: "https://" + address + "/hooks/gitlab", Authorization: "Bearer " + hookSecret, CertDir: trusted})
+	g := openGuide(t, "reference/webhooks.md", run, "tidewaiter.example.com:6443", address, "harbor.example.com", r.Host, "ghcr.io", r.Host)
+	g.write("hook-secret", hookSecret+"\n")
+	config := "ownPodsOnly: true\nreceivers:\n"
+	for vendor, repositories := range map[string]string{"harbor": "lib/**", "github": "org/**", "gitlab": "team/**"} {
+		config += fmt.Sprintf("- {name: %[1]s, type: %[1]s, hosts: [%[2]q], repositories: [%[3]q], secretFile: hook-secret}\n", vendor, r.Host, repositories)
+	}
+	g.write("config.yaml", config)
+	s := harness.StartServerOn(t, data, "--secure-port", strings.TrimPrefix(address, "127.0.0.1:"), "--config", filepath.Join(run.dir, "config.yaml"))
+	all := images.Numbered(t, 3)
+	for i, push := range []struct{ vendor, tag, send string }{
+		{"harbor", "lib/app:1.0", "/hooks/harbor -H"},
+		{"github", "org/app:1.0", "/hooks/github -H"},
+		{"gitlab", "team/app:1.0", ""},
+	} {
+		r.Push(t, push.tag, all[i])
+		if push.send != "" {
+			wantContains(t, "the answer for "+push.vendor, g.run(push.send), `"queued":1`)
+		}
+		digest := images.Digest(t, all[i]).String()
+		harness.Eventually(t, func() error {
+			if got := s.Kubectl(t, "get", "images", "-o", "name"); !strings.Contains(got, digest) {
+				return fmt.Errorf("%s: there are %s", push.vendor, got)
+			}
+			return nil
+		})
+	}
+}
+
+// docs/tasks/backup.md: a server of the restored directory has what was there.
+func TestBackupTask(t *testing.T) {
+	t.Parallel()
+	s, run := harness.StartServer(t), newSession(t)
+	withServer(t, run, s)
+	s.KubectlStdin(t, plainImage("kept"), "create", "-f", "-")
+	backups := filepath.Join(t.TempDir(), "backups")
+	g := openGuide(t, "tasks/backup.md", run, "tidewaiter serve", "exec tidewaiter serve --secure-port 0", "/mnt/backups/tidewaiter", backups)
+	serve := func(command, dir string) {
+		t.Helper()
+		server := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-euc", command}, Dir: run.dir, Env: run.env})
+		server.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at`))
+		got := g.typed("kubectl --kubeconfig " + filepath.Join(dir, "admin.kubeconfig") + " get images -o name")
+		wantContains(t, "the images of "+dir, got, "kept")
+		server.Kill(t)
+	}
+	restore, served, _ := strings.Cut(g.block("tidewaiter restore"), "exec ")
+	g.typed(restore)
+	serve("exec "+served, "restored")
+	s.Terminate(t)
+	scheduled := g.block("--backup-every 24h")
+	made, _, _ := strings.Cut(scheduled, "exec ")
+	g.typed(made)
+	serve(strings.TrimPrefix(scheduled, made), "tidewaiter-data")
+}
