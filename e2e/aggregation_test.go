@@ -179,6 +179,27 @@ func TestInsideACluster(t *testing.T) {
 		s.eventually(t, "viewer", 1, []string{`User "viewer" cannot delete resource "images"`}, "delete", "image", "image-0")
 	})
 
+	t.Run("kubectl images", func(t *testing.T) { // with the viewer's own rights and kubeconfig
+		image := images.Numbered(t, 1)[0]
+		ref := r.Push(t, "viewed/app:v1", image)
+		c.Kubectl(t, "create", "namespace", "viewed")
+		harness.Eventually(t, func() error { // a pod is refused until its namespace has a service account
+			if got := c.TryKubectl(t, "admin", "run", "web", "-n", "viewed", "--image", ref); got.Code != 0 {
+				return fmt.Errorf("%s", got.Stderr)
+			}
+			return nil
+		})
+		harness.Eventually(t, func() error {
+			got := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"images", "-n", "viewed", "--kubeconfig", c.Kubeconfig(t, "viewer", "viewer")}})
+			row := strings.Join([]string{ref, images.Digest(t, image).String()[len("sha256:"):][:12], "NoPolicy", "1"}, " ")
+			if got.Code != 0 || !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), row) {
+				return fmt.Errorf("exit code %d, want %q: %s%s", got.Code, row, got.Stdout, got.Stderr)
+			}
+			return nil
+		})
+		c.Kubectl(t, "delete", "pod", "web", "-n", "viewed", "--force")
+	})
+
 	t.Run("on its own port", func(t *testing.T) {
 		wantContains(t, "the local administrator's list", s.Kubectl(t, "get", "images"), "image-0")
 		if got := s.TryKubectl(t, "get", "pods"); got.Code == 0 {

@@ -14,14 +14,17 @@ import (
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	v1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
@@ -145,6 +148,15 @@ func TestAPushIsOneTrace(t *testing.T) {
 	}
 	admin := serveWith(t, server.Options{DataDir: t.TempDir(), ConfigFile: config, Isolated: true, TracingFile: tracing}, listen(t))
 
+	images, err := imageclient.New(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := images.Watch(t.Context(), metav1.ListOptions{}) // is served by the same handlers as without traces
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
 	client, err := restclient.HTTPClientFor(admin)
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +178,12 @@ func TestAPushIsOneTrace(t *testing.T) {
 		t.Fatalf("the delivery got %s", resp.Status)
 	}
 
+	if event := <-watch.ResultChan(); event.Type != "ADDED" || event.Object.(*imagev1.Image).Name != digest {
+		t.Fatalf("the watch shows %+v", event)
+	}
+	if _, err := images.Get(t.Context(), digest, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	create := "POST /apis/image.openshift.io/v1/images"
 	way := got.await(t, "judge signatures")
 	names := strings.Join(namesOf(way), " > ")
