@@ -123,3 +123,42 @@ func TestEndlessQuery(t *testing.T) {
 		}
 	}
 }
+
+// The newest keys come first, with their values, whatever has been overwritten and deleted.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t)
+	revs := map[string]int64{}
+	for _, key := range []string{"/a/1", "/a/2", "/b/1", "/a/3", "/a/4", "/a/2", "/b/2"} { // the second /a/2 is an update
+		rev, err := d.Put(t.Context(), key, revs[key], []byte(key), db.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		revs[key] = rev
+	}
+	if _, err := d.Delete(t.Context(), "/a/4", revs["/a/4"]); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		limit int
+		want  string
+		more  bool
+	}{{0, "/a/2 /a/3 /a/1", false}, {2, "/a/2 /a/3", true}, {3, "/a/2 /a/3 /a/1", false}} {
+		for _, keysOnly := range []bool{false, true} {
+			page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Newest: true, Limit: tt.limit, KeysOnly: keysOnly})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, kv := range page.KVs {
+				got = append(got, kv.Key)
+				if want := map[bool]string{false: kv.Key, true: ""}[keysOnly]; string(kv.Value) != want || kv.Rev != revs[kv.Key] {
+					t.Errorf("%s has the value %q of revision %d", kv.Key, kv.Value, kv.Rev)
+				}
+			}
+			if strings.Join(got, " ") != tt.want || page.More != tt.more {
+				t.Errorf("limit %d, keys only %t: %v, more %t; want %s, %t", tt.limit, keysOnly, got, page.More, tt.want, tt.more)
+			}
+		}
+	}
+}
