@@ -67,10 +67,10 @@ func (b *Barrier) ask() {
 		begun := time.Now()
 		q.rev, q.err = b.Head(ctx)
 		cancel()
-		close(q.done)
 		b.mu.Lock()
 		several := q.callers > 1 || b.next != nil
 		b.mu.Unlock()
+		close(q.done)
 		if several { // those who have been answered come back soon, and share the next question
 			time.Sleep(min(time.Since(begun), maxPause))
 		}

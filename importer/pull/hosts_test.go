@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,17 +119,17 @@ func TestProgramsShareAHost(t *testing.T) {
 			t.Errorf("alone 20 requests took %s, want 20 a second", took)
 		}
 		sharing = 3
-		got := 0
+		var got atomic.Int64
 		for range 6 {
 			go func() {
 				if _, err := host.acquire(t.Context()); err == nil {
-					got++
+					got.Add(1)
 				}
 			}()
 		}
 		time.Sleep(time.Minute)
-		if synctest.Wait(); got != 2 {
-			t.Errorf("beside two other programs %d requests of 6 are under way at a time, want 2", got)
+		if synctest.Wait(); got.Load() != 2 {
+			t.Errorf("beside two other programs %d requests of 6 are under way at a time, want 2", got.Load())
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
