@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -190,7 +191,7 @@ func TestImagesAreSorted(t *testing.T) {
 		t.Errorf("those that match have the order %s", got)
 	}
 	// With a verdict, and of what runs, the first that match are known.
-	many := make(l, 2*pageRows+1)
+	many := make(l, maxSorted+1)
 	for i := range many {
 		many[i] = fmt.Sprint("d", i)
 	}
@@ -224,8 +225,62 @@ func TestImagesAreSorted(t *testing.T) {
 	if _, body := order("sort=size"); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Error("who may not see the summary is not told so")
 	}
-	if _, body := order("sort=size&signer=ann"); !strings.Contains(body, "More match than a page has") {
+	if _, body := order("sort=size&signer=ann"); !strings.Contains(body, "More match than are sorted together") {
 		t.Error("a choice without an order is offered")
+	}
+}
+
+// Up to 500 images that match are sorted together, also in an order that nobody has counted. Pages of more are sorted by themselves.
+func TestFewHundredImagesAreSorted(t *testing.T) {
+	n := 0
+	answers := map[string]any{"GET " + imagesPath: func(query url.Values) any {
+		from, _ := strconv.Atoi(query.Get("continue"))
+		limit, _ := strconv.Atoi(query.Get("limit"))
+		rows := make(l, 0, limit)
+		for i := from; i < min(from+limit, n); i++ {
+			rows = append(rows, m{"cells": l{fmt.Sprintf("sha256:%064x", i), fmt.Sprintf("%d.0MB", i*7%n+1)}, "object": m{"metadata": m{"creationTimestamp": at}}})
+		}
+		next := m{}
+		if from+limit < n {
+			next["continue"] = strconv.Itoa(from + limit)
+		}
+		return m{"metadata": next, "columnDefinitions": l{m{"name": "Name"}, m{"name": "Size"}}, "rows": rows}
+	}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	page := func(query string) (sizes []int, body string) {
+		t.Helper()
+		body = b.do("GET", Root+"images?"+query, nil).Body.String()
+		for _, found := range regexp.MustCompile(`data-label="Size" class="number">(\d+)\.0`).FindAllStringSubmatch(body, -1) {
+			size, _ := strconv.Atoi(found[1])
+			sizes = append(sizes, size)
+		}
+		return sizes, body
+	}
+	for _, tt := range []struct {
+		n, from    int
+		says       string
+		next, back bool
+	}{
+		{100, 0, "", false, false},
+		{250, 0, "The first 100 of all that match, sorted", true, false},
+		{250, 100, "101 to 200 of all that match, sorted", true, true},
+		{250, 200, "201 to 250 of all that match, sorted", false, true},
+		{500, 400, "401 to 500 of all that match, sorted", false, true},
+	} {
+		n = tt.n
+		sizes, body := page(fmt.Sprintf("sort=size&signer=ann&from=%d", tt.from))
+		var want []int
+		for i := n - tt.from; i > max(0, n-tt.from-pageRows); i-- {
+			want = append(want, i)
+		}
+		if !slices.Equal(sizes, want) || !strings.Contains(body, tt.says) || strings.Contains(body, "More images") != tt.next || strings.Contains(body, "To the beginning") != tt.back || strings.Contains(body, "continue=") {
+			t.Errorf("%d images from %d: %v\n%s", n, tt.from, sizes, body)
+		}
+	}
+	n = 501
+	if sizes, body := page("sort=size&signer=ann"); len(sizes) != pageRows || !slices.IsSortedFunc(sizes, func(a, b int) int { return b - a }) || !strings.Contains(body, "Each page is sorted by itself") || !strings.Contains(body, "continue=100&amp;") {
+		t.Errorf("of more than are sorted: %v\n%s", sizes, body)
 	}
 }
 

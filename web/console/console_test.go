@@ -61,6 +61,8 @@ func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var asked review
 		_ = json.NewDecoder(r.Body).Decode(&asked)
 		_ = json.NewEncoder(w).Encode(v(len(asked.Spec.References)))
+	case func(url.Values) any:
+		_ = json.NewEncoder(w).Encode(v(r.URL.Query()))
 	case nil:
 		status(http.StatusNotFound, "not found")
 	case int:

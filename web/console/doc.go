@@ -18,6 +18,6 @@
 // # Bounds
 //
 // A session lasts for two hours without a page and for twelve altogether. A server remembers the last 4,096 sessions that were
-// ended early. An answer of the API is at most 16 MiB. A page reads at most [pageRows] rows of each list. A page that is open
-// holds one watch, which counts among the person's.
+// ended early. An answer of the API is at most 16 MiB. A page reads at most [pageRows] rows of each list, and
+// [maxSorted] images to sort them. A page that is open holds one watch, which counts among the person's.
 package console

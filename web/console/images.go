@@ -21,8 +21,12 @@ const (
 	reviewsPath  = "/apis/tidewaiter.dev/v1/referencereviews"
 )
 
-// pageRows is how many rows of a list a page reads.
-const pageRows = 100
+const (
+	// pageRows is how many rows of a list a page reads and shows.
+	pageRows = 100
+	// maxSorted is how many images a page reads to show those that come first in an order that nobody has counted.
+	maxSorted = 500
+)
 
 // imageRow is a line of the table of images.
 type imageRow struct {
@@ -52,8 +56,8 @@ type imageList struct {
 	Total     int64 // -1 if it is not known
 	Sort      string
 	Sorted    bool      // all that match are on the page, in the order asked for
-	FirstOf   time.Time // when the images on the page were the first that match in the order; zero if they are not chosen so
-	From, To  int       // the places of these
+	FirstOf   time.Time // when the images on the page were the first that match in the order; zero if that was not counted
+	From, To  int       // the places of the images on the page in the order of all that match; 0 if they are not known
 	NoOrder   *notice   // why they are not
 	OwnOrder  bool      // the images on the page are sorted among themselves alone
 	Next      string
@@ -158,6 +162,9 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		data.First = ""
 		t, err = v.call.table(v.ctx(), imagesPath, ask)
 	}
+	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" {
+		err = v.readToSort(t, ask)
+	}
 	if err != nil {
 		return err
 	}
@@ -183,7 +190,39 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	if data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil; data.Sorted || data.OwnOrder {
 		sortImages(data.Rows, data.Sort)
 	}
+	if n := len(data.Rows); n > pageRows {
+		data.Sorted = false
+		data.place(query, n)
+		data.Rows = data.Rows[data.From-1 : data.To]
+	}
 	return nil
+}
+
+// readToSort adds the rows after a first page to it if all are at most maxSorted.
+func (v *visit) readToSort(t *table, ask url.Values) error {
+	ask.Set("limit", strconv.Itoa(maxSorted-pageRows))
+	ask.Set("continue", t.Metadata.Continue)
+	rest, err := v.call.table(v.ctx(), imagesPath, ask)
+	if err == nil && rest.Metadata.Continue == "" {
+		t.Rows, t.Metadata = append(t.Rows, rest.Rows...), rest.Metadata
+	}
+	return err
+}
+
+// place makes the page one of several that show n images in the order that was asked for, as the address says where it begins.
+func (data *imageList) place(query url.Values, n int) {
+	from, _ := strconv.Atoi(query.Get("from")) // what is no number is the beginning
+	from = min(max(from, 0), n-1)
+	data.From, data.To = from+1, min(from+pageRows, n)
+	query.Del("from")
+	if from > 0 {
+		data.First = Root + "images?" + query.Encode()
+	}
+	if data.To < n {
+		query.Set("from", strconv.Itoa(data.To))
+		data.Next = Root + "images?" + query.Encode()
+		query.Del("from")
+	}
 }
 
 // amongFiltered says among which images the summary tells the first, if it does so with these filters.
@@ -204,10 +243,10 @@ func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
 }
 
 // readFirst reads a page of the images that come first in the order that was asked for, among those that match: a sweep has found that
-// out. It does nothing if all are on one page, or the order is not known.
+// out. It does nothing if they are few enough to be sorted as they are now, or the order is not known.
 func (v *visit) readFirst(data *imageList, selector string, among, query url.Values) (done bool, err error) {
 	if selector == "" {
-		if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= pageRows {
+		if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= maxSorted {
 			return false, err
 		}
 	}
@@ -216,15 +255,14 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	case err != nil:
 		data.NoOrder = noticeOf("see which images come first", err)
 		return false, nil
-	case selector != "" && !s.ImagesAsOf.IsZero() && matching(&s, among) <= pageRows:
-		return false, nil // unless more match since the count, all are on one page
+	case selector != "" && !s.ImagesAsOf.IsZero() && matching(&s, among) <= maxSorted:
+		return false, nil // unless more match since the count, all are sorted as they are now
 	case len(s.First) == 0:
 		data.NoOrder = &notice{Title: "The order is not known", Message: "The images have not been counted yet, or none has what they are sorted by."}
 		return false, nil
 	}
-	from, _ := strconv.Atoi(query.Get("from")) // what is no number is the beginning
-	from = min(max(from, 0), len(s.First)-1)
-	digests := s.First[from:min(from+pageRows, len(s.First))]
+	data.place(query, len(s.First))
+	digests := s.First[data.From-1 : data.To]
 	chosen := "digest=" + joined(digests, "|")
 	if selector != "" {
 		chosen += "," + selector // what has changed since the count does not match any more
@@ -239,16 +277,7 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	slices.SortStableFunc(data.Rows, func(a, b imageRow) int {
 		return cmp.Compare(slices.Index(digests, a.Digest), slices.Index(digests, b.Digest))
 	})
-	data.Warnings, data.FirstOf, data.From, data.To = t.Warnings, s.ImagesAsOf, from+1, from+len(digests)
-	query.Del("from")
-	if from > 0 {
-		data.First = Root + "images?" + query.Encode()
-	}
-	if data.To < len(s.First) {
-		query.Set("from", strconv.Itoa(data.To))
-		data.Next = Root + "images?" + query.Encode()
-	}
-	query.Del("from")
+	data.Warnings, data.FirstOf = t.Warnings, s.ImagesAsOf
 	query.Del("sort")
 	data.ByDigest = Root + "images?" + query.Encode()
 	return true, nil
