@@ -598,7 +598,8 @@ func TestConsoleTour(t *testing.T) {
 		{"admin-", d.url, strings.TrimSpace(harness.MustRun(t, d.kubectl)), map[string]string{"attention": "", "image": "image?ref=ferry:v1", "policies": "policies", "activity": "activity", "none": "none"}, []string{"light", "narrow"}},
 		{"empty-", empty.URL, tokenOf(empty), pages, []string{"light"}},
 		{"full-", full.URL, tokenOf(full), map[string]string{
-			"attention": "", "images": "images", "sorted": "images?sort=size", "image": "image?ref=" + filler(7), "running": "running", "policies": "policies", "activity": "activity",
+			"attention": "", "images": "images", "sorted": "images?sort=size", "filtered": "images?sort=size&repository=registry.example.com/team-7/service-7", "image": "image?ref=" + filler(7),
+			"repositories": "repositories", "compare": "compare?a=" + filler(7) + "&b=" + filler(307), "running": "running", "policies": "policies", "activity": "activity",
 		}, []string{"light", "dark", "narrow"}},
 	} {
 		b := startBrowser(t, stop.base)
