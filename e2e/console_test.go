@@ -528,6 +528,13 @@ func TestConsoleIsAccessible(t *testing.T) {
 		if len(violations) > 0 {
 			t.Errorf("%q, %s: %q", path, theme, violations)
 		}
+		for _, width := range []int64{360, 1280} { // Reflow, 1.4.10 of WCAG
+			var wide bool
+			b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
+			if wide {
+				t.Errorf("%q, %s: the page is wider than a window of %d pixels", path, theme, width)
+			}
+		}
 	}
 	choose := func(theme string) {
 		b.visit(t, "")
@@ -542,9 +549,12 @@ func TestConsoleIsAccessible(t *testing.T) {
 	b.run(t, network.ClearBrowserCookies())
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
+	digest := func(tag string) string {
+		return strings.TrimSpace(harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}))
+	}
 	for _, theme := range []string{"light", "dark"} {
 		choose(theme)
-		for _, path := range []string{"", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+		for _, path := range []string{"compare?a=" + digest("ferry:v1") + "&b=" + digest("buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
 			check(path, theme)
 		}
 	}
