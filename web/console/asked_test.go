@@ -278,7 +278,23 @@ func TestFewHundredImagesAreSorted(t *testing.T) {
 			t.Errorf("%d images from %d: %v\n%s", n, tt.from, sizes, body)
 		}
 	}
+	// Where it is known that there are more, no more than a page is read.
+	total := m{"metadata": m{"continue": "more", "remainingItemCount": 500}, "items": l{m{}}}
+	table := answers["GET "+imagesPath].(func(url.Values) any)
 	n = 501
+	answers["GET "+imagesPath] = func(query url.Values) any {
+		if query.Get("limit") == "1" {
+			return total
+		}
+		return table(query)
+	}
+	before := len(b.api.asked)
+	page("sort=size")
+	for _, r := range b.api.asked[before:] {
+		if r.URL.Path == imagesPath && r.URL.Query().Has("continue") {
+			t.Errorf("it asks for %s", r.URL)
+		}
+	}
 	if sizes, body := page("sort=size&signer=ann"); len(sizes) != pageRows || !slices.IsSortedFunc(sizes, func(a, b int) int { return b - a }) || !strings.Contains(body, "Each page is sorted by itself") || !strings.Contains(body, "continue=100&amp;") {
 		t.Errorf("of more than are sorted: %v\n%s", sizes, body)
 	}

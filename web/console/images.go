@@ -162,7 +162,7 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		data.First = ""
 		t, err = v.call.table(v.ctx(), imagesPath, ask)
 	}
-	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" {
+	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" && data.Total <= maxSorted { // or not known
 		err = v.readToSort(t, ask)
 	}
 	if err != nil {
