@@ -240,12 +240,17 @@ func TestConsole(t *testing.T) {
 	})
 }
 
+// digest is what a tag of the demonstration leads to.
+func (d *demonstration) digest(t *testing.T, tag string) string {
+	t.Helper()
+	return strings.TrimSpace(harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}))
+}
+
 // runs has a pod of the server's own API run what a tag of the demonstration leads to, which the pod names by the tag, or by its digest.
 func (d *demonstration) runs(t *testing.T, pod, tag string, byTag bool) {
 	t.Helper()
-	crane := harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}
 	repository, _, _ := strings.Cut(tag, ":")
-	image := d.registry + "/harbour/" + repository + "@" + strings.TrimSpace(harness.MustRun(t, crane))
+	image := d.registry + "/harbour/" + repository + "@" + d.digest(t, tag)
 	named := image
 	if byTag {
 		named = d.registry + "/harbour/" + tag
@@ -549,12 +554,9 @@ func TestConsoleIsAccessible(t *testing.T) {
 	b.run(t, network.ClearBrowserCookies())
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
-	digest := func(tag string) string {
-		return strings.TrimSpace(harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}))
-	}
 	for _, theme := range []string{"light", "dark"} {
 		choose(theme)
-		for _, path := range []string{"compare?a=" + digest("ferry:v1") + "&b=" + digest("buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+		for _, path := range []string{"compare?a=" + d.digest(t, "ferry:v1") + "&b=" + d.digest(t, "buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
 			check(path, theme)
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -33,9 +31,7 @@ func (l *looker) review(ctx context.Context, spec answers.ReferenceReviewSpec) (
 
 // send sends a review of something to the server and returns its answer.
 func (l *looker) send(ctx context.Context, path, of string, review any) ([]byte, error) {
-	config := restclient.CopyConfig(l.Config)
-	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
-	client, err := restclient.UnversionedRESTClientFor(config)
+	client, err := pathClient(l.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -171,6 +172,13 @@ func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error
 		fmt.Fprintf(cmd.ErrOrStderr(), "asking %s\n", server)
 	}
 	return server, err
+}
+
+// pathClient returns a client for requests to any path of a server. It understands errors of the Kubernetes API.
+func pathClient(config *restclient.Config) (restclient.Interface, error) {
+	config = restclient.CopyConfig(config)
+	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
+	return restclient.UnversionedRESTClientFor(config)
 }
 
 // plainClient returns a client for paths outside the Kubernetes API.

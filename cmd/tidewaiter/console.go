@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
@@ -77,9 +75,7 @@ for one browser, and nobody else on this machine can use it.`,
 
 // servesConsole fails if the server does not answer with the console's page to sign in.
 func servesConsole(ctx context.Context, config *restclient.Config) error {
-	config = restclient.CopyConfig(config)
-	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
-	client, err := restclient.UnversionedRESTClientFor(config)
+	client, err := pathClient(config)
 	if err != nil {
 		return err
 	}

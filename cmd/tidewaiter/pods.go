@@ -18,9 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
@@ -434,9 +432,7 @@ func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (
 	if namespace != metav1.NamespaceAll {
 		terms["spec.namespace"] = namespace
 	}
-	config := restclient.CopyConfig(l.Config)
-	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned
-	client, err := restclient.UnversionedRESTClientFor(config)
+	client, err := pathClient(l.Config)
 	if err != nil {
 		return nil, err
 	}

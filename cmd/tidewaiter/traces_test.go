@@ -112,7 +112,7 @@ func (s *spans) await(t *testing.T, name string) (way []*v1.Span) {
 			for _, span := range all {
 				names = append(names, fmt.Sprintf("%x: %x below %x %s", span.TraceId, span.SpanId, span.ParentSpanId, span.Name))
 			}
-			t.Fatalf("there is no whole way to %q; the spans are\n%s", name, strings.Join(names, "\n"))
+			t.Fatalf("no span leads to %q through all its parents; the spans are\n%s", name, strings.Join(names, "\n"))
 		}
 	}
 }

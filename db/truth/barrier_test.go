@@ -54,8 +54,8 @@ func TestBarrierAsksAfterTheCall(t *testing.T) {
 	})
 }
 
-// TestBarrierGathers: who comes back soon after an answer shares the next question with those who wait for it. Nobody waits who is
-// alone.
+// TestBarrierGathers: callers that come back soon after an answer share the next question with those that wait for it. A single
+// caller does not wait.
 func TestBarrierGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
