@@ -43,6 +43,8 @@ type batchRun struct {
 	// step, if not 0, has time pass while requests are under way, too.
 	step   time.Duration
 	finder importer.SignatureFinder // may be nil
+	// refused, if not nil, is closed when the batch has said that a registry refuses requests.
+	refused chan struct{}
 	images importer.Images          // nil is a DryRun
 }
 
@@ -61,7 +63,7 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 		r.images = &importer.DryRun{}
 	}
 	var stdout, stderr servertest.LogBuffer
-	progress := NewProgress(&stderr)
+	progress := NewProgress(noticer{&stderr, r.refused})
 	report = NewReport("", "", &stdout, &stderr, progress)
 	b := New(im, func() importer.Images { return r.images }, 4, &r.selection, report, progress)
 	isGood := func() bool { return strings.Count(stdout.String(), r.good.Host) >= r.goods }
@@ -95,6 +97,21 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 			t.Fatalf("it does not end:\n%s%s", &stdout, &stderr)
 		}
 	}
+}
+
+// noticer closes refused when the first notice of a refusal is written.
+type noticer struct {
+	*servertest.LogBuffer
+	refused chan struct{} // may be nil
+}
+
+// Write implements io.Writer. The batch prints from one goroutine.
+func (n noticer) Write(p []byte) (int, error) {
+	const notice = " refuses requests; "
+	if n.refused != nil && strings.Contains(string(p), notice) && !strings.Contains(n.String(), notice) {
+		close(n.refused)
+	}
+	return n.LogBuffer.Write(p)
 }
 
 // idleClock lets time pass, all at once, when the batch waits for it and for nothing else.
@@ -345,8 +362,17 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 			registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
 			began := clock.Now()
 			references := pushTags(t, registry, 20)
+			refused := make(chan struct{})
 			registry.Inject("HEAD .*/manifests/7$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
-			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock}.run(t)
+			// Others are still to be asked for when the refusal arrives: what answers later tells that the registry does
+			// not count.
+			registry.Inject("HEAD .*/manifests/(8|9|1.)$", 0, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					<-refused
+					next.ServeHTTP(w, req)
+				})
+			})
+			_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, refused: refused}.run(t)
 			if took := clock.Since(began); r.Done != 19 || r.Failed != 1 || took > 3*time.Minute {
 				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 			}
