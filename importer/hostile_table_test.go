@@ -215,10 +215,10 @@ func attaching(n int, content string) func(testing.TB, *registrytest.Registry) {
 	}
 }
 
-// TestHostileRegistries has each behaviour end as docs/design/security.md says. With -hostile-table it
-// writes the table there, and holds each import to the limits of production:
+// TestHostileRegistries has each behaviour end as testdata/hostile.md says. With -hostile-table it
+// writes that table, and holds each import to the limits of production:
 //
-//	go test ./importer -run TestHostileRegistries -hostile-table ../docs/design/security.md -timeout 30m
+//	go test ./importer -run TestHostileRegistries -hostile-table testdata/hostile.md -timeout 30m
 func TestHostileRegistries(t *testing.T) {
 	const longest, largest = 35 * time.Second, 32 << 20 // as the document says
 	ends := map[string][]string{}
@@ -272,7 +272,7 @@ func TestHostileRegistries(t *testing.T) {
 	}
 	document := *hostileTable
 	if document == "" {
-		document = "../docs/design/security.md"
+		document = "testdata/hostile.md"
 	}
 	checkTable(t, document, table, *hostileTable != "")
 }

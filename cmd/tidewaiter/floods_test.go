@@ -128,8 +128,8 @@ var floods = []flood{
 // TestFloods has a server, in a process of its own, go on under each flood, and within its memory.
 // With -flood-table they are at their full size, all or some, and -v shows what they cost others:
 //
-//	go test ./cmd/tidewaiter -run TestFloods -v -flood-table ../../docs/design/security.md -timeout 30m
-//	go test ./cmd/tidewaiter -run 'TestFloods$/90_Images' -v -flood-table ../../docs/design/security.md
+//	go test ./cmd/tidewaiter -run TestFloods -v -flood-table testdata/floods.md -timeout 30m
+//	go test ./cmd/tidewaiter -run 'TestFloods$/90_Images' -v -flood-table testdata/floods.md
 func TestFloods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector's memory is not the server's")
@@ -215,11 +215,11 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestFloodsDocument: docs/design/security.md has the table of floods. With -flood-table it writes the table into that document.
+// TestFloodsDocument: testdata/floods.md has the floods. With -flood-table it writes them there.
 func TestFloodsDocument(t *testing.T) {
 	document := *floodTable
 	if document == "" {
-		document = "../../docs/design/security.md"
+		document = "testdata/floods.md"
 	}
 	checkFloods(t, document, *floodTable != "")
 }
