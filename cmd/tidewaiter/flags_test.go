@@ -42,10 +42,11 @@ func TestFlagsDocument(t *testing.T) {
 // upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
 var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document: a section for each verb, and of serve a list for each section of its help.
+// flagsReference is the document: what the flags that verbs share and those of serve mean, these in the sections of its help, and
+// which flags the other verbs have.
 func flagsReference(root *cobra.Command) string {
 	var b strings.Builder
-	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` shows the same, with examples.\n")
+	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` says what each flag means, with examples.\n")
 	ofServer, ofRegistry := sharedFlags(root)
 	b.WriteString("\n## Flags for a server\n")
 	writeList(&b, ofServer)
@@ -66,10 +67,13 @@ func flagsReference(root *cobra.Command) string {
 				}
 			}
 			b.WriteString("\n")
-			if cmd.Name() == "serve" {
-				writeSections(&b, new(serveOptions).flags())
-			} else {
+			switch {
+			case cmd == root:
 				writeList(&b, flags)
+			case cmd.Name() == "serve":
+				writeSections(&b, new(serveOptions).flags())
+			default:
+				writeNames(&b, "Flags: ", flags)
 			}
 		}
 	}
@@ -143,15 +147,19 @@ func writeSections(b *strings.Builder, sections *cliflag.NamedFlagSets) {
 			writeList(b, flags)
 			continue
 		}
-		b.WriteString("\nThese are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ")
-		for i, f := range flags {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			fmt.Fprintf(b, "`--%s`", f.Name)
-		}
-		b.WriteString(".\n")
+		writeNames(b, "These are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ", flags)
 	}
+}
+
+func writeNames(b *strings.Builder, intro string, flags []*pflag.Flag) {
+	if len(flags) == 0 {
+		return
+	}
+	var names []string
+	for _, f := range flags {
+		names = append(names, "`"+flagName(f)+"`")
+	}
+	fmt.Fprintf(b, "\n%s%s.\n", intro, strings.Join(names, ", "))
 }
 
 func writeList(b *strings.Builder, flags []*pflag.Flag) {
@@ -160,17 +168,22 @@ func writeList(b *strings.Builder, flags []*pflag.Flag) {
 	}
 	b.WriteString("\n")
 	for _, f := range flags {
-		name := "--" + f.Name
-		if f.Shorthand != "" && f.Shorthand != f.Name {
-			name = "-" + f.Shorthand + ", " + name
-		} else if f.Shorthand != "" {
-			name = "-" + f.Shorthand
-		}
 		_, usage := pflag.UnquoteUsage(f)
 		usage, _, _ = strings.Cut(usage, " Values: ") // of a list that Kubernetes documents
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
 			usage += fmt.Sprintf(" (default `%s`)", f.DefValue)
 		}
-		fmt.Fprintf(b, "- `%s`: %s\n", name, usage)
+		fmt.Fprintf(b, "- `%s`: %s\n", flagName(f), usage)
 	}
+}
+
+// flagName is a flag as one types it.
+func flagName(f *pflag.Flag) string {
+	switch f.Shorthand {
+	case "":
+		return "--" + f.Name
+	case f.Name:
+		return "-" + f.Shorthand
+	}
+	return "-" + f.Shorthand + ", --" + f.Name
 }
