@@ -267,3 +267,29 @@ func TestImportIsAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// hasty is impatient, and has what waits for a time wait for a moment.
+type hasty struct{ impatient }
+
+func (c hasty) After(d time.Duration) <-chan time.Time {
+	return c.RealClock.After(min(d, 20*time.Millisecond))
+}
+
+// A registry is asked by its settings in the changed configuration, without a restart.
+func TestRegistriesAreReloaded(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("team/app:v1", servertest.SampleImage(t, "app"))
+	file := servertest.WriteConfig(t, "registries: [{prefix: \""+registry.Host+"\", blocked: true}]\n")
+	config := serveWith(t, server.Options{DataDir: t.TempDir(), ConfigFile: file, Isolated: true, Clock: hasty{}}, listen(t))
+	user := streamUser{t, newClientset(t, config).RESTClient(), "default"}
+	imported := func() string {
+		return user.importInto("app", imagev1.ImageStreamImportSpec{Images: []imagev1.ImageImportSpec{{From: corev1.ObjectReference{Kind: "DockerImage", Name: registry.Host + "/team/app:v1"}}}})
+	}
+	if got := imported(); !strings.Contains(got, "blocked") {
+		t.Errorf("a registry that is blocked is asked: %s", got)
+	}
+	if err := os.WriteFile(file, []byte("registries: [{prefix: \""+registry.Host+"\", insecure: true}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the registry is asked", func() bool { return strings.Contains(imported(), `"status":"Success"`) })
+}

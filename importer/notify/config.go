@@ -27,25 +27,25 @@ import (
 // Receiver is the configuration of somebody who is told. The server sends to no other host, and follows no redirect.
 type Receiver struct {
 	// Name is a DNS label.
-	Name string `yaml:"name"`
-	// URL is where events are sent: https, or http if Insecure is set. Of URLFile it is the only line: a URL that is a secret.
-	URL     string `yaml:"url"`
-	URLFile string `yaml:"urlFile"`
-	// Format is CloudEvents, or Slack; the first if it is empty.
-	Format string `yaml:"format"`
-	// SecretFile holds secrets for signing, one a line: whsec_ and the base64 of 24 to 64 bytes. A message has a signature by each,
-	// so that one can be replaced. Slack needs none.
-	SecretFile string `yaml:"secretFile"`
-	// TokenFile holds a token that is sent as Authorization: Bearer.
-	TokenFile string `yaml:"tokenFile"`
-	// Events are the Kinds that it gets; all if it is empty.
-	Events []string `yaml:"events"`
-	// Repositories are hosts, and hosts with the beginning of a path, whose events it gets; all if it is empty.
-	Repositories []string `yaml:"repositories"`
-	// CAFile has authorities beside the system's, as PEM blocks.
-	CAFile string `yaml:"caFile"`
+	Name string `yaml:"name" example:"ci"`
+	// URL is where events are sent.
+	URL string `yaml:"url" example:"https://ci.example.com/hooks/images"`
+	// URLFile has a secret address, in place of URL.
+	URLFile string `yaml:"urlFile" example:"ci.url"`
+	// Format is cloudevents or slack.
+	Format string `yaml:"format" example:"cloudevents"`
+	// SecretFile has secrets for signatures, one a line: whsec_ and the base64 of 24 to 64 bytes.
+	SecretFile string `yaml:"secretFile" example:"ci.secret"`
+	// TokenFile has a token for Authorization: Bearer.
+	TokenFile string `yaml:"tokenFile" example:"ci.token"`
+	// Events are the kinds that are sent; by default all.
+	Events []string `yaml:"events" example:"[tag.moved, verdict.turned]"`
+	// Repositories are hosts, with or without the beginning of a path; by default all.
+	Repositories []string `yaml:"repositories" example:"[registry.example.com/team]"`
+	// CAFile has authorities beside the system's (PEM).
+	CAFile string `yaml:"caFile" example:"ci-ca.crt"`
 	// Insecure allows plain HTTP.
-	Insecure bool `yaml:"insecure"`
+	Insecure bool `yaml:"insecure" example:"false"`
 }
 
 // Formats of what is sent.

@@ -107,8 +107,8 @@ type cloudEvent struct {
 type Options struct {
 	// Source is a URI of the server, in each event.
 	Source string
-	// Networks are not public, and may be led into; see package guard. A receiver's own host may be anywhere but at a metadata
-	// service.
+	// Networks are not public, and may be led into, until Replace; see package guard. A receiver's own host may be anywhere but
+	// at a metadata service.
 	Networks guard.Networks
 	// UserAgent is sent with each request.
 	UserAgent string
@@ -128,17 +128,17 @@ func New(o Options, receivers []Receiver) (*Notifier, error) {
 		o.Clock = clock.RealClock{}
 	}
 	n := &Notifier{Options: o}
-	return n, n.Replace(receivers)
+	return n, n.Replace(receivers, o.Networks)
 }
 
 // Replace has others told than before, unless one of them has a mistake, which the error names as [index].
-func (n *Notifier) Replace(receivers []Receiver) error {
+func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error {
 	if len(receivers) > MaxReceivers {
 		return fmt.Errorf("there are %d receivers, at most %d are allowed", len(receivers), MaxReceivers)
 	}
 	all := make(map[string]*target, len(receivers))
 	for i, r := range receivers {
-		t, err := newTarget(r, n.Networks)
+		t, err := newTarget(r, networks)
 		if err == nil && all[r.Name] != nil {
 			err = fmt.Errorf("there are two with the name %s", r.Name)
 		}

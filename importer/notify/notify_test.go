@@ -283,7 +283,7 @@ func TestReceiversAreChecked(t *testing.T) {
 			all = slices.Repeat(all, MaxReceivers+1)
 		}
 		n := newNotifier(t, good)
-		err := n.Replace(all)
+		err := n.Replace(all, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}

@@ -55,7 +55,7 @@ func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 			}
 			now, err := w.refreshTag(ctx, ref)
 			if err == nil && now != "" && now != gone.Digest {
-				_, err = w.importPresent(ctx, w.Importer, ref, w.Images)
+				_, err = w.importPresent(ctx, w.Importer(), ref, w.Images)
 			}
 			if err != nil && pull.ReasonOf(err) != pull.NotAnImage && pull.ReasonOf(err) != pull.NotFound {
 				return err
@@ -67,7 +67,7 @@ func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 
 // refreshTag asks the registry where a tag leads, and records that.
 func (w *Worker) refreshTag(ctx context.Context, ref reference.Reference) (digest string, err error) {
-	digest, left, err := w.Importer.RefreshTag(ctx, ref, w.Images)
+	digest, left, err := w.Importer().RefreshTag(ctx, ref, w.Images)
 	if digest == "" && err == nil {
 		for _, name := range left {
 			w.notifyGone(ctx, name, ref)
@@ -147,7 +147,7 @@ func (w *Worker) goneImages(ctx context.Context, repository reference.Reference,
 	return w.Finder.FindImages(ctx, repository, func(image *imagev1.Image) error {
 		own := repository.WithDigest(image.Name)
 		if !asked.has(own) {
-			digest, err := w.Importer.Resolve(ctx, own)
+			digest, err := w.Importer().Resolve(ctx, own)
 			if err == nil && digest == "" {
 				err = w.markGone(ctx, image.Name, own)
 			}
@@ -168,7 +168,7 @@ func (w *Worker) goneImages(ctx context.Context, repository reference.Reference,
 
 // markGone records on an Image that a reference is gone.
 func (w *Worker) markGone(ctx context.Context, name string, ref reference.Reference) error {
-	marked, err := w.Importer.Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
+	marked, err := w.Importer().Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
 		return importer.MarkGone(image, w.Clock.Now(), ref)
 	})
 	if err == nil && marked {
@@ -195,7 +195,7 @@ func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, reference
 	if !isBack(image.DeepCopy()) {
 		return nil
 	}
-	_, err := w.Importer.Change(ctx, w.Images, image.Name, isBack)
+	_, err := w.Importer().Change(ctx, w.Images, image.Name, isBack)
 	return err
 }
 

@@ -222,19 +222,24 @@ func startWorker(t *testing.T, change ...func(*queue.Options)) *workerTest {
 	return w
 }
 
+// always returns an importer that is never replaced.
+func always(im *importer.Importer) func() *importer.Importer {
+	return func() *importer.Importer { return im }
+}
+
 // prepareWorker leaves the Worker to run, for tests whose options depend on what
 // is in the registry.
 func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	t.Helper()
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	return w, queue.Options{
-		Importer: newImporter(t, importer.Options{Signatures: w.finder, Limits: pull.Limits{Attempts: 1}}),
+		Importer: always(newImporter(t, importer.Options{Signatures: w.finder, Limits: pull.Limits{Attempts: 1}})),
 		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: w.images}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
 // run runs a Worker until the test ends.
-func (w *workerTest) run(o queue.Options) {
+func (w *workerTest) run(o queue.Options) *queue.Worker {
 	w.t.Helper()
 	worker, err := queue.New(o)
 	if err != nil {
@@ -252,6 +257,7 @@ func (w *workerTest) run(o queue.Options) {
 			w.t.Errorf("Run: %v", err)
 		}
 	})
+	return worker
 }
 
 // event is "push repository[:tag][@digest]" or "delete …", of the test's registry.

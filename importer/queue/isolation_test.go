@@ -44,7 +44,7 @@ func hanging(t testing.TB, n int) (hosts []string) {
 // another for four minutes. These never end at all.
 func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond // they do not end by themselves
 	for _, host := range hanging(t, 10) {
 		for i := range 100 {
@@ -76,7 +76,7 @@ func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 // Nor does a registry that was never asked wait for sixty others that hang.
 func TestRegistriesThatHangHoldUpNoNewOne(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond
 	hosts := hanging(t, 60)
 	for _, host := range hosts {
@@ -96,7 +96,7 @@ func TestRegistriesThatHangHoldUpNoNewOne(t *testing.T) {
 // Registries that answered well until they hang leave slots, too.
 func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}})
+	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond
 	w.run(o)
 	image := w.push("team/app:first", "first")
@@ -169,7 +169,7 @@ func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}})
+			o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
 			streams := &fakeStreams{}
 			o.Streams, o.Clock = streams, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
 			w.run(o)

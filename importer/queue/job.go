@@ -96,7 +96,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 		ref.Digest = ""
 	}
 	for _, digest := range pushed {
-		if now, lookErr := w.Importer.Resolve(ctx, ref.WithDigest(digest)); lookErr != nil || now != "" {
+		if now, lookErr := w.Importer().Resolve(ctx, ref.WithDigest(digest)); lookErr != nil || now != "" {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (w *Worker) awaitTag(ctx context.Context, tag reference.Reference, pushed [
 // digest that it saw last, or "" for none.
 func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
-		digest, err := w.Importer.Resolve(ctx, ref)
+		digest, err := w.Importer().Resolve(ctx, ref)
 		if err != nil || ok(digest) || w.Clock.Since(then)+delay > w.Settle {
 			return digest, err
 		}
@@ -232,7 +232,7 @@ func digestsOf(events []push.Event, action push.Action) []string {
 // importOne imports what ref leads to, an image or an artifact that belongs to one, and
 // returns its digest, also with an error for which [importer.Unsearched] holds.
 func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event push.Event) (digest string, err error) {
-	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
+	result, err := w.importPresent(ctx, w.Importer(), ref, w.Images)
 	if pull.ReasonOf(err) == pull.NotAnImage {
 		return w.searchSubject(ctx, ref)
 	}
@@ -276,7 +276,7 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Eve
 // searchSubject finds the image that an artifact belongs to, if any, and has its
 // signatures searched again. It returns the artifact's digest.
 func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (digest string, err error) {
-	m, err := w.Importer.Manifest(ctx, ref)
+	m, err := w.Importer().Manifest(ctx, ref)
 	if err != nil {
 		return "", err
 	}
@@ -289,8 +289,8 @@ func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (di
 // searchSignatures searches the signatures of an image again, as every import does. A
 // signature of an image that is not in the registry is of no interest.
 func (w *Worker) searchSignatures(ctx context.Context, subject reference.Reference) error {
-	w.Importer.ForgetSignatures(subject)
-	result, err := w.Importer.Import(ctx, subject, w.Images)
+	w.Importer().ForgetSignatures(subject)
+	result, err := w.Importer().Import(ctx, subject, w.Images)
 	var bad *reference.Error
 	switch reason := pull.ReasonOf(err); {
 	case reason == pull.NotFound, reason == pull.NotAnImage, errors.As(err, &bad):

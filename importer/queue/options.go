@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -18,7 +20,8 @@ import (
 
 // Options configure a Worker. Importer, Images and Queue are required.
 type Options struct {
-	Importer *importer.Importer
+	// Importer returns what imports: what a job has begun with, it may end with.
+	Importer func() *importer.Importer
 	Images   importer.Tagged
 	Queue    Queue
 	// Finder finds the Images on which a deleted tag or repository is recorded, for registries
@@ -32,7 +35,7 @@ type Options struct {
 	Running Running
 	// Deliverer does the jobs that tell others; required if there are any.
 	Deliverer Deliverer
-	// Sweep finds what lost notifications did not report.
+	// Sweep finds what lost notifications did not report, until ReplaceSweep.
 	Sweep SweepOptions
 	// Owners say which registries this Worker sweeps, of several with the same repositories; nil for all.
 	Owners Owners
@@ -68,13 +71,14 @@ type Options struct {
 type Worker struct {
 	Options
 	limiter *hostlimit.Limiter
-	swept   []reference.Reference // repositories
-	failing warn.Limiter          // of sweeps
-	away    warn.Trouble          // of registries
+	plan    atomic.Pointer[sweepPlan]
+	failing warn.Limiter // of sweeps
+	away    warn.Trouble // of registries
 	metrics *queueMetrics
 
 	sweeping sync.Map      // names of registries that a sweep is at
 	moved    chan struct{} // holds a token when Owners may answer otherwise than before
+	replaced chan struct{} // holds a token when plan is another one
 
 	mu    sync.Mutex
 	begun map[string]bool // registries whose sweep has begun since the last regular time
@@ -99,23 +103,29 @@ type SweepOptions struct {
 	Every time.Duration
 }
 
-// parse returns the repositories.
-func (o SweepOptions) parse() ([]reference.Reference, error) {
+// sweepPlan is what SweepOptions say.
+type sweepPlan struct {
+	repositories []reference.Reference
+	every        time.Duration
+}
+
+// parse checks the options.
+func (o SweepOptions) parse() (*sweepPlan, error) {
 	if o.Every != 0 && o.Every < minSweepEvery {
 		return nil, fmt.Errorf("every %v is less than %v", o.Every, minSweepEvery)
 	}
 	if len(o.Repositories) > maxSwept {
 		return nil, fmt.Errorf("there are %d repositories, at most %d are allowed", len(o.Repositories), maxSwept)
 	}
-	var out []reference.Reference
+	p := &sweepPlan{every: cmp.Or(o.Every, 6*time.Hour)}
 	for _, s := range o.Repositories {
 		ref, err := reference.ParseRepository(s)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, ref)
+		p.repositories = append(p.repositories, ref)
 	}
-	return out, nil
+	return p, nil
 }
 
 // Bounds of SweepOptions.

@@ -30,10 +30,10 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 	}
 	importers := make([]*importer.Importer, 0, len(keychains)+1)
 	for _, k := range keychains {
-		importers = append(importers, w.Importer.With(k))
+		importers = append(importers, w.Importer().With(k))
 	}
 	var failed error
-	for _, im := range append(importers, w.Importer) {
+	for _, im := range append(importers, w.Importer()) {
 		result, err := w.importShown(ctx, im, ref)
 		if err == nil {
 			w.notifyFound(ctx, result, ref, fmt.Sprintf("Pods of cluster %s use %s", cluster, ref))
@@ -73,7 +73,7 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 	} else if err != nil {
 		return err
 	}
-	shown, own := w.shows(ctx, w.Importer, ref)
+	shown, own := w.shows(ctx, w.Importer(), ref)
 	if shown {
 		return own
 	}
@@ -88,7 +88,7 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 			unknown = fmt.Errorf("reading the pull secrets of the pods of cluster %s that use it: %w", cluster, unread)
 		}
 		for _, k := range keychains {
-			shown, err := w.shows(ctx, w.Importer.With(k), ref)
+			shown, err := w.shows(ctx, w.Importer().With(k), ref)
 			if shown {
 				return err
 			}

@@ -186,7 +186,7 @@ func TestSweepChecksWhatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Importer.Import(t.Context(), w.running("team/app", a), w.images); err != nil {
+	if _, err := o.Importer().Import(t.Context(), w.running("team/app", a), w.images); err != nil {
 		t.Fatal(err)
 	}
 	w.delete("team/app", "1") // the tag
@@ -240,7 +240,7 @@ func TestSweepAsksWithPullSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := o.Importer.With(pods.keychains[0]).Import(t.Context(), running.images[0], w.images); err != nil {
+		if _, err := o.Importer().With(pods.keychains[0]).Import(t.Context(), running.images[0], w.images); err != nil {
 			t.Fatal(err)
 		}
 		worker.SweepOnce(t.Context())

@@ -13,7 +13,7 @@ import (
 // doFollowed imports what tags of image streams follow, and tells the streams the result of each attempt.
 func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	ref := j.Events[0].Reference()
-	result, err := w.importPresent(ctx, w.Importer, ref, w.Images)
+	result, err := w.importPresent(ctx, w.Importer(), ref, w.Images)
 	failed := err
 	if result != nil {
 		w.notifyFound(ctx, result, ref, fmt.Sprintf("Image streams follow %s", ref))
@@ -33,7 +33,7 @@ const maxScheduled = 100_000
 
 // sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
 func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) error {
-	imported, err := w.importPresent(ctx, w.Importer, ref, w.Images)
+	imported, err := w.importPresent(ctx, w.Importer(), ref, w.Images)
 	absent := pull.ReasonOf(err) == pull.NotAnImage || pull.ReasonOf(err) == pull.NotFound
 	result := "known"
 	switch {

@@ -25,18 +25,30 @@ func (o SweepOptions) Validate() error {
 	return err
 }
 
+// ReplaceSweep takes over other options, and sweeps at once.
+func (w *Worker) ReplaceSweep(o SweepOptions) error {
+	plan, err := o.parse()
+	if err != nil {
+		return err
+	}
+	w.plan.Store(plan)
+	select {
+	case w.replaced <- struct{}{}:
+	default: // it is not known yet of the one before
+	}
+	return nil
+}
+
 // sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the next one is left out of
 // that, and delays no other.
 func (w *Worker) sweepEvery(ctx context.Context) {
-	if len(w.swept) == 0 && w.Streams == nil && w.Running == nil {
-		return
-	}
-	ticker := w.Clock.NewTicker(w.Sweep.Every)
-	defer ticker.Stop()
+	ticker := w.Clock.NewTicker(w.plan.Load().every)
+	defer func() { ticker.Stop() }()
 	var running sync.WaitGroup
 	defer running.Wait()
 	for again := true; ; {
-		running.Go(func() { w.sweep(ctx, again) })
+		begin := again
+		running.Go(func() { w.sweep(ctx, begin) })
 		select {
 		case <-ctx.Done():
 			return
@@ -44,6 +56,10 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 			again = true
 		case <-w.moved:
 			again = false
+		case <-w.replaced:
+			again = true
+			ticker.Stop()
+			ticker = w.Clock.NewTicker(w.plan.Load().every)
 		}
 	}
 }
@@ -59,15 +75,15 @@ const (
 // Worker owns, or, if not again, of those that it has come to own. Registries are swept beside each other, under limits of the
 // sweep's own: pushes go first, and have theirs.
 func (w *Worker) sweep(ctx context.Context, again bool) {
-	start := w.Clock.Now()
+	start, plan := w.Clock.Now(), w.plan.Load()
 	s := &sweeper{
-		Worker: w, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), wanted: map[string]bool{},
-		waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(w.Sweep.Every),
+		Worker: w, plan: plan, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), wanted: map[string]bool{},
+		waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(plan.every),
 	}
 	w.forgetBegun(again)
 	ctx = importer.WithCause(ctx, "sweep")
 	repositories := 0
-	for _, repository := range w.swept {
+	for _, repository := range plan.repositories {
 		if s.wants(repository.Host) {
 			h := s.host(repository.Host)
 			h.repositories = append(h.repositories, repository)
@@ -100,6 +116,7 @@ func (w *Worker) owns(host string) bool { return w.Owners == nil || w.Owners.Own
 // sweeper is one sweep.
 type sweeper struct {
 	*Worker
+	plan    *sweepPlan
 	limiter *hostlimit.Limiter
 	wanted  map[string]bool       // registries, and whether this sweep asks them
 	waiting map[string]*hostSweep // by registry
@@ -269,7 +286,7 @@ func (h *hostSweep) leave(err error) {
 func (h *hostSweep) repository(ctx context.Context, repository reference.Reference) error {
 	var tags, warnings []string
 	err := h.ask(ctx, func() (err error) {
-		tags, warnings, err = h.Importer.Tags(ctx, repository)
+		tags, warnings, err = h.Importer().Tags(ctx, repository)
 		return err
 	})
 	if err != nil && pull.ReasonOf(err) != pull.NotFound {
@@ -322,7 +339,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 // sweepTag imports a tag and reports it if it is new. The registry has then been asked about the tag, and about the digest
 // that it leads to.
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images, asked *askedOf) (result string, err error) {
-	imported, err := w.importPresent(ctx, w.Importer, ref, images)
+	imported, err := w.importPresent(ctx, w.Importer(), ref, images)
 	switch {
 	case pull.ReasonOf(err) == pull.NotAnImage, pull.ReasonOf(err) == pull.NotFound: // a chart, say, or deleted since
 		return "known", nil
@@ -344,7 +361,7 @@ func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) 
 		return 0, nil
 	}
 	read, swept := map[reference.Reference]bool{}, map[reference.Reference]bool{}
-	for _, repository := range s.swept {
+	for _, repository := range s.plan.repositories {
 		swept[repository] = true
 	}
 	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {

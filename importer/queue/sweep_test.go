@@ -180,6 +180,27 @@ func TestSweepIsolatesRegistries(t *testing.T) {
 	})
 }
 
+// Other options count at once: what they name is swept now, and from then on as often as they say. Mistakes change nothing.
+func TestReplacedSweep(t *testing.T) {
+	w, o := prepareWorker(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	o.Clock, o.Sweep.Every = clock, time.Hour
+	want := []string{w.push("team/app:v1", "a")}
+	worker := w.run(o)
+	if err := worker.ReplaceSweep(queue.SweepOptions{Every: time.Second}); err == nil {
+		t.Error("a sweep each second is accepted")
+	}
+	if err := worker.ReplaceSweep(queue.SweepOptions{Repositories: []string{w.registry.Host + "/team/app"}, Every: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the image of the new sweep", func() bool { return slices.Equal(w.images.Names(), want) })
+	want = sorted(append(want, w.push("team/app:v2", "b")))
+	eventually(t, "the image of the next sweep", func() bool {
+		clock.Step(time.Minute)
+		return slices.Equal(w.images.Names(), want)
+	})
+}
+
 // A registry that answers is asked for several tags at a time.
 func TestSweepAsksForSeveralTagsAtATime(t *testing.T) {
 	w, o := prepareWorker(t)
@@ -367,7 +388,7 @@ func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Importer = newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}})
+	o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}}))
 	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
 	worker, err := queue.New(o)

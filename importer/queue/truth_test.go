@@ -197,7 +197,7 @@ func TestSweepMovesTags(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)
 	a := w.push("team/app:1.0", "a")
-	mustImport(t, o.Importer, w, "team/app:1.0")
+	mustImport(t, o.Importer(), w, "team/app:1.0")
 	b := w.push("team/app:1.0", "b")
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
 	w.run(o)

@@ -33,7 +33,6 @@ func New(o Options) (*Worker, error) {
 	o.Lease = cmp.Or(o.Lease, time.Minute)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
-	o.Sweep.Every = cmp.Or(o.Sweep.Every, 6*time.Hour)
 	if o.Concurrency < 0 || o.HostConcurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
 		return nil, fmt.Errorf("concurrency %d, of a registry %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Settle, o.Grace)
 	}
@@ -49,15 +48,16 @@ func New(o Options) (*Worker, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	swept, err := o.Sweep.parse()
+	plan, err := o.Sweep.parse()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	worker := &Worker{
-		Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), swept: swept, metrics: newQueueMetrics(o.RegisterMetrics),
-		moved: make(chan struct{}, 1), begun: map[string]bool{},
+		Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), metrics: newQueueMetrics(o.RegisterMetrics),
+		moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
 	}
 	worker.away.Logger = o.Logger
+	worker.plan.Store(plan)
 	if o.Owners != nil {
 		o.Owners.OnChange(func() {
 			select {
@@ -134,7 +134,7 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	work, lost := context.WithCancel(ctx)
 	defer lost()
 	traced, span := w.span(work, j)
-	budgeted, spent := w.Importer.Job(importer.WithCause(traced, cause(j)))
+	budgeted, spent := w.Importer().Job(importer.WithCause(traced, cause(j)))
 	defer spent()
 	var renewing sync.WaitGroup
 	renewing.Go(func() { w.renew(work, logger, j, lost) })

@@ -32,40 +32,49 @@ import (
 // maxFile bounds the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Config is the file given by --config. Unknown keys are errors, so that a misspelt key is noticed.
+// Config is the file that `tidewaiter serve`, `import` and `verify` read with `--config`: one YAML document of at most
+// 1 MiB. All keys are optional; unknown ones are mistakes. File names are relative to the file, which other users must
+// not be able to [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds mistakes,
+// each with its line.
+//
+// A server reads the file again every ten seconds. It takes over the sections that are marked `at once`; others wait for
+// a restart, and the log names them. With a mistake nothing changes. Secrets, kubeconfigs and credentials are read when
+// they are used. [What else is read about registries](importing.md#how-registries-are-reached).
 type Config struct {
-	Registries []Registry `yaml:"registries"`
-	// AuthFile has the credentials for registries, as podman login and docker login write them. Without it, all files
-	// that skopeo looks for are read.
-	AuthFile string `yaml:"authFile"`
-	// ImageDigestMirrors and ImageTagMirrors are the specs of ImageDigestMirrorSets and ImageTagMirrorSets
-	// (config.openshift.io/v1): where references with and without a digest are read.
-	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors"`
-	ImageTagMirrors    []Mirrors `yaml:"imageTagMirrors"`
-	// AllowedNetworks are ranges, such as 10.1.0.0/16, that registries and signature stores may lead the importer into
-	// with redirects and token servers, although the ranges are not public.
-	AllowedNetworks []string `yaml:"allowedNetworks"`
-	// RegistriesDir is a folder of registries.d files that is read in place of the user's and the system's
-	// (containers-registries.d(5)): they name the lookaside storage of signatures.
-	RegistriesDir string `yaml:"registriesDir"`
-	// Clusters are the clusters whose pods are followed.
+	// Registries say what is special about registries. The longest prefix that matches counts alone.
+	Registries []Registry `yaml:"registries" reload:"true"`
+	// AuthFile has credentials, as podman login and docker login write them; by default the files that skopeo reads.
+	AuthFile string `yaml:"authFile" example:"auth.json" reload:"true"`
+	// ImageDigestMirrors are mirrors for references with a digest, as in the specs of ImageDigestMirrorSets.
+	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"true"`
+	// ImageTagMirrors are mirrors for references without a digest, as in the specs of ImageTagMirrorSets.
+	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"true"`
+	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects and token servers.
+	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"true"`
+	// RegistriesDir is a folder of registries.d files, which say where signatures are that are not in registries.
+	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"true"`
+	// Clusters have pods and workloads that are followed; see cluster.md.
 	Clusters []Cluster `yaml:"clusters"`
-	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without clusters and without it, it is not known
-	// what runs.
-	OwnPodsOnly bool `yaml:"ownPodsOnly"`
-	// Workloads are the kinds of the clusters that need images, beside those of Kubernetes and OpenShift.
+	// ImportRunning imports what the server's own pods run.
+	ImportRunning *bool `yaml:"importRunning" example:"true"`
+	// OwnPodsOnly is for servers without Clusters: nothing runs but what their own pods run. Else that is unknown.
+	OwnPodsOnly bool `yaml:"ownPodsOnly" example:"false"`
+	// Workloads are kinds that need images, beside those of Kubernetes and OpenShift, in every cluster that serves them.
 	Workloads []Workload `yaml:"workloads"`
-	// ImportRunning has the images of the server's own pods imported; true if it is left out.
-	ImportRunning *bool `yaml:"importRunning"`
-	// TrustedRoots are files that the server keeps up to date from TUF repositories.
-	TrustedRoots []TrustedRoot         `yaml:"trustedRoots"`
-	Kubelet      *Kubelet              `yaml:"kubelet"`
-	Receivers    []hookconfig.Receiver `yaml:"receivers"`
-	Hooks        Hooks                 `yaml:"hooks"`
-	// Notify are the receivers of notifications.
-	Notify  []notify.Receiver `yaml:"notify"`
-	Sweep   Sweep             `yaml:"sweep"`
-	Streams Streams           `yaml:"streams"`
+	// TrustedRoots are files that a server keeps as TUF repositories have them; see signatures.md.
+	TrustedRoots []TrustedRoot `yaml:"trustedRoots"`
+	// Receivers are registries that report pushes; see webhooks.md.
+	Receivers []hookconfig.Receiver `yaml:"receivers" reload:"true"`
+	// Hooks are a port for webhooks alone.
+	Hooks Hooks `yaml:"hooks"`
+	// Notify says who is told what happens; see notifications.md.
+	Notify []notify.Receiver `yaml:"notify" reload:"true"`
+	// Sweep lists repositories again, in case a webhook was lost.
+	Sweep Sweep `yaml:"sweep" reload:"true"`
+	// Streams say which ImageStreams there are; see streams.md.
+	Streams Streams `yaml:"streams"`
+	// Kubelet says how kubelets are reached for the logs of pods; see coreapi.md.
+	Kubelet *Kubelet `yaml:"kubelet"`
 
 	file     string    // the path of the file
 	document yaml.Node // for the lines of errors
@@ -73,34 +82,29 @@ type Config struct {
 
 // Hooks says where webhooks are received beside the server's own port.
 type Hooks struct {
-	// Listen, as host:port, serves /hooks/ and nothing else over plain HTTP,
-	// for registries that cannot be told to trust ca.crt.
-	Listen string `yaml:"listen"`
+	// Listen is in clear, for registries that cannot be told to trust ca.crt.
+	Listen string `yaml:"listen" example:"127.0.0.1:6480"`
 }
 
 // Sweep says how repositories are swept for pushes whose webhooks were lost.
 type Sweep struct {
-	// Repositories are given as host/path; by default none is swept.
-	Repositories []string `yaml:"repositories"`
-	// Every is how often they are swept, such as 6h, and scheduled tags of streams imported.
-	Every time.Duration `yaml:"every"`
+	// Repositories are at most 1,000.
+	Repositories []string `yaml:"repositories" example:"[registry.example.com:5000/team/app]"`
+	// Every is also how often scheduled tags of streams are imported; at least a minute.
+	Every time.Duration `yaml:"every" example:"6h"`
 }
 
 // Streams says which ImageStreams exist.
 type Streams struct {
-	// Auto makes a stream for each repository that has a known tag and that no stream follows; it is on unless it is
-	// false.
-	Auto *bool `yaml:"auto"`
-	// Registry is the host[:port] of the registry that has this server for its image API, as OpenShift's registry
-	// knows itself. A stream that follows no other repository follows <namespace>/<name> there, and pushes to it are
-	// mappings.
-	Registry string `yaml:"registry"`
-	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere.
-	PublicRegistry string `yaml:"publicRegistry"`
-	// AllowedRegistriesForImport are the registries that users may have the server ask, in the form of OpenShift's
-	// configuration; all if it is left out.
+	// Auto makes each repository of which a tag is known an ImageStream, if none follows it.
+	Auto *bool `yaml:"auto" example:"true"`
+	// Registry is what has this server for its image API, as it knows itself.
+	Registry string `yaml:"registry" example:"image-registry.example.com:5000"`
+	// PublicRegistry is how Registry is called from elsewhere.
+	PublicRegistry string `yaml:"publicRegistry" example:"images.example.com"`
+	// AllowedRegistriesForImport are those that users may have the server import from; by default all.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
-	// Namespaces say where Auto makes streams; the streams of other repositories are made in default.
+	// Namespaces say where streams of repositories are made, if not in default.
 	Namespaces []namespaceRule `yaml:"namespaces"`
 
 	rules streams.Rules // the parsed Namespaces
@@ -111,11 +115,10 @@ func (c *Streams) Rules() streams.Rules { return c.rules }
 
 // namespaceRule says in which namespace the streams of the repositories below a prefix are made.
 type namespaceRule struct {
-	// Prefix is a host with its port, or a host and the beginning of a path. Of several prefixes above a repository
-	// the longest counts, by the elements of the path.
-	Prefix string `yaml:"prefix"`
-	// Namespace is a namespace that no other rule has, and not default.
-	Namespace string `yaml:"namespace"`
+	// Prefix is as that of registries.
+	Prefix string `yaml:"prefix" example:"registry.example.com/team"`
+	// Namespace is of this Prefix alone, and not default.
+	Namespace string `yaml:"namespace" example:"team-a"`
 }
 
 // readRules reads Namespaces.
@@ -134,10 +137,10 @@ func (c *Config) readRules() error {
 
 // registryLocation is a registry in the form of OpenShift's configuration.
 type registryLocation struct {
-	// DomainName is a host, with its port unless that is the protocol's; an asterisk matches any text.
-	DomainName string `yaml:"domainName"`
-	// Insecure allows plain HTTP: the port is 80 if none is given.
-	Insecure bool `yaml:"insecure"`
+	// DomainName is a host, with its port unless that is the protocol's.
+	DomainName string `yaml:"domainName" example:"\"*.example.org:5000\""`
+	// Insecure allows plain HTTP, by default at port 80.
+	Insecure bool `yaml:"insecure" example:"true"`
 }
 
 // AllowedRegistries are the registries that users may have the server ask, in the form of OpenShift's configuration.
@@ -150,82 +153,84 @@ func (c Streams) AllowedRegistries() (out []configv1.RegistryLocation) {
 
 // Registry has an administrator's settings for a registry or a part of it.
 type Registry struct {
-	// Prefix is a host with its port, or a host and the beginning of a path; the longest one that matches counts.
-	Prefix string `yaml:"prefix"`
-	// Insecure allows plain HTTP and unverified TLS.
-	Insecure bool `yaml:"insecure"`
-	// TokenHosts are hosts, beside the registry, whose token server may see credentials, and may have private
-	// addresses.
-	TokenHosts []string `yaml:"tokenHosts"`
+	// Prefix is a host with its port, or a host and the beginning of a path.
+	Prefix string `yaml:"prefix" example:"registry.example.com:5000"`
+	// Insecure allows plain HTTP and certificates that cannot be verified.
+	Insecure bool `yaml:"insecure" example:"false"`
 	// Blocked refuses to import from there.
-	Blocked bool `yaml:"blocked"`
-	// RequestsPerSecond and RequestsAtATime bound the requests to the host; only an entry for a whole host may have
-	// them. Zero adapts the first, and makes the second 8, or --jobs.
-	RequestsPerSecond float64 `yaml:"requestsPerSecond"`
-	RequestsAtATime   int     `yaml:"requestsAtATime"`
-	// CAFile has authorities beside the system's, as PEM blocks; only for a whole host.
-	CAFile string `yaml:"caFile"`
-	// CertDir is a folder like those in certs.d (containers-certs.d(5)): *.crt are authorities, *.cert and *.key
-	// client certificates; only for a whole host.
-	CertDir string `yaml:"certDir"`
+	Blocked bool `yaml:"blocked" example:"false"`
+	// CAFile has authorities beside the system's (PEM). This and the next three are for a whole host.
+	CAFile string `yaml:"caFile" example:"example-ca.crt"`
+	// CertDir is a folder as in certs.d: *.crt are authorities, *.cert and *.key client certificates.
+	CertDir string `yaml:"certDir" example:"certs/example"`
+	// RequestsPerSecond is adapted if it is 0; see importing.md.
+	RequestsPerSecond float64 `yaml:"requestsPerSecond" example:"0"`
+	// RequestsAtATime is 8 if it is 0, or --jobs if that is more.
+	RequestsAtATime int `yaml:"requestsAtATime" example:"0"`
+	// TokenHosts are token servers elsewhere that may see its credentials, by name; they may have private addresses.
+	TokenHosts []string `yaml:"tokenHosts" example:"[auth.example.com]"`
 }
 
 // Mirrors are the mirrors of one source.
 type Mirrors struct {
-	// Source is a host, a host and the beginning of a path, or *.example.com.
-	Source string `yaml:"source"`
-	// Mirrors stand for Source; they are asked before it, in order.
-	Mirrors []string `yaml:"mirrors"`
-	// MirrorSourcePolicy is AllowContactingSource, the default, or NeverContactSource.
-	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy"`
+	// Source is a host, with or without the beginning of a path, or *.example.com. The longest counts alone.
+	Source string `yaml:"source" example:"quay.io/acme"`
+	// Mirrors stand for Source, and are asked before it, in order.
+	Mirrors []string `yaml:"mirrors" example:"[mirror.example.com/acme]"`
+	// MirrorSourcePolicy is AllowContactingSource, or NeverContactSource for this Source in both lists.
+	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy" example:"AllowContactingSource"`
 }
 
 // Kubelet says how to reach the kubelets that have the logs of pods.
 // Files are relative to the configuration file.
 type Kubelet struct {
-	// Address is host or host:port, with {hostIP} and {nodeName} filled in.
-	Address  string `yaml:"address"`
-	CertFile string `yaml:"certFile"`
-	KeyFile  string `yaml:"keyFile"`
-	CAFile   string `yaml:"caFile"`
+	// Address is a host, with or without a port, in which {hostIP} and {nodeName} are filled in.
+	Address string `yaml:"address" example:"\"{nodeName}:10250\""`
+	// CertFile has the client certificate.
+	CertFile string `yaml:"certFile" example:"kubelet.crt"`
+	// KeyFile has its key.
+	KeyFile string `yaml:"keyFile" example:"kubelet.key"`
+	// CAFile has the kubelets' authorities.
+	CAFile string `yaml:"caFile" example:"kubelet-ca.crt"`
 }
 
 // Cluster is a cluster whose pods are followed.
 type Cluster struct {
-	// Name is the cluster's name here, a DNS label.
-	Name string `yaml:"name"`
-	// Kubeconfig says where the cluster is and has a credential that may list and watch pods and workloads. It is read again when it
-	// changes. Without it the server is in the cluster, and uses its service account.
-	Kubeconfig string `yaml:"kubeconfig"`
-	// Context is a context of the kubeconfig; empty is its current one.
-	Context string `yaml:"context"`
-	// ExcludedNamespaces are those whose pods are left out.
-	ExcludedNamespaces []string `yaml:"excludedNamespaces"`
-	// ImportRunning has the images of the cluster's pods imported, with the pods' pull secrets; true if it is left out.
-	ImportRunning *bool `yaml:"importRunning"`
-	// WithoutWorkloads has only pods followed: images that workloads need without running them may be deleted.
-	WithoutWorkloads bool `yaml:"withoutWorkloads"`
+	// Name is a DNS label.
+	Name string `yaml:"name" example:"prod"`
+	// Kubeconfig is by default that of the cluster that the server is in.
+	Kubeconfig string `yaml:"kubeconfig" example:"prod.kubeconfig"`
+	// Context is by default the kubeconfig's current one.
+	Context string `yaml:"context" example:"prod"`
+	// ExcludedNamespaces have pods that are left out.
+	ExcludedNamespaces []string `yaml:"excludedNamespaces" example:"[kube-system]"`
+	// ImportRunning imports what the pods run, with their pull secrets.
+	ImportRunning *bool `yaml:"importRunning" example:"true"`
+	// WithoutWorkloads follows pods alone: what a workload needs and no pod runs may be deleted.
+	WithoutWorkloads bool `yaml:"withoutWorkloads" example:"false"`
 }
 
 // Workload is a kind whose objects need images, whether they run pods or not.
 type Workload struct {
-	// Group and Resource are those of the API: argoproj.io and rollouts.
-	Group    string `yaml:"group"`
-	Resource string `yaml:"resource"`
-	// Path leads to the pod template: spec.template. An asterisk matches each key or item.
-	Path string `yaml:"path"`
+	// Group is the API's.
+	Group string `yaml:"group" example:"argoproj.io"`
+	// Resource is the plural, in any version.
+	Resource string `yaml:"resource" example:"rollouts"`
+	// Path leads to a pod template; * stands for each key or item there.
+	Path string `yaml:"path" example:"spec.template"`
 }
 
 // TrustedRoot is a file with a trusted root that is kept up to date from a TUF
 // repository. Policies name the file.
 type TrustedRoot struct {
-	File string `yaml:"file"`
-	// Mirror is the repository's URL, and RootFile its root.json, with which trust
-	// begins. Without both it is sigstore's public repository.
-	Mirror   string `yaml:"mirror"`
-	RootFile string `yaml:"rootFile"`
-	// Target is the name in the repository; trusted_root.json if it is empty.
-	Target string `yaml:"target"`
+	// File is what policies name as trustedRootPath.
+	File string `yaml:"file" example:"trusted_root.json"`
+	// Mirror is the repository's URL; without Mirror and RootFile sigstore's public one.
+	Mirror string `yaml:"mirror" example:"https://tuf.example.com"`
+	// RootFile is its root.json, with which trust begins.
+	RootFile string `yaml:"rootFile" example:"tuf-root.json"`
+	// Target is the name in the repository; this is the default.
+	Target string `yaml:"target" example:"trusted_root.json"`
 }
 
 // ImportsRunning reports whether the images of a cluster's pods are imported; the cluster may be the server itself.
@@ -238,17 +243,22 @@ func (c *Config) ImportsRunning(cluster string) bool {
 	return ptr.Deref(c.ImportRunning, true)
 }
 
-// Changed returns the top keys, without those of except, of which two configurations say something else.
-func Changed(a, b *Config, except ...string) (keys []string) {
+// Changed returns the top keys of which two configurations say something else, and those of them that a server takes over only when it
+// is restarted.
+func Changed(a, b *Config) (keys, restart []string) {
 	was, is := reflect.ValueOf(*a), reflect.ValueOf(*b)
 	for i := range was.NumField() {
 		field := was.Type().Field(i)
+		if !field.IsExported() || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			continue
+		}
 		key := field.Tag.Get("yaml")
-		if field.IsExported() && !slices.Contains(except, key) && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
-			keys = append(keys, key)
+		keys = append(keys, key)
+		if field.Tag.Get("reload") == "" {
+			restart = append(restart, key)
 		}
 	}
-	return keys
+	return keys, restart
 }
 
 // resolve makes the file names in c, which are relative to dir, absolute or relative to the process.

@@ -1,6 +1,11 @@
 package config
 
 import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -117,57 +122,161 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-// docs/reference/config.md shows every key in its place, what it shows is accepted, and it names no key that there is not.
-func TestTheDocumentOfTheConfigurationIsComplete(t *testing.T) {
+var writeConfig = flag.String("write-config", "", "file to write the reference of the configuration to")
+
+const configDocument = "../../../docs/reference/config.md"
+
+// TestConfigDocument: docs/reference/config.md is what the types of the configuration say: the doc comments of the fields, their
+// examples and whether they are reloaded. The server accepts the example. To write it again:
+//
+//	go test ./cmd/internal/config -run TestConfigDocument -write-config ../../../docs/reference/config.md
+func TestConfigDocument(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/reference/config.md")
+	var intro, example strings.Builder
+	for line := range strings.Lines(docsOf(t, reflect.TypeFor[Config]())[""]) {
+		intro.WriteString(line)
+	}
+	writeExample(t, &example, reflect.TypeFor[Config](), "", "", map[reflect.Type]bool{})
+	want := "# The configuration file\n\n<!-- Written by TestConfigDocument in cmd/internal/config. -->\n\n" +
+		strings.Replace(intro.String(), "Config is the", "The", 1) + "\n```yaml\n" + example.String() + "```\n"
+	if *writeConfig != "" {
+		if err := os.WriteFile(*writeConfig, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(configDocument)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := map[string]bool{}
-	for _, example := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1) {
-		if _, err := Load(servertest.WriteConfig(t, string(example[1]))); err != nil {
-			t.Errorf("an example is refused: %v", err)
-		}
-		var node yaml.Node
-		if err := yaml.Unmarshal(example[1], &node); err != nil {
+	if string(got) != want {
+		t.Errorf("%s is not up to date; run: go test ./cmd/internal/config -run TestConfigDocument -write-config %[1]s", configDocument)
+	}
+	if _, err := Load(servertest.WriteConfig(t, strings.Replace(example.String(), "ownPodsOnly: true", "", 1))); err != nil {
+		t.Errorf("the example is refused: %v", err)
+	}
+}
+
+// docsOf are the doc comments of the fields of a type, by name, and of the type itself, by "".
+func docsOf(t *testing.T, of reflect.Type) map[string]string {
+	t.Helper()
+	docs := map[string]string{}
+	files, err := filepath.Glob(filepath.Join("../../..", strings.TrimPrefix(of.PkgPath(), "github.com/tidewaiter/tidewaiter"), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
 			t.Fatal(err)
 		}
-		documentKeys(&node, "", func(path string, _ *yaml.Node) bool {
-			shown[path] = true
-			return true
-		})
+		for _, d := range file.Decls {
+			declaration, ok := d.(*ast.GenDecl)
+			if !ok || declaration.Tok != token.TYPE || declaration.Specs[0].(*ast.TypeSpec).Name.Name != of.Name() {
+				continue
+			}
+			docs[""] = declaration.Doc.Text()
+			for _, f := range declaration.Specs[0].(*ast.TypeSpec).Type.(*ast.StructType).Fields.List {
+				docs[f.Names[0].Name] = f.Doc.Text()
+			}
+		}
+	}
+	return docs
+}
+
+// writeExample writes each key of a type with its example. item stands before the first, which is that of a list. What was said of a
+// type is not said again.
+func writeExample(t *testing.T, b *strings.Builder, of reflect.Type, indent, item string, said map[reflect.Type]bool) {
+	t.Helper()
+	again, top := said[of], len(said) == 0
+	said[of] = true
+	docs, keys := docsOf(t, of), []string(nil)
+	for i := range of.NumField() {
+		keys = append(keys, of.Field(i).Name, strings.Split(of.Field(i).Tag.Get("yaml"), ",")[0])
+	}
+	for i := range of.NumField() {
+		f := of.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		// "Name is a DNS label." is shown as "a DNS label".
+		says := strings.Join(strings.Fields(docs[f.Name]), " ")
+		if !strings.HasPrefix(says, f.Name) {
+			t.Errorf("the doc comment of %s.%s is %q", of, f.Name, says)
+		}
+		says = regexp.MustCompile(`^`+f.Name+` (?:(?:is|are|has|have|says?) )?`).ReplaceAllString(says, "")
+		for k := 0; k < len(keys); k += 2 {
+			says = regexp.MustCompile(`\b`+keys[k]+`\b`).ReplaceAllString(says, keys[k+1])
+		}
+		if !strings.Contains(says, ". ") {
+			says = strings.TrimSuffix(says, ".")
+		}
+
+		if top && i > 0 {
+			b.WriteString("\n")
+		}
+		of, below := f.Type, ""
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+			if of.Kind() == reflect.Slice {
+				below = "- "
+			}
+			of = of.Elem()
+		}
+		line := indent + item + strings.Split(f.Tag.Get("yaml"), ",")[0] + ":"
+		if value := f.Tag.Get("example"); value != "" {
+			line += " " + value
+		}
+		if f.Tag.Get("reload") != "" {
+			line += " # at once"
+		}
+		if beside := line + " # " + says; again {
+			// It is above.
+		} else if !top && len(beside) <= 100 {
+			line = beside
+		} else {
+			for _, text := range wrapped(says, 100-len(indent)) {
+				fmt.Fprintf(b, "%s# %s\n", indent, text)
+			}
+		}
+		b.WriteString(line + "\n")
+		if indent += strings.Repeat(" ", len(item)); f.Tag.Get("example") == "" {
+			writeExample(t, b, of, indent+strings.Repeat(" ", 2-len(below)), below, said)
+		}
+		item = ""
+	}
+}
+
+// wrapped are the lines of a text.
+func wrapped(text string, width int) (lines []string) {
+	for _, word := range strings.Fields(text) {
+		if last := len(lines) - 1; last < 0 || len(lines[last])+1+len(word) > width {
+			lines = append(lines, word)
+		} else {
+			lines[last] += " " + word
+		}
+	}
+	return lines
+}
+
+// The table of what is read about registries names keys of the configuration and flags.
+func TestTheTableOfRegistries(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../docs/reference/importing.md")
+	if err != nil {
+		t.Fatal(err)
 	}
 	names := map[string]bool{}
-	configKeys(reflect.TypeFor[Config](), "", func(path, _ string) {
-		if !shown[path] {
-			t.Errorf("%s is not shown", path)
-		}
-		delete(shown, path)
-		names[path[strings.LastIndexByte(path, '.')+1:]] = true
-	})
-	for path := range shown {
-		t.Errorf("%s is shown, and is no key", path)
-	}
-
-	// The table of what else is read has a column of keys. Elsewhere, a key is told from other words by a capital inside.
-	var named []string
-	code := regexp.MustCompile("`([^`]+)`")
+	configKeys(reflect.TypeFor[Config](), "", func(path, _ string) { names[path[strings.LastIndexByte(path, '.')+1:]] = true })
+	n := 0
 	for _, row := range regexp.MustCompile(`(?m)^\|[^|]*\|[^|]*\|([^|]*)\|[^|]*\|$`).FindAllSubmatch(text, -1) {
-		for _, m := range code.FindAllSubmatch(row[1], -1) {
-			named = append(named, string(m[1]))
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllSubmatch(row[1], -1) {
+			if n++; !names[string(m[1])] {
+				t.Errorf("%s is named, and is no key", m[1])
+			}
 		}
 	}
-	if len(named) < 5 {
-		t.Errorf("the column of keys has only %q", named)
-	}
-	for _, m := range regexp.MustCompile("`([a-z]+[A-Z][A-Za-z]*)`").FindAllSubmatch(text, -1) {
-		named = append(named, string(m[1]))
-	}
-	for _, name := range named {
-		if !names[name] {
-			t.Errorf("%s is named, and is no key", name)
-		}
+	if n < 5 {
+		t.Errorf("the column of keys has only %d", n)
 	}
 }
 

@@ -20,9 +20,14 @@ import (
 
 // newAnswerer returns what answers questions about references over the storage of images, and has that storage ask it, too.
 func (s *Server) newAnswerer(images map[string]rest.Storage, packages answers.Packages, followed *clusters.Clusters) (*answers.Answerer, error) {
-	mirrored, err := s.Config.MirrorOf(s.Options.Isolated)
+	configured, err := s.Config.MirrorOf(s.Options.Isolated)
 	if err != nil {
 		return nil, err
+	}
+	mirrored := configured
+	if s.pushes != nil {
+		s.pushes.mirrorOf.Store(&configured)
+		mirrored = func(ref reference.Reference) []reference.Reference { return (*s.pushes.mirrorOf.Load())(ref) }
 	}
 	use := imageregistry.UseOf(images)
 	s.Verification.Inventory.Pods = func(image *imagev1.Image) int {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -44,11 +45,15 @@ type pushes struct {
 	cfg      *config.Config
 	spool    spooler
 	handler  *hooks.Handler
-	peers    *peers.Peers // nil for a server that shares with none
-	importer *importer.Importer
+	peers    *peers.Peers     // nil for a server that shares with none
 	notifier *notify.Notifier // nobody is told if the configuration names none
 	plain    net.Listener     // nil unless configured
 	tracer   trace.TracerProvider
+
+	importer    atomic.Pointer[importer.Importer]
+	newImporter func(*config.Config) (*importer.Importer, error)
+	mirrorOf    atomic.Pointer[config.MirrorOf]
+	sweep       func(queue.SweepOptions) error // replaces what is swept
 }
 
 // spooler is a queue of pushes.
@@ -77,9 +82,14 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	if err != nil {
 		return nil, err
 	}
-	if p.importer, err = NewPushImporter(cfg, demands, server, p.peers); err != nil {
+	p.newImporter = func(cfg *config.Config) (*importer.Importer, error) {
+		return NewPushImporter(cfg, demands, server, p.peers)
+	}
+	im, err := p.newImporter(cfg)
+	if err != nil {
 		return nil, err
 	}
+	p.importer.Store(im)
 	if p.handler, err = newReceivers(cfg, p.spool, registerMetrics); err != nil {
 		return nil, err
 	}
@@ -221,9 +231,17 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	if err != nil {
 		return nil, err
 	}
-	p.importer.KeepPackages(images)
+	p.importer.Load().KeepPackages(images)
+	unkept := p.newImporter
+	p.newImporter = func(cfg *config.Config) (*importer.Importer, error) {
+		im, err := unkept(cfg)
+		if err == nil {
+			im.KeepPackages(images)
+		}
+		return im, err
+	}
 	o := queue.Options{
-		Importer:        p.importer,
+		Importer:        p.importer.Load,
 		Images:          images,
 		Queue:           p.spool,
 		Pods:            pods,
@@ -241,7 +259,11 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	if p.peers != nil {
 		o.Owners = p.peers
 	}
-	return queue.New(o)
+	worker, err := queue.New(o)
+	if err == nil {
+		p.sweep = worker.ReplaceSweep
+	}
+	return worker, err
 }
 
 // servePlain serves the receivers, and nothing else, over plain HTTP until ctx ends.

@@ -3,19 +3,18 @@ package server
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
 // configInterval is how often the configuration file is read again. It is small, and reading it works on every file system.
 const configInterval = 10 * time.Second
 
-// reloaded are the keys of the configuration file that followConfig takes over.
-var reloaded = []string{"receivers", "notify"}
-
-// followConfig takes over the receivers of the configuration file when it changes, until ctx is done. What else changed is
+// followConfig takes over what it can of the configuration file when it changes, until ctx is done. What else changed is
 // logged, as it needs a restart. A file with mistakes changes nothing.
 func (s *Server) followConfig(ctx context.Context) error {
 	current, reported := s.Config, ""
@@ -25,7 +24,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 			return nil
 		case <-s.Options.Clock.After(configInterval):
 		}
-		next, err := s.pushes.reloadReceivers(current)
+		next, err := s.pushes.reload(current, s.Options.Isolated)
 		switch {
 		case err != nil && err.Error() != reported:
 			reported = err.Error()
@@ -33,29 +32,59 @@ func (s *Server) followConfig(ctx context.Context) error {
 		case err == nil && (next != current || reported != ""):
 			current, reported = next, ""
 			s.notices.Wake()
-			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", strings.Join(config.Changed(s.Config, current, reloaded...), " "))
+			_, restart := config.Changed(s.Config, current)
+			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", strings.Join(restart, " "))
 		}
 	}
 }
 
-// reloadReceivers reads the file of a configuration again, and takes over its receivers of webhooks and of notifications. It
-// returns the configuration that is in the file now, or current if that says the same.
-func (p *pushes) reloadReceivers(current *config.Config) (*config.Config, error) {
+// importing are the keys of which an importer is made.
+var importing = []string{"registries", "authFile", "imageDigestMirrors", "imageTagMirrors", "allowedNetworks", "registriesDir"}
+
+// reload reads the file of a configuration again, and takes over the keys that are marked so. It returns the configuration that
+// is in the file now, or current if that says the same. What an importer has begun goes on as it was.
+func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, error) {
 	next, err := config.Load(current.Path())
 	if err != nil {
 		return nil, err
 	}
-	if len(config.Changed(current, next)) == 0 {
+	changed, _ := config.Changed(current, next)
+	if len(changed) == 0 {
 		return current, nil
+	}
+	// Nothing is taken over before all is found to be right.
+	im, err := p.newImporter(next)
+	if err != nil {
+		return nil, err
+	}
+	mirrorOf, err := next.MirrorOf(isolated)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.SweepOptions(next.Sweep).Validate(); err != nil {
+		return nil, next.Fault("sweep", err)
 	}
 	if err := validateReceivers(next); err != nil {
 		return nil, err
 	}
-	if _, err := next.Notifier("", nil); err != nil {
+	told, err := next.Notifier("", nil)
+	if err != nil {
 		return nil, err
 	}
 	if err := p.handler.Replace(next.Receivers); err != nil {
 		return nil, next.Fault("receivers", err)
 	}
-	return next, next.NotifyFault(p.notifier.Replace(next.Notify))
+	if err := p.notifier.Replace(next.Notify, told.Networks); err != nil {
+		return nil, next.NotifyFault(err)
+	}
+	if slices.Contains(changed, "sweep") {
+		if err := p.sweep(queue.SweepOptions(next.Sweep)); err != nil {
+			return nil, next.Fault("sweep", err)
+		}
+	}
+	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(importing, key) }) {
+		p.mirrorOf.Store(&mirrorOf)
+		p.importer.Swap(im).Close()
+	}
+	return next, nil
 }

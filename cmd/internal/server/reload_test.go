@@ -3,20 +3,24 @@ package server
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// Receivers are those of the changed file at once. A mistake anywhere in the file changes nothing, and what else changed is
-// known to wait for a restart.
-func TestReloadReceivers(t *testing.T) {
+// What is marked so in the configuration is that of the changed file at once. A mistake anywhere in the file changes nothing, and what
+// else changed is known to wait for a restart.
+func TestReload(t *testing.T) {
 	const two = "receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: secret}\n- {name: b, type: generic, hosts: [r.example.com], secretFile: secret}\n"
 	const one = "receivers:\n- {name: b, type: generic, hosts: [other.example.com], secretFile: secret}\n"
 	const told = "notify:\n- name: ci\n  url: https://ci.example.com\n  secretFile: signing\n"
+	const mirror = "imageTagMirrors:\n- {source: quay.io, mirrors: [mirror.example.com/quay]}\n"
 	path := servertest.WriteConfig(t, two)
 	write := func(name, text string) {
 		t.Helper()
@@ -26,6 +30,9 @@ func TestReloadReceivers(t *testing.T) {
 	}
 	write("secret", "a-secret-that-nobody-guesses")
 	write("signing", "whsec_"+strings.Repeat("YWJj", 11))
+	if err := os.Mkdir(filepath.Join(filepath.Dir(path), "registries.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	started, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +45,16 @@ func TestReloadReceivers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pushes{handler: handler, notifier: notifier}
+	var swept queue.SweepOptions
+	p := &pushes{handler: handler, notifier: notifier, sweep: func(o queue.SweepOptions) error { swept = o; return nil }}
+	p.newImporter = func(c *config.Config) (*importer.Importer, error) {
+		return NewPushImporter(c, nil, Options{Isolated: true}, nil)
+	}
+	im, err := p.newImporter(started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.importer.Store(im)
 	names := func() (names []string) {
 		for _, r := range handler.Receivers() {
 			names = append(names, r.Name+" "+r.Hosts[0])
@@ -46,33 +62,56 @@ func TestReloadReceivers(t *testing.T) {
 		return names
 	}
 	before := []string{"a r.example.com", "b r.example.com"}
-	current := started
+	current, taken := started, map[string]bool{}
 	for _, step := range []struct {
 		text      string
 		fails     bool
 		receivers []string
+		importer  bool     // is another one
 		waits     []string // for a restart
 	}{
-		{"# a remark\n" + two, false, before, nil},
-		{two + "receivers: []\n", true, before, nil},
-		{"receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: none}\n", true, before, nil},
-		{"receivers:\n- {name: a, type: docker, hosts: [r.example.com], secretFile: secret}\n", true, before, nil},
-		{two + "sweep: {every: 1h}\n", false, before, []string{"sweep"}},
-		{one + "sweep: {every: 1h}\nstreams: {auto: false}\n", false, []string{"b other.example.com"}, []string{"sweep", "streams"}},
-		{two, false, before, nil},
-		{"hooks: {listen: \"127.0.0.1:0\"}\n", true, before, nil}, // with it no server would start
-		{two + told, false, before, nil},
-		{two + told + "  insecure: true\n  format: xml\n", true, before, nil},
-		{"receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: none}\n", true, before, nil},
-		{"", false, nil, nil},
+		{"# a remark\n" + two, false, before, false, nil},
+		{two + "receivers: []\n", true, before, false, nil},
+		{"receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: none}\n", true, before, false, nil},
+		{"receivers:\n- {name: a, type: docker, hosts: [r.example.com], secretFile: secret}\n", true, before, false, nil},
+		{two + "sweep: {every: 1h}\n", false, before, false, nil},
+		{two + "sweep: {every: 1s}\n", true, before, false, nil},
+		{one + "sweep: {every: 2h}\nstreams: {auto: false}\n", false, []string{"b other.example.com"}, false, []string{"streams"}},
+		{two, false, before, false, nil},
+		{"hooks: {listen: \"127.0.0.1:0\"}\n", true, before, false, nil}, // with it no server would start
+		{two + told, false, before, false, nil},
+		{two + told + "  insecure: true\n  format: xml\n", true, before, false, nil},
+		{"receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: none}\n", true, before, false, nil},
+		{"", false, nil, false, nil},
+		{"registries: [{prefix: r.example.com, insecure: true}]\n", false, nil, true, nil},
+		{"registries: [{prefix: \"\"}]\n" + two, true, nil, false, nil},
+		{mirror, false, nil, true, nil},
+		{mirror + "    mirrorSourcePolicy: Never\n", true, nil, false, nil},
+		{"imageDigest" + strings.TrimPrefix(mirror, "imageTag"), false, nil, true, nil},
+		{"allowedNetworks: [10.1.0.0/16]\n", false, nil, true, nil},
+		{"allowedNetworks: [10.1.0.0/160]\n" + two, true, nil, false, nil},
+		{"authFile: auth.json\n", false, nil, true, nil},
+		{"registriesDir: registries.d\n", false, nil, true, nil},
+		{"registriesDir: registries.d\nkubelet: {address: \"{nodeName}\"}\n", false, nil, false, []string{"kubelet"}},
 	} {
 		write("config.yaml", step.text)
-		next, err := p.reloadReceivers(current)
+		im := p.importer.Load()
+		next, err := p.reload(current, true)
 		if (err != nil) != step.fails {
 			t.Errorf("%q: %v", step.text, err)
 		}
 		if err == nil {
+			changed, restart := config.Changed(current, next)
+			for _, key := range changed {
+				taken[key] = taken[key] || !slices.Contains(restart, key)
+			}
 			current = next
+		}
+		if got := p.importer.Load() != im; got != step.importer {
+			t.Errorf("%q: another importer: %t", step.text, got)
+		}
+		if swept.Every != current.Sweep.Every {
+			t.Errorf("%q: it is swept every %v", step.text, swept.Every)
 		}
 		if got := len(p.notifier.Receivers()); got != len(current.Notify) {
 			t.Errorf("%q: %d are told", step.text, got)
@@ -80,8 +119,13 @@ func TestReloadReceivers(t *testing.T) {
 		if got := names(); !slices.Equal(got, step.receivers) {
 			t.Errorf("%q: the receivers are %q, want %q", step.text, got, step.receivers)
 		}
-		if got := config.Changed(started, current, reloaded...); !slices.Equal(got, step.waits) {
+		if _, got := config.Changed(started, current); !slices.Equal(got, step.waits) {
 			t.Errorf("%q: %q wait for a restart, want %q", step.text, got, step.waits)
+		}
+	}
+	for f := range reflect.TypeFor[config.Config]().Fields() {
+		if key := f.Tag.Get("yaml"); (f.Tag.Get("reload") != "") != taken[key] {
+			t.Errorf("%s is documented as reloaded: %t, and no step shows it", key, !taken[key])
 		}
 	}
 }

@@ -663,7 +663,7 @@ func (s *Server) Run(ctx context.Context, ready func(ctx context.Context) error)
 	stopWeb()
 	err = errors.Join(err, <-served)
 	if s.pushes != nil {
-		s.pushes.importer.Close()
+		s.pushes.importer.Load().Close()
 	}
 	s.checks.Flush(context.WithoutCancel(ctx))
 	s.closeTracing(ctx)

@@ -24,12 +24,12 @@ import (
 // streamImports imports for imagestreamimports, with the importer of pushes and its
 // bounds.
 type streamImports struct {
-	importer *importer.Importer
+	importer func() *importer.Importer
 	images   func() (*imageclient.Client, error)
 }
 
 func (s *Server) streamImports() *streamImports {
-	return &streamImports{s.pushes.importer, sync.OnceValues(func() (*imageclient.Client, error) { return imageclient.New(s.Web.ClientConfig()) })}
+	return &streamImports{s.pushes.importer.Load, sync.OnceValues(func() (*imageclient.Client, error) { return imageclient.New(s.Web.ClientConfig()) })}
 }
 
 // Import is part of imageapi.Importer.
@@ -46,7 +46,7 @@ func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dry
 	if dryRun {
 		images = &importer.DryRun{Images: client}
 	}
-	result, err := i.importer.Import(ctx, ref, images)
+	result, err := i.importer().Import(ctx, ref, images)
 	switch {
 	case importer.Unsearched(err): // the image shows it, too, and the next import tries again
 		warning.AddWarning(ctx, "", err.Error())
@@ -63,7 +63,7 @@ func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dry
 // Tags is part of imageapi.Importer.
 func (i *streamImports) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
 	defer limits.Pause(ctx)()
-	names, warnings, err := i.importer.Tags(ctx, repository)
+	names, warnings, err := i.importer().Tags(ctx, repository)
 	for _, text := range warnings {
 		warning.AddWarning(ctx, "", text)
 	}

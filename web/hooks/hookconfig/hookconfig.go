@@ -3,36 +3,30 @@ package hookconfig
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
 type Receiver struct {
-	// Name is the path segment: lower-case letters, digits, '-' and '.', at most
-	// 63 characters.
-	Name string `yaml:"name"`
-	// Type is the vendor's format, one of hooks.Types.
-	Type string `yaml:"type"`
-	// Hosts are the registries, host[:port], that the receiver accepts events for. At
-	// least one is required: an event makes the server connect to its host.
-	Hosts []string `yaml:"hosts"`
-	// Repositories, when not empty, are patterns. A repository must match one of them:
-	// path.Match by segment, and a last segment ** for everything below.
-	Repositories []string `yaml:"repositories,omitempty"`
-	// SecretFile holds the secrets, one a line. Each is accepted, so that one can be
-	// replaced without losing an event. The file is read again when it changes.
-	SecretFile string `yaml:"secretFile,omitempty"`
-	// Header names the request header that carries the secret, for the types that
-	// send it in a header. Empty means Authorization (X-JFrog-Event-Auth for jfrog).
-	Header string `yaml:"header,omitempty"`
-	// OIDC says how the tokens of a receiver of type gar are checked.
+	// Name is in the path, POST /hooks/NAME: lower-case letters, digits, '-' and '.', at most 63 characters.
+	Name string `yaml:"name" example:"harbor"`
+	// Type is the vendor's format.
+	Type string `yaml:"type" example:"harbor"`
+	// Hosts are the registries whose events are accepted: the server connects to them. At least one.
+	Hosts []string `yaml:"hosts" example:"[registry.example.com:5000]"`
+	// Repositories are patterns, at the end ** for everything below; by default all.
+	Repositories []string `yaml:"repositories,omitempty" example:"[team/**]"`
+	// SecretFile has secrets, one a line. Each is accepted, so that one can be replaced.
+	SecretFile string `yaml:"secretFile,omitempty" example:"harbor.secret"`
+	// Header carries the secret, if not Authorization (X-JFrog-Event-Auth for jfrog).
+	Header string `yaml:"header,omitempty" example:"Authorization"`
+	// OIDC is for the type gar, which has no secret.
 	OIDC *OIDC `yaml:"oidc,omitempty"`
 }
 
 // OIDC says which signed tokens are accepted in the Authorization header.
 type OIDC struct {
-	// KeysFile holds the issuer's public keys, a JSON Web Key Set (RFC 7517). It
-	// is read again when it changes; the server never fetches keys.
-	KeysFile string `yaml:"keysFile"`
-	// Audience must be the token's aud, as set on the push subscription.
-	Audience string `yaml:"audience"`
+	// KeysFile has the issuer's public keys (JWKS), which the server never fetches.
+	KeysFile string `yaml:"keysFile" example:"google-keys.json"`
+	// Audience must be the token's aud.
+	Audience string `yaml:"audience" example:"tidewaiter"`
 	// Email is the service account whose token it must be.
-	Email string `yaml:"email"`
-	// Issuer must be the token's iss. Empty means https://accounts.google.com.
-	Issuer string `yaml:"issuer,omitempty"`
+	Email string `yaml:"email" example:"pusher@project.iam.gserviceaccount.com"`
+	// Issuer must be the token's iss; this is the default.
+	Issuer string `yaml:"issuer,omitempty" example:"https://accounts.google.com"`
 }
