@@ -109,10 +109,13 @@ func deployed(t testing.TB, name string) string {
 
 var clusterGroups = []string{"v1.image.openshift.io", "v1.config.openshift.io", "v1.tidewaiter.dev"}
 
-// awaitAvailable waits until kube-apiserver passes requests on.
-func (s *inCluster) awaitAvailable(t testing.TB) {
+// awaitAvailable waits until kube-apiserver passes requests for groups on; for all of ours if none is given.
+func (s *inCluster) awaitAvailable(t testing.TB, groups ...string) {
 	t.Helper()
-	for _, name := range clusterGroups {
+	if len(groups) == 0 {
+		groups = clusterGroups
+	}
+	for _, name := range groups {
 		harness.Eventually(t, func() error {
 			got := s.cluster.TryKubectl(t, "admin", "get", "apiservice", name, "-o", `jsonpath={.status.conditions[?(@.type=="Available")]}`)
 			if got.Code != 0 || !strings.Contains(got.Stdout, `"status":"True"`) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -399,4 +400,115 @@ func TestBackupTask(t *testing.T) {
 	made, _, _ := strings.Cut(scheduled, "exec ")
 	g.typed(made)
 	serve(strings.TrimPrefix(scheduled, made), "tidewaiter-data")
+}
+
+// docs/tasks/prune.md: nothing changes without --confirm, a mark can be taken off and an image kept for good; then it is deleted and
+// comes back. What the plan for the registry prints deletes there what nothing needs, by the real crane, and no more. Each line is
+// typed with flags that count what is new and what was marked a moment ago. oc and OpenShift's registry are not here.
+func TestPruneTask(t *testing.T) {
+	t.Parallel()
+	run := newSession(t)
+	r, all := run.registry, images.Numbered(t, 2)
+	old, now := images.Digest(t, all[0]).String(), images.Digest(t, all[1]).String()
+	g := openGuide(t, "tasks/prune.md", run, "sha256:9f…", old, "registry.example.com", r.Host, "tidewaiter prune", "tidewaiter prune --keep-younger-than=0s --keep-tag-revisions=1")
+	g.named("ownPodsOnly: true")
+	g.write("config.yaml", "ownPodsOnly: true\n")
+	s := harness.StartServer(t, "--config", filepath.Join(run.dir, "config.yaml"))
+	withServer(t, run, s)
+	must(t, os.Symlink(harness.Tool(t, "crane"), filepath.Join(run.bin, "crane")))
+	for _, image := range all {
+		r.Push(t, "team/app:v1", image)
+		s.Import(t, r.Host+"/team/app:v1")
+	}
+	left := func(want ...string) {
+		t.Helper()
+		got := strings.Fields(strings.ReplaceAll(s.Kubectl(t, "get", "images", "-o", "name"), "image.image.openshift.io/", ""))
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("left are %v, want %v", got, want)
+		}
+	}
+
+	typed := lines(g.block("tidewaiter prune"))
+	look, confirm, undo, unmark, keep := typed[0], strings.Replace(typed[1], "--confirm", "--confirm --grace 0s", 1), typed[2], typed[3], typed[4]
+	marked := func() bool { return strings.Contains(s.Kubectl(t, "get", "image", old, "-o", "yaml"), "prune-after") }
+	for _, step := range []struct {
+		line, says string
+		marked     bool
+	}{
+		{look, "mark: 1", false}, {confirm, "mark: 1", true}, {undo, "unmark: 1", false}, {confirm, "mark: 1", true}, {unmark, "annotated", false},
+		{keep, "annotated", false}, {confirm, "keep disabled: 1", false},
+	} {
+		if got := g.typed(step.line); !strings.Contains(got, step.says) || marked() != step.marked {
+			t.Errorf("%s\n%smarked %t, want %q", step.line, got, marked(), step.says)
+		}
+	}
+	left(old, now)
+	g.typed("kubectl annotate image " + old + " tidewaiter.dev/prune-")
+	g.typed(confirm)
+	wantContains(t, "the second run", g.typed(confirm), "delete: 1")
+	left(now)
+	g.typed(strings.NewReplacer("REPOSITORY", r.Host+"/team/app", "DIGEST", old).Replace(g.named("tidewaiter import REPOSITORY@DIGEST")))
+	left(old, now)
+
+	for _, line := range lines(g.block("--plan registry")) {
+		g.typed(line)
+	}
+	g.wantFile("delete.sh", "crane delete "+r.Host+"/team/app@"+old)
+	g.typed("bash delete.sh")
+	at := "crane manifest " + r.Host + "/team/app@"
+	if got := g.try(at + old); got.Code == 0 {
+		t.Errorf("the registry still has %s", old)
+	}
+	g.typed(at + now)
+}
+
+// openShift has the kinds of OpenShift that the guide names, as a cluster that serves them itself.
+const openShift = `{"apiVersion":"v1","kind":"List","items":[
+{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"deploymentconfigs.apps.openshift.io"},"spec":{"group":"apps.openshift.io",
+"names":{"kind":"DeploymentConfig","plural":"deploymentconfigs"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}},
+{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"buildconfigs.build.openshift.io"},"spec":{"group":"build.openshift.io",
+"names":{"kind":"BuildConfig","plural":"buildconfigs"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}},
+{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"imagestreams.image.openshift.io","annotations":{"api-approved.kubernetes.io":"unapproved, a test"}},"spec":{"group":"image.openshift.io",
+"names":{"kind":"ImageStream","plural":"imagestreams"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}]}`
+
+// docs/start/openshift.md with a real kube-apiserver that has OpenShift's kinds. A server of its own keeps what a DeploymentConfig needs,
+// by the credential that the guide makes; kubectl is typed as oc, which has its verbs. Inside the cluster the server leaves the
+// groups that OpenShift has alone, and answers in its own.
+func TestOpenShiftGuide(t *testing.T) {
+	t.Parallel()
+	c, run := harness.StartCluster(t), newSession(t)
+	c.Apply(t, openShift)
+	for _, kind := range []string{"deploymentconfigs.apps.openshift.io", "imagestreams.image.openshift.io"} {
+		c.Kubectl(t, "wait", "--for=condition=Established", "crd/"+kind)
+	}
+	r, image := run.registry, images.Numbered(t, 1)[0]
+	digest := images.Digest(t, image).String()
+	r.Push(t, "team/app:v1", image)
+	must(t, os.Symlink(harness.Tool(t, "kubectl"), filepath.Join(run.bin, "oc")))
+	run.env = append(run.env, "KUBECONFIG="+c.Kubeconfig(t, "admin", "admin"))
+	openGuide(t, "start/openshift.md", run).run("oc create serviceaccount")
+	openGuide(t, "tasks/cluster.md", run).run("kubectl config view")
+	openGuide(t, "tasks/cluster.md", run).write("config.yaml", "clusters: [{name: prod, kubeconfig: prod.kubeconfig}]\n")
+	c.Apply(t, workloadKind{"apps.openshift.io/v1", "DeploymentConfig", []string{"spec", "template"}, map[string]any{"spec": map[string]any{"replicas": 0}}}.needing(t, r.Host+"/team/app@"+digest))
+
+	s := harness.StartServer(t, "--config", filepath.Join(run.dir, "config.yaml"))
+	s.Import(t, r.Host+"/team/app@"+digest)
+	harness.Eventually(t, func() error {
+		got := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"prune", "--kubeconfig", s.Kubeconfig, "--keep-younger-than=0s", "--kept", "-o", "json"}})
+		if !strings.Contains(strings.Join(strings.Fields(got.Stdout), ""), `"decision":"keep","reason":"needed"`) {
+			return fmt.Errorf("%d %s%s", got.Code, got.Stdout, got.Stderr)
+		}
+		return nil
+	})
+
+	inside := &inCluster{cluster: c}
+	inside.documented(t, "helm install tidewaiter deploy/chart --namespace tidewaiter --create-namespace --set image.repository=registry.example.com/tidewaiter,image.tag=1.2.3 --set")
+	inside.awaitAvailable(t, "v1.tidewaiter.dev")
+	inside.eventually(t, "admin", 0, []string{"NAME"}, "get", "clusters.tidewaiter.dev")
+	for _, group := range []string{"v1.image.openshift.io", "v1.config.openshift.io"} {
+		if got := c.TryKubectl(t, "admin", "get", "apiservice", group, "-o", "jsonpath={.spec.service}"); strings.Contains(got.Stdout, "tidewaiter") {
+			t.Errorf("%s leads to %s", group, got.Stdout)
+		}
+	}
+	c.Kubectl(t, "get", "imagestreams.image.openshift.io", "-A") // the cluster's own
 }

@@ -204,10 +204,10 @@ func eventuallyFails(t *testing.T, s *harness.Server, says string, args ...strin
 	})
 }
 
-// documentedBlock is the block of docs/start/kubectl.md or docs/tasks/cluster.md in which a text is.
+// documentedBlock is the block of docs/start/kubectl.md, docs/tasks/cluster.md or docs/start/openshift.md in which a text is.
 func documentedBlock(t testing.TB, part string) string {
 	t.Helper()
-	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md"} {
+	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md", "start/openshift.md"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.ModuleDir(t)), "docs", name))
 		must(t, err)
 		before, after, found := strings.Cut(string(text), part)
