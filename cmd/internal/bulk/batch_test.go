@@ -45,7 +45,7 @@ type batchRun struct {
 	finder importer.SignatureFinder // may be nil
 	// refused, if not nil, is closed when the batch has said that a registry refuses requests.
 	refused chan struct{}
-	images importer.Images          // nil is a DryRun
+	images  importer.Images // nil is a DryRun
 }
 
 // run returns what was printed.
