@@ -18,12 +18,15 @@ const (
 	reasonEndsSoon = "EndsSoon"
 	reasonEnded    = "Ended"
 	reasonNoEnd    = "NoEnd"
+	reasonUnknown  = "EndUnknown"
 )
 
 // credentialEnd returns when the credential of config ends, its client certificate or its token,
-// whichever is first. It is zero for one that names no end, and for one that something else
-// renews: a file with a token, or a program.
-func credentialEnd(config *restclient.Config) (end time.Time) {
+// whichever is first. It is zero for one that has no end, and for one that something else renews: a
+// file with a token, or a program. known is false if it may end and does not say when: a token that
+// is not a JWT, or a password.
+func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
+	known = config.Password == ""
 	earlier := func(t time.Time) {
 		if end.IsZero() || t.Before(end) {
 			end = t
@@ -38,17 +41,23 @@ func credentialEnd(config *restclient.Config) (end time.Time) {
 	}
 	if config.BearerTokenFile == "" && config.BearerToken != "" {
 		var claims jwt.Claims
-		if token, err := jwt.ParseSigned(config.BearerToken); err == nil && token.UnsafeClaimsWithoutVerification(&claims) == nil && claims.Expiry != nil {
+		token, err := jwt.ParseSigned(config.BearerToken)
+		switch {
+		case err != nil || token.UnsafeClaimsWithoutVerification(&claims) != nil:
+			known = false
+		case claims.Expiry != nil:
 			earlier(claims.Expiry.Time())
 		}
 	}
-	return end
+	return end, known || !end.IsZero()
 }
 
-// credentialCondition says whether a credential that ends at a time, or at none that is known,
-// ends soon.
-func credentialCondition(end, now time.Time) metav1.Condition {
-	c := metav1.Condition{Type: ConditionCredential, Status: metav1.ConditionTrue, Reason: reasonNoEnd, Message: "the credential for the cluster names no end, or is renewed"}
+// credentialCondition says whether a credential ends soon. end and known are those of credentialEnd.
+func credentialCondition(end time.Time, known bool, now time.Time) metav1.Condition {
+	c := metav1.Condition{Type: ConditionCredential, Status: metav1.ConditionTrue, Reason: reasonNoEnd, Message: "the credential for the cluster has no end, or is renewed"}
+	if !known {
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonUnknown, "the credential for the cluster does not say when it ends"
+	}
 	if end.IsZero() {
 		return c
 	}

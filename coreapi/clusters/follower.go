@@ -63,7 +63,8 @@ type follower struct {
 
 	mu         sync.Mutex
 	server     string
-	end        time.Time // of the credential; zero if it names none
+	end        time.Time // of the credential; zero if it has none, or none that is known
+	endKnown   bool
 	synced     bool      // all pods were stored once, maybe by an earlier process
 	watchState           // of the pods
 	seen       time.Time // the last answer while what was stored was what the cluster has; zero for never
@@ -211,7 +212,8 @@ func (f *follower) session(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.server, f.end = config.Host, credentialEnd(config)
+	f.server = config.Host
+	f.end, f.endKnown = credentialEnd(config)
 	f.mu.Unlock()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -342,7 +344,7 @@ func (f *follower) store(ctx context.Context) error {
 	spec := ClusterSpec{Server: f.server, ExcludedNamespaces: f.source.ExcludedNamespaces}
 	conditions := []metav1.Condition{synced, reachable}
 	if f.server != "" {
-		conditions = append(conditions, credentialCondition(f.end, now))
+		conditions = append(conditions, credentialCondition(f.end, f.endKnown, now))
 	}
 	f.mu.Unlock()
 	return write(ctx, f.clusters.clusters, f.source.Name, func(before *Cluster) *Cluster {

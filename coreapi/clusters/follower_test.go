@@ -115,7 +115,9 @@ func TestCredentialEnds(t *testing.T) {
 		want   string
 	}{
 		{restclient.Config{}, "True NoEnd"},
-		{restclient.Config{BearerToken: "opaque"}, "True NoEnd"},
+		{restclient.Config{BearerToken: "opaque"}, "Unknown EndUnknown"},
+		{restclient.Config{Username: "admin", Password: "secret"}, "Unknown EndUnknown"},
+		{restclient.Config{BearerToken: "opaque", TLSClientConfig: certificate(15 * day)}, "True Valid"},
 		{restclient.Config{BearerToken: token(100 * day)}, "True Valid"},
 		{restclient.Config{BearerToken: token(14 * day)}, "True EndsSoon"},
 		{restclient.Config{BearerToken: token(0)}, "False Ended"},
@@ -126,8 +128,8 @@ func TestCredentialEnds(t *testing.T) {
 		{restclient.Config{TLSClientConfig: restclient.TLSClientConfig{CertData: []byte("none")}}, "True NoEnd"},
 		{restclient.Config{TLSClientConfig: restclient.TLSClientConfig{CertFile: "/nowhere", KeyFile: "/nowhere"}}, "True NoEnd"},
 	} {
-		end := credentialEnd(&c.config)
-		got := credentialCondition(end, now)
+		end, known := credentialEnd(&c.config)
+		got := credentialCondition(end, known, now)
 		if what := string(got.Status) + " " + got.Reason; what != c.want || got.Message == "" {
 			t.Errorf("what ends at %s is %s %q, want %s", end, what, got.Message, c.want)
 		}
