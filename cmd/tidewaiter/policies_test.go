@@ -101,6 +101,7 @@ func (p policies) await(name, what string, is func(*unstructured.Unstructured) b
 }
 
 // condition is "<status> <reason>: <message>" of a policy, "" if it has none of that type.
+// It leaves out when images were counted.
 func condition(o *unstructured.Unstructured, kind string) string {
 	if o == nil {
 		return ""
@@ -108,7 +109,8 @@ func condition(o *unstructured.Unstructured, kind string) string {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range all {
 		if c := c.(map[string]any); c["type"] == kind {
-			return fmt.Sprintf("%s %s: %s", c["status"], c["reason"], c["message"])
+			message, _, _ := strings.Cut(fmt.Sprint(c["message"]), ", as of ")
+			return fmt.Sprintf("%s %s: %s", c["status"], c["reason"], message)
 		}
 	}
 	return ""

@@ -56,6 +56,12 @@ const (
 // soon is how long before its end a root of trust is said to end.
 const soon = 30 * 24 * time.Hour
 
+// recount is how much later a count with the same result has to be for a policy to be written with its time.
+const recount = 10 * time.Minute
+
+// asOf is what stands between a count and the time that it is about in a condition's message.
+const asOf = ", as of "
+
 // maxMessage bounds a condition's message, in bytes.
 const maxMessage = 1024
 
@@ -67,10 +73,12 @@ type tally struct {
 	set      *policy.Set // the set in force when the sweep began; nil between sweeps
 	counted  map[uint64]struct{}
 	now      map[types.NamespacedName]coverage
+	began    time.Time                         // this sweep
 	images   int                               // in this sweep so far
 	empty    bool                              // the last sweep found no image at all
 	hash     string                            // of the set that covered is about
 	covered  map[types.NamespacedName]coverage // nil before the first sweep has ended
+	asOf     time.Time                         // when the sweep that covered is from began
 	hashSeed maphash.Seed
 	// came has policies that cover an image that was written while no image was known that they cover, each with how many
 	// sweeps may end without having met one. A sweep may be past the image, or the write may fail.
@@ -104,6 +112,7 @@ func (k *Keeper) Begin() {
 	defer k.mu.Unlock()
 	t := &k.tally
 	t.set, t.counted, t.now, t.images, t.hashSeed = k.live.Set(), map[uint64]struct{}{}, map[types.NamespacedName]coverage{}, 0, maphash.MakeSeed()
+	t.began = k.clock.Now()
 }
 
 // Count counts an image for the policies that cover it.
@@ -172,7 +181,7 @@ func (k *Keeper) End(err error) {
 	defer k.mu.Unlock()
 	t := &k.tally
 	if hash := t.set.Hash(); err == nil && hash == k.live.Set().Hash() {
-		t.hash, t.covered, t.empty = hash, t.now, t.images == 0
+		t.hash, t.covered, t.asOf, t.empty = hash, t.now, t.began, t.images == 0
 		for key := range t.came {
 			if t.came[key]--; t.covered[key].images > 0 || t.came[key] == 0 {
 				delete(t.came, key)
@@ -200,7 +209,7 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 		}
 	}
 	k.mu.Lock()
-	faults, covered, empty, came := k.faults, k.tally.covered, k.tally.empty, maps.Clone(k.tally.came)
+	faults, covered, at, empty, came := k.faults, k.tally.covered, k.tally.asOf, k.tally.empty, maps.Clone(k.tally.came)
 	if k.tally.hash != set.Hash() {
 		covered = nil
 	}
@@ -211,7 +220,7 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 		if c, ok := o.(*ClusterImagePolicy); ok {
 			m.see(c)
 		}
-		if want := k.conditions(o, set, policies[keyOf(o)], faults[keyOf(o)], covered, came[keyOf(o)] > 0); !apiequality.Semantic.DeepEqual(want, o.status().Conditions) {
+		if want := k.conditions(o, set, policies[keyOf(o)], faults[keyOf(o)], covered, at, came[keyOf(o)] > 0); !apiequality.Semantic.DeepEqual(want, o.status().Conditions) {
 			stale[keyOf(o)] = want
 		}
 	}); err != nil {
@@ -228,8 +237,8 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 }
 
 // conditions returns the conditions that an object should have. p is the policy in force under its name. covered is nil
-// until policies were counted. came says that images came that the count has not.
-func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage, came bool) []metav1.Condition {
+// until policies were counted, and at is when. came says that images came that the count has not.
+func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage, at time.Time, came bool) []metav1.Condition {
 	conditions := slices.Clone(o.status().Conditions)
 	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
 		meta.SetStatusCondition(&conditions, metav1.Condition{
@@ -259,13 +268,31 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	k.excepts(p, &conditions, say)
 	switch before := meta.FindStatusCondition(conditions, ConditionCoversImages); {
 	case covered[keyOf(o)].images > 0:
-		say(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, covered[keyOf(o)].String())
+		say(ConditionCoversImages, metav1.ConditionTrue, ReasonImagesFound, counted(before, covered[keyOf(o)].String(), at))
 	case covered != nil && !came:
-		say(ConditionCoversImages, metav1.ConditionFalse, ReasonNoImages, "no image")
+		say(ConditionCoversImages, metav1.ConditionFalse, ReasonNoImages, counted(before, "no image", at))
 	case before == nil || before.ObservedGeneration != o.GetGeneration() || before.Status == metav1.ConditionFalse:
 		say(ConditionCoversImages, metav1.ConditionUnknown, ReasonCounting, "being counted")
 	}
 	return conditions
+}
+
+// counted is the message of a count as of a time. It is the message of before, which may be nil, if that has the same count of
+// not much earlier: then the policy need not be written.
+func counted(before *metav1.Condition, count string, at time.Time) string {
+	if before != nil {
+		if was, when := countIn(before.Message); was == count && at.Sub(when) < recount {
+			return before.Message
+		}
+	}
+	return count + asOf + at.UTC().Format(time.RFC3339)
+}
+
+// countIn returns the count in a condition's message, and the time that it is about; zero if there is none.
+func countIn(message string) (count string, at time.Time) {
+	count, when, _ := strings.Cut(message, asOf)
+	at, _ = time.Parse(time.RFC3339, when)
+	return count, at
 }
 
 // excepts sets the condition of a policy about its exceptions.

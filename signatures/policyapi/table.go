@@ -24,7 +24,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Root of Trust", Type: "string", Description: "The kind of its root of trust."},
 	{Name: "Applied", Type: "string", Description: "Whether it judges images; if not, why."},
 	{Name: "Satisfiable", Type: "string", Description: "Whether a signature can meet it; if not, why."},
-	{Name: "Covers", Type: "string", Description: "How many stored images it judges."},
+	{Name: "Covers", Type: "string", Description: "How many stored images it judged, when they were counted last."},
 	{Name: "Age", Type: "string", Description: "Time since the object was created."},
 	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
 	{Name: "Exceptions", Type: "string", Priority: 1, Description: "How many exceptions are in force, and when the next of them ends."},
@@ -41,8 +41,12 @@ func row(p object) []any {
 	}
 	covers := none
 	if c := meta.FindStatusCondition(p.status().Conditions, ConditionCoversImages); c != nil {
-		if covers = c.Message; c.Status == metav1.ConditionUnknown {
-			covers = "unknown: " + covers
+		count, at := countIn(c.Message)
+		switch covers = count; {
+		case c.Status == metav1.ConditionUnknown:
+			covers = "unknown: " + c.Message
+		case !at.IsZero():
+			covers += " (" + metatable.ConvertToHumanReadableDateType(metav1.NewTime(at)) + " ago)"
 		}
 	}
 	identity := "MatchRepoDigestOrExact"
