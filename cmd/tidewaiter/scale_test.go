@@ -31,6 +31,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -202,7 +203,7 @@ type process struct {
 func startProcess(b *testing.B, dir string) *process {
 	b.Helper()
 	start := time.Now()
-	s := runProcess(b, dir)
+	s := runProcess(b, dir, "--config", servertest.WriteConfig(b, ownPodsOnly))
 	ready := time.Since(start)
 	file, err := os.Stat(filepath.Join(dir, datafile.FileName))
 	if err != nil {

@@ -70,7 +70,6 @@ When the server is ready, it prints its address on standard output.`,
   tidewaiter serve --backup-dir /mnt/backups --backup-every 6h --backup-keep 56`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			server.CollectSeldom()
 			if !cmd.Flags().Changed("audit-log-path") {
 				o.Audit.LogOptions.Path = auditLog(o.DataDir)
 			}
