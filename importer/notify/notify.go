@@ -176,7 +176,7 @@ func (n *Notifier) targets() map[string]*target {
 // Receivers are the receivers of jobs in the queue.
 func (n *Notifier) Receivers() (all []string) {
 	for name := range n.targets() {
-		all = append(all, push.OfTold(name))
+		all = append(all, push.OfNotifications(name))
 	}
 	return all
 }
@@ -189,7 +189,7 @@ func (n *Notifier) Jobs(e Event) (all []push.Event) {
 		if !t.wants(&e) {
 			continue
 		}
-		job := push.Telling(name, string(e.Kind), e.Subject, e.ID, payload)
+		job := push.NewNotification(name, string(e.Kind), e.Subject, e.ID, payload)
 		for limit := maxText; payload == "" || len(job.Encode()) > maxStored; limit = limit/2 + 1 { // what is escaped takes seven times as much
 			payload = n.encode(e, limit)
 			job.Payload = payload

@@ -230,7 +230,7 @@ func TestWhoIsTold(t *testing.T) {
 		{Kind: Drift, Subject: "e"},
 	} {
 		for _, j := range n.Jobs(e) {
-			name, _ := push.Told(j.Receiver)
+			name, _ := push.Notified(j.Receiver)
 			got = append(got, name+" "+j.Repository)
 		}
 	}

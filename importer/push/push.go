@@ -28,8 +28,8 @@ const (
 	Runs Action = "run"
 	// Follows: a tag of an image stream follows the reference, and wants it imported.
 	Follows Action = "follow"
-	// Tells: a notification is to be sent; see [Telling].
-	Tells Action = "tell"
+	// Notifies: a notification is to be sent; see [NewNotification].
+	Notifies Action = "tell"
 )
 
 // Event is one thing that a registry says happened. It is trusted to name something to ask the registry about, and no
@@ -37,7 +37,7 @@ const (
 // reads, so that equal events of several deliveries have equal forms.
 type Event struct {
 	// Receiver is the name of the receiver of webhooks that got the notification. It is [OfCluster] for Runs, [OfStreams] for
-	// Follows, [OfTold] for Tells, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
+	// Follows, [OfNotifications] for Notifies, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
 	// somebody asks for.
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
@@ -57,7 +57,7 @@ type Event struct {
 	Actor string `json:"actor,omitempty"`
 	// MediaType is the manifest's, empty if the sender does not say.
 	MediaType string `json:"-"`
-	// Payload is what Tells sends: JSON.
+	// Payload is what Notifies sends: JSON.
 	Payload string `json:"payload,omitempty"`
 	// Trace is the span that the event came in, as W3C Trace Context's traceparent; empty if that is not recorded. It is
 	// stored with the event that makes a job, and not with those that join one.
@@ -91,26 +91,28 @@ const OfRegistry = "image/registry"
 // OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is that person.
 const OfPeople = "image/asked"
 
-// Told returns the name of who is told by jobs of a receiver; ok is false for another receiver.
-func Told(receiver string) (name string, ok bool) { return strings.CutPrefix(receiver, toldPrefix) }
-
-// OfTold is the Receiver of notifications to others.
-func OfTold(name string) string { return toldPrefix + name }
-
-const (
-	toldPrefix = "notify/"
-	toldLane   = "notify:" // begins the Host of such events, which no registry can have: each receiver is away by itself
-)
-
-// ToldLane returns the name of who is told in jobs with a Host; ok is false for a registry.
-func ToldLane(host string) (name string, ok bool) { return strings.CutPrefix(host, toldLane) }
-
-// Telling is an event that tells somebody of a subject, once for each ID. The payload is JSON.
-func Telling(name, kind, subject, id, payload string) Event {
-	return Event{Receiver: OfTold(name), ID: id, Action: Tells, Host: toldLane + name, Repository: kind + "/" + printable.Line(subject, maxSubject), Digest: id, Payload: payload}
+// Notified returns whom the jobs of a receiver notify; ok is false for a receiver of pushes.
+func Notified(receiver string) (name string, ok bool) {
+	return strings.CutPrefix(receiver, notifyPrefix)
 }
 
-// maxSubject bounds the subject in the key of a job that tells, in bytes.
+// OfNotifications is the Receiver of notifications to somebody of this name.
+func OfNotifications(name string) string { return notifyPrefix + name }
+
+const (
+	notifyPrefix = "notify/"
+	notifyHost   = "notify:" // begins the Host of such events, which no registry can have: each receiver is away by itself
+)
+
+// NotifiedHost returns whom the jobs with a Host notify; ok is false for a registry.
+func NotifiedHost(host string) (name string, ok bool) { return strings.CutPrefix(host, notifyHost) }
+
+// NewNotification is an event that notifies somebody of a subject, once for each ID. The payload is JSON.
+func NewNotification(name, kind, subject, id, payload string) Event {
+	return Event{Receiver: OfNotifications(name), ID: id, Action: Notifies, Host: notifyHost + name, Repository: kind + "/" + printable.Line(subject, maxSubject), Digest: id, Payload: payload}
+}
+
+// maxSubject bounds the subject in the key of a notification, in bytes.
 const maxSubject = 700
 
 // Reference returns the reference that the event is about, with its tag and its digest.
@@ -121,7 +123,7 @@ func (e Event) Reference() reference.Reference {
 // Key names what the event is about: host/repository:tag, else
 // host/repository@digest, else host/repository. Events with one key are one Job. Every notification has its own key.
 func (e Event) Key() string {
-	if e.Action == Tells {
+	if e.Action == Notifies {
 		return e.Host + "/" + e.Repository + "#" + e.Digest
 	}
 	ref := e.Reference()
@@ -144,11 +146,11 @@ func Decode(b []byte) (Event, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return Event{}, fmt.Errorf("stored event: %w", err)
 	}
-	if e.Action == Tells {
-		if _, ok := ToldLane(e.Host); !ok || !json.Valid([]byte(e.Payload)) {
+	if e.Action == Notifies {
+		if _, ok := NotifiedHost(e.Host); !ok || !json.Valid([]byte(e.Payload)) {
 			return Event{}, fmt.Errorf("stored event: %s tells nobody, or not by JSON", printable.Line(e.Host, maxSubject))
 		}
-		return Event{Action: Tells, Host: e.Host, Repository: e.Repository, Digest: e.Digest, Payload: e.Payload}, nil
+		return Event{Action: Notifies, Host: e.Host, Repository: e.Repository, Digest: e.Digest, Payload: e.Payload}, nil
 	}
 	if e.Action != Pushed && e.Action != Deleted && e.Action != Runs && e.Action != Follows {
 		return Event{}, fmt.Errorf("stored event: action %q is not one of %s, %s, %s and %s", e.Action, Pushed, Deleted, Runs, Follows)

@@ -74,7 +74,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
-	f.Add(push.Telling("ci", "tag.moved", "r.example.com/team/app:1.0", "1f", `{"id":"1f"}`).Encode())
+	f.Add(push.NewNotification("ci", "tag.moved", "r.example.com/team/app:1.0", "1f", `{"id":"1f"}`).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := push.Decode(b)
 		if err != nil {
@@ -84,8 +84,8 @@ func FuzzDecode(f *testing.F) {
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}
-		_, told := push.ToldLane(h.Host)
-		if told != (h.Action == push.Tells) {
+		_, told := push.NotifiedHost(h.Host)
+		if told != (h.Action == push.Notifies) {
 			t.Errorf("%s of %s", h.Action, h.Host)
 		}
 		if _, err := reference.Parse(h.Key()); err != nil && !told {

@@ -27,7 +27,7 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // push is imported by its digest, and its tag is looked at until it leads there, or long
 // enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
-	if name, ok := push.Told(j.Receiver); ok {
+	if name, ok := push.Notified(j.Receiver); ok {
 		return w.Deliverer.Deliver(ctx, name, j.Events[0].Payload) // each has a key, and so a job, of its own
 	}
 	if cluster, ok := j.Cluster(); ok {
@@ -345,7 +345,7 @@ func temporary(err error) bool {
 // notifyFailure reports a failure on every Image that the events name. A failure of a tag
 // alone has no Image.
 func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
-	if _, ok := push.Told(j.Receiver); ok {
+	if _, ok := push.Notified(j.Receiver); ok {
 		return // it is not the image's
 	}
 	images := map[string]bool{}

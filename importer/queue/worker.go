@@ -215,7 +215,7 @@ type words struct {
 }
 
 func wordsOf(j *push.Job) *words {
-	if _, ok := push.Told(j.Receiver); ok {
+	if _, ok := push.Notified(j.Receiver); ok {
 		return &words{false, "receiver", "A receiver of notifications does not take them; they wait and are retried from time to time", "A receiver of notifications takes them again", "Notified", "A notification failed"}
 	}
 	return &words{true, "registry", "A registry does not answer; its pushes wait and are retried from time to time", "A registry answers again; importing its pushes", "Imported", "Import failed"}
@@ -305,16 +305,16 @@ const longWait = time.Hour
 // for more than an hour. Jobs that were given up do not count: what comes after them is imported.
 func (w *Worker) Check(ctx context.Context) error { return w.check(ctx, false) }
 
-// CheckTold is Check for jobs that tell others.
-func (w *Worker) CheckTold(ctx context.Context) error { return w.check(ctx, true) }
+// CheckNotifications is Check for notifications.
+func (w *Worker) CheckNotifications(ctx context.Context) error { return w.check(ctx, true) }
 
-func (w *Worker) check(ctx context.Context, tells bool) error {
+func (w *Worker) check(ctx context.Context, notifications bool) error {
 	depth, err := w.Queue.Depth(ctx)
 	if err != nil {
 		return fmt.Errorf("the queue cannot be read: %w", err)
 	}
 	var troubles []string
-	if hosts := w.backingOff(tells); len(hosts) > 0 {
+	if hosts := w.backingOff(notifications); len(hosts) > 0 {
 		const most = 5 // that are named
 		more := ""
 		if len(hosts) > most {
@@ -323,7 +323,7 @@ func (w *Worker) check(ctx context.Context, tells bool) error {
 		troubles = append(troubles, "requests are paused to "+strings.Join(hosts[:min(len(hosts), most)], ", ")+more)
 	}
 	for _, receiver := range slices.Sorted(maps.Keys(depth)) {
-		if _, ok := push.Told(receiver); ok != tells {
+		if _, ok := push.Notified(receiver); ok != notifications {
 			continue
 		}
 		if oldest := depth[receiver].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
@@ -336,11 +336,11 @@ func (w *Worker) check(ctx context.Context, tells bool) error {
 	return nil
 }
 
-// backingOff returns the registries, or else those who are told, that are backed off from.
-func (w *Worker) backingOff(tells bool) []string {
+// backingOff returns the registries, or the receivers of notifications, that are backed off from.
+func (w *Worker) backingOff(notifications bool) []string {
 	return slices.DeleteFunc(w.limiter.BackingOff(), func(host string) bool {
-		_, ok := push.ToldLane(host)
-		return ok != tells
+		_, ok := push.NotifiedHost(host)
+		return ok != notifications
 	})
 }
 

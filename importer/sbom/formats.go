@@ -21,12 +21,12 @@ func readSPDX(content []byte, version string) (*Document, error) {
 	}
 	c := &collector{Document: Document{Format: packages.FormatSPDX}}
 	d := json.NewDecoder(bytes.NewReader(content))
-	return c.end(object(d, func(key string) error {
+	return c.finish(object(d, func(key string) error {
 		if key != "packages" {
 			return skip(d)
 		}
 		return array(d, func() error {
-			if err := c.look(); err != nil {
+			if err := c.count(); err != nil {
 				return err
 			}
 			var fields part
@@ -74,7 +74,7 @@ func readCycloneDX(content []byte, format string) (*Document, error) {
 	}
 	c := &collector{Document: Document{Format: packages.FormatCycloneDX}}
 	d := json.NewDecoder(bytes.NewReader(content))
-	return c.end(object(d, func(key string) error {
+	return c.finish(object(d, func(key string) error {
 		if key != "components" {
 			return skip(d)
 		}
@@ -87,7 +87,7 @@ func (c *collector) component(d *json.Decoder, depth int) error {
 	if depth == maxNested {
 		return fmt.Errorf("components are nested more than %d deep", maxNested)
 	}
-	if err := c.look(); err != nil {
+	if err := c.count(); err != nil {
 		return err
 	}
 	var fields part
@@ -141,7 +141,7 @@ func isOpenVEX(context json.RawMessage) bool {
 func readOpenVEX(content []byte) (*Document, error) {
 	c := &collector{Document: Document{Format: packages.FormatOpenVEX}}
 	d := json.NewDecoder(bytes.NewReader(content))
-	return c.end(object(d, func(key string) error {
+	return c.finish(object(d, func(key string) error {
 		switch key {
 		case "author":
 			if err := d.Decode(&c.Author); err != nil {
@@ -157,7 +157,7 @@ func readOpenVEX(content []byte) (*Document, error) {
 }
 
 func (c *collector) statement(d *json.Decoder) error {
-	if err := c.look(); err != nil {
+	if err := c.count(); err != nil {
 		return err
 	}
 	var fields part

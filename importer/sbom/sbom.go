@@ -207,8 +207,8 @@ type collector struct {
 	looked int // elements of all kinds
 }
 
-// look counts an element of a document, and ends the reading of one that has too many.
-func (c *collector) look() error {
+// count counts an element of a document, and ends the reading of one that has too many.
+func (c *collector) count() error {
 	if c.looked++; c.looked > maxElements {
 		c.Incomplete = fmt.Sprintf("it has more than %d elements; the rest is not known", maxElements)
 		return errEnough
@@ -229,8 +229,8 @@ func (c *collector) add(p packages.Package) error {
 	return nil
 }
 
-// end returns the document, if it could be read.
-func (c *collector) end(err error) (*Document, error) {
+// finish returns the document, if it could be read.
+func (c *collector) finish(err error) (*Document, error) {
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}

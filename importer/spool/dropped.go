@@ -42,7 +42,7 @@ func (d *dropped) add(receiver string, events int64, now time.Time) {
 		d.warned[receiver] = now
 	}
 	d.mu.Unlock()
-	if _, ok := push.Told(receiver); ok && again {
+	if _, ok := push.Notified(receiver); ok && again {
 		d.log.Warn("a receiver of notifications does not keep up; dropping the oldest that wait", "receiver", receiver, "do", "mend the receiver, or send it fewer events (notify in the configuration)")
 		return
 	}

@@ -177,7 +177,7 @@ func (s *Spool) claim(ctx context.Context, n int, lease time.Duration, room push
 				if _, err := t.Exec("UPDATE spool_jobs SET state = 'dead', due = ?, error = ? WHERE id = ?", t.Now(), f.Error, j.ID); err != nil {
 					return err
 				}
-				t.After(func() { s.dead.tell(j, f) })
+				t.After(func() { s.dead.report(j, f) })
 				continue
 			}
 			if _, err := t.Exec(`UPDATE spool_jobs SET state = 'leased', due = ?, attempts = attempts + 1, leases = leases + 1
@@ -227,7 +227,7 @@ func (s *Spool) endLeases(t db.Transaction) error {
 	if err == nil && n > 0 {
 		t.After(func() {
 			for _, j := range dead {
-				s.dead.tell(j, push.Failure{Error: leaseEnded})
+				s.dead.report(j, push.Failure{Error: leaseEnded})
 			}
 		})
 	}
@@ -275,7 +275,7 @@ func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 			string(state), t.Now()+wait.Milliseconds(), f.Error, j.ID, j.Lease)
 	})
 	if err == nil && state == push.Dead {
-		s.dead.tell(j, f)
+		s.dead.report(j, f)
 	}
 	return err
 }
@@ -283,12 +283,12 @@ func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 // errorLine is the error that is kept with a job.
 func errorLine(err string) string { return printable.Line(err, maxErrorBytes) }
 
-// deadJobs tells of jobs that were given up.
+// deadJobs reports jobs that were given up.
 type deadJobs struct{ warn.Limiter }
 
-func (d *deadJobs) tell(j *push.Job, f push.Failure) {
+func (d *deadJobs) report(j *push.Job, f push.Failure) {
 	message := "a push was given up: its job is dead"
-	if _, ok := push.Told(j.Receiver); ok {
+	if _, ok := push.Notified(j.Receiver); ok {
 		message = "a notification was given up: its job is dead"
 	}
 	d.Warn(j.Receiver, message, "job", j.ID, "receiver", j.Receiver, "about", j.Key, "attempts", j.Attempts,

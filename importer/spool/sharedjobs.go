@@ -39,7 +39,7 @@ func (s *Shared) Enqueue(ctx context.Context, events []push.Event) error {
 	if err := s.known(ctx, func() (err error) { p, err = s.plan(items); return err }); err != nil {
 		return err
 	}
-	defer s.end(p)
+	defer s.forget(p)
 	writing, wctx := errgroup.WithContext(ctx)
 	writing.SetLimit(maxWrites)
 	for _, g := range p.groups {
@@ -137,8 +137,8 @@ func (s *Shared) plan(items []item) (*plan, error) {
 	return p, nil
 }
 
-// end forgets what plan has noted.
-func (s *Shared) end(p *plan) {
+// forget undoes what plan has noted.
+func (s *Shared) forget(p *plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for receiver, n := range p.reserved {
@@ -426,7 +426,7 @@ func (s *Shared) leaseOne(ctx context.Context, e *entry, lease time.Duration) (*
 		if err := s.put(ctx, e.ID, e.rev, r); err != nil {
 			return nil, err
 		}
-		s.dead.tell(&j, f)
+		s.dead.report(&j, f)
 		return nil, nil
 	}
 	r.State, r.Due, r.Holder = push.Leased, now+lease.Milliseconds(), s.holder
@@ -470,7 +470,7 @@ func (s *Shared) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
 		r.State, r.Due, r.Error, r.Holder = state, s.now()+wait.Milliseconds(), f.Error, ""
 	})
 	if err == nil && state == push.Dead {
-		s.dead.tell(j, f)
+		s.dead.report(j, f)
 	}
 	return err
 }

@@ -250,7 +250,7 @@ func TestMissedChanges(t *testing.T) {
 	if len(from) != 3 || from[0] != start || from[1] <= start || from[2] <= from[1] {
 		t.Errorf("changes are read from %v, at first %d", from, start)
 	}
-	if len(told) < 2 || told[0].Action != push.Tells || told[0].ID == told[1].ID {
+	if len(told) < 2 || told[0].Action != push.Notifies || told[0].ID == told[1].ID {
 		t.Errorf("told are %+v", told)
 	}
 	ctx, stop = context.WithCancel(t.Context())
