@@ -55,7 +55,7 @@ func TestBrokenTokenFileLocksNobodyOut(t *testing.T) {
 		if err := errors.Join(os.WriteFile(c.tokenFile, []byte(file.text), file.mode), os.Chmod(c.tokenFile, file.mode)); err != nil {
 			t.Fatal(err)
 		}
-		c.reload.look()
+		c.reload.checkFiles()
 		if got := bearer(t, c.tokens, token); got != adminUser {
 			t.Errorf("%s: the administrator is %q", name, got)
 		}
@@ -67,7 +67,7 @@ func TestBrokenTokenFileLocksNobodyOut(t *testing.T) {
 	if err := writeFile(c.tokenFile, append(good, "added,somebody,somebody\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.reload.look()
+	c.reload.checkFiles()
 	if got := bearer(t, c.tokens, "added"); got != "somebody" {
 		t.Errorf("a token that was added is of %q", got)
 	}
@@ -91,7 +91,7 @@ func TestForgedRevocationsAreIgnored(t *testing.T) {
 		if err := os.WriteFile(c.revoked.file, list, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c.reload.look()
+		c.reload.checkFiles()
 		if c.revoked.has(own[0]) {
 			t.Errorf("a list %s revoked the administrator's certificate", name)
 		}
@@ -105,7 +105,7 @@ func TestForgedRevocationsAreIgnored(t *testing.T) {
 	if err := c.revoked.add(time.Now(), own...); err != nil {
 		t.Fatal(err)
 	}
-	c.reload.look()
+	c.reload.checkFiles()
 	if !c.revoked.has(own[0]) {
 		t.Error("the authority's own list does not count")
 	}
@@ -138,7 +138,7 @@ func TestRotationsForgetNoCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.reload.look()
+	c.reload.checkFiles()
 	certs, err := c.ownCertificates(revoked)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestFailedReloadIsTriedAgain(t *testing.T) {
 	if err := r.watchFiles(load, file); err != nil {
 		t.Fatal(err)
 	}
-	if r.look() {
+	if r.checkFiles() {
 		t.Error("a file that did not change was read again")
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -169,15 +169,15 @@ func TestFailedReloadIsTriedAgain(t *testing.T) {
 	}
 	fault = syscall.EMFILE
 	for range 2 {
-		if r.look() {
+		if r.checkFiles() {
 			t.Error("a file was used that could not be read")
 		}
 	}
 	fault = nil
-	if !r.look() {
+	if !r.checkFiles() {
 		t.Error("a reload that failed was not tried again")
 	}
-	if r.look() || loads != 4 {
+	if r.checkFiles() || loads != 4 {
 		t.Errorf("the file was read %d times, want 4", loads)
 	}
 }

@@ -48,16 +48,16 @@ func (r *reloader) run(ctx context.Context, loaded func()) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if r.look() {
+			if r.checkFiles() {
 				loaded()
 			}
 		}
 	}
 }
 
-// look reads the files that have changed, and those that could not be used at the last look. It
+// checkFiles reads the files that have changed, and those that could not be used the last time. It
 // reports whether it could use any.
-func (r *reloader) look() (loaded bool) {
+func (r *reloader) checkFiles() (loaded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.files {

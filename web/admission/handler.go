@@ -63,9 +63,9 @@ type Options struct {
 // Handler answers AdmissionReviews about pods. It is safe for concurrent use.
 type Handler struct {
 	Options
-	places  *waitSlots
-	metrics *admissionMetrics
-	told    warn.Limiter
+	places   *waitSlots
+	metrics  *admissionMetrics
+	warnings warn.Limiter
 }
 
 // New returns a Handler.
@@ -74,7 +74,7 @@ func New(o Options) *Handler {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), told: warn.Limiter{Logger: o.Logger}}
+	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), warnings: warn.Limiter{Logger: o.Logger}}
 }
 
 // Serve answers requests to Path, and passes the others to next.
@@ -131,7 +131,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 			if r.Context().Err() != nil {
 				return // the caller has left
 			}
-			h.told.Warn("failed", "A pod cannot be judged on admission; the API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
+			h.warnings.Warn("failed", "A pod cannot be judged on admission; the API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
 			http.Error(w, "reading what is known about the pod's images failed; the server's log says why", http.StatusInternalServerError)
 			return
 		}
@@ -230,7 +230,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		}
 		done, err := h.Verdicts.Import(ctx, p, parse(found[i].image))
 		if err != nil {
-			h.told.Warn("import", "Queueing an image of a pod for import failed", "image", found[i].image, "err", err)
+			h.warnings.Warn("import", "Queueing an image of a pod for import failed", "image", found[i].image, "err", err)
 			found[i].say("it cannot be queued for import")
 			held[i] = nil
 			continue
@@ -309,7 +309,7 @@ func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, 
 		return worst
 	}
 	answer.AuditAnnotations = map[string]string{"findings": strings.Join(bounded(audited), "; ")}
-	h.told.Warn(cluster+"/"+in.request.Namespace+"/"+worst.String(), "A pod names images that do not meet a policy", "cluster", cluster, "namespace", in.request.Namespace,
+	h.warnings.Warn(cluster+"/"+in.request.Namespace+"/"+worst.String(), "A pod names images that do not meet a policy", "cluster", cluster, "namespace", in.request.Namespace,
 		"pod", in.name(), "user", in.request.UserInfo.Username, "decision", worst.String(), "dryRun", in.request.DryRun != nil && *in.request.DryRun, "findings", answer.AuditAnnotations["findings"])
 	if worst == Deny {
 		answer.Allowed = false

@@ -113,13 +113,13 @@ func (cs *Connections) closeOne(address string) bool {
 		cs.remove(victim)
 	}
 	now := time.Now()
-	tell := now.Sub(cs.warned) >= time.Minute
-	if tell {
+	warn := now.Sub(cs.warned) >= time.Minute
+	if warn {
 		cs.warned = now
 	}
 	open, max := cs.all.Len(), cs.max
 	cs.mu.Unlock()
-	if tell {
+	if warn {
 		slog.Warn("the server has reached its limit of connections; it closes an idle one for each new one", "open", open, "limit", max, "from", address)
 	}
 	if victim == nil {

@@ -68,8 +68,8 @@ func (p *place) release() {
 	}
 }
 
-// end gives the place back, with a rest if the body took much.
-func (p *place) end() {
+// finish gives the place back, with a rest if the body took much.
+func (p *place) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	times := time.Duration(rest)

@@ -95,7 +95,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(r.Context())
 	r.Body = found
 	own := &place{class: l.places, who: who}
-	defer own.end()
+	defer own.finish()
 	body, err := l.held.read(w, r, &Body{of: l.held, who: who.user, reading: true, larger: func(r io.Reader) (io.Reader, bool) {
 		return inPlace{r, own, ctx}, own.acquire(ctx)
 	}}, bound.Bytes, bodyTimeout, lost)

@@ -27,13 +27,13 @@ type Limiter struct {
 	// Logger is where the warnings go; nil is slog's default logger.
 	Logger *slog.Logger
 
-	mu    sync.Mutex
-	told  map[string]*told // by key, in the current window; nil outside of one
-	other int              // with further keys
+	mu       sync.Mutex
+	warnings map[string]*warning // by key, in the current window; nil outside of one
+	other    int                 // with further keys
 }
 
-// told is a warning that was logged, and how often it came again.
-type told struct {
+// warning is one that was logged, and how often it came again.
+type warning struct {
 	message string
 	args    []any
 	again   int
@@ -45,20 +45,20 @@ type told struct {
 func (l *Limiter) Warn(key, message string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told == nil {
-		l.told = map[string]*told{}
+	if l.warnings == nil {
+		l.warnings = map[string]*warning{}
 		time.AfterFunc(window, l.closeWindow)
 	}
-	switch t := l.told[key]; {
+	switch t := l.warnings[key]; {
 	case t != nil:
 		t.again++
-	case len(l.told) >= MaxKeys:
+	case len(l.warnings) >= MaxKeys:
 		l.other++
 	default:
 		for i, arg := range args {
 			args[i] = bounded(arg)
 		}
-		l.told[key] = &told{message: message, args: args}
+		l.warnings[key] = &warning{message: message, args: args}
 		l.log(message, args...)
 	}
 }
@@ -76,7 +76,7 @@ func (l *Limiter) closeWindow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	message := ""
-	for _, t := range l.told {
+	for _, t := range l.warnings {
 		message = t.message
 		if t.again > 0 {
 			l.log(t.message, append(t.args, "again", t.again, "within", window.String())...)
@@ -85,7 +85,7 @@ func (l *Limiter) closeWindow() {
 	if l.other > 0 {
 		l.log(message, "others", l.other, "within", window.String())
 	}
-	l.told, l.other = nil, 0
+	l.warnings, l.other = nil, 0
 }
 
 func bounded(arg any) any {

@@ -22,13 +22,13 @@ import (
 // DemandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
 // run contacts no server and its findings are not judged, so nothing is demanded.
 type DemandedBy struct {
-	set    *policy.Set
-	untold bool // the server does not tell, so everything may be demanded
+	set     *policy.Set
+	unknown bool // the server does not say, so everything may be demanded
 }
 
 // Of is [find.Options].Demands.
 func (d *DemandedBy) Of(image reference.Reference) (signatures, attestations bool) {
-	if d.untold {
+	if d.unknown {
 		return true, true
 	}
 	return d.set.Demands(image)
@@ -40,7 +40,7 @@ func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 	if err != nil {
 		slog.Debug("The server does not show its policies, so each image is searched for everything that a policy may demand", "err", err)
 	}
-	d.set, d.untold = set, err != nil
+	d.set, d.unknown = set, err != nil
 }
 
 // configv1 is the group and version of policies, which are OpenShift's.

@@ -29,14 +29,14 @@ func Outputs() []string { return []string{"name", "json", "jsonl", "yaml", "wide
 // report prints the result of each reference: results to standard output, in the chosen format and as they
 // come, failures and warnings to standard error.
 type report struct {
-	dryRun   bool
-	out      io.Writer
-	errOut   io.Writer
-	hint     string // the last that was printed
-	progress *progress
-	print    func(reference string, result *importer.Result) error
-	tell     func(Line) error // prints a reference without a result; nil if standard error has it alone
-	finish   func(Summary) error
+	dryRun    bool
+	out       io.Writer
+	errOut    io.Writer
+	hint      string // the last that was printed
+	progress  *progress
+	print     func(reference string, result *importer.Result) error
+	printBare func(Line) error // prints a reference without a result; nil if standard error has it alone
+	finish    func(Summary) error
 
 	Done, Failed int
 	skipped      int                 // artifacts, which are not images
@@ -64,7 +64,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 		if destination != "" {
 			r.printErr = lines.Encode(map[string]string{"destination": destination})
 		}
-		r.tell = func(l Line) error { return lines.Encode(l) }
+		r.printBare = func(l Line) error { return lines.Encode(l) }
 		r.print = func(reference string, result *importer.Result) error {
 			return r.printJSONLine(lines, reference, result)
 		}
@@ -131,8 +131,8 @@ func isInterrupted(err error) bool {
 
 // without reports a reference without a result to a program.
 func (r *report) without(l Line) {
-	if r.tell != nil {
-		r.printErr = errors.Join(r.printErr, r.tell(l))
+	if r.printBare != nil {
+		r.printErr = errors.Join(r.printErr, r.printBare(l))
 	}
 }
 

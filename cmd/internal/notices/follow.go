@@ -171,7 +171,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		case <-feed.Ready():
 		case <-f.Clock.After(saveEvery):
 		case tag := <-f.drifted:
-			if err := f.tellDrift(ctx, tag); err != nil {
+			if err := f.enqueueDrift(ctx, tag); err != nil {
 				return err
 			}
 		case <-f.wake:
@@ -222,8 +222,8 @@ func (f *Follower) enqueue(ctx context.Context, jobs []push.Event) error {
 	return nil
 }
 
-// tellDrift enqueues that pods differ from where a tag leads, if they still do.
-func (f *Follower) tellDrift(ctx context.Context, tag *imagev1.ImageTag) error {
+// enqueueDrift enqueues that pods differ from where a tag leads, if they still do.
+func (f *Follower) enqueueDrift(ctx context.Context, tag *imagev1.ImageTag) error {
 	ref, ok := tags.Reference(tag)
 	if !ok {
 		return nil

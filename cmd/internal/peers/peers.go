@@ -237,7 +237,7 @@ func (p *Peers) see(o any) {
 		}
 	}
 	p.mu.Unlock()
-	p.tell()
+	p.notify()
 }
 
 // lost takes a Lease that was deleted.
@@ -258,11 +258,11 @@ func (p *Peers) lost(o any) {
 		p.joined = time.Time{}
 	}
 	p.mu.Unlock()
-	p.tell()
+	p.notify()
 }
 
-// tell calls what waits for changes if there is one.
-func (p *Peers) tell() {
+// notify calls the functions that wait for a change, if there is one.
+func (p *Peers) notify() {
 	p.mu.Lock()
 	now, servers := p.clock.Now(), 0
 	var living []string
@@ -300,7 +300,7 @@ func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
 			return
 		case <-ticker.C():
 		}
-		p.tell()
+		p.notify()
 		for _, l := range p.forget() {
 			// The others try, too, and what fails is tried again at the next look.
 			_ = client.CoordinationV1().Leases(l.Namespace).Delete(ctx, l.Name, *metav1.NewRVDeletionPrecondition(l.ResourceVersion))

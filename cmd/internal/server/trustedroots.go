@@ -25,7 +25,7 @@ func trustedRoots(c *config.Config) (*trustedroot.Keeper, error) {
 	if len(c.TrustedRoots) == 0 {
 		return nil, nil
 	}
-	k := &trustedroot.Keeper{Done: toldOfTrustedRoot()}
+	k := &trustedroot.Keeper{Done: logTrustedRoot()}
 	files := map[string]bool{}
 	for i, r := range c.TrustedRoots {
 		fail := func(format string, args ...any) error {
@@ -72,9 +72,9 @@ func (s *Server) openTrustedRoots(context.Context) error {
 	return nil
 }
 
-// toldOfTrustedRoot returns a function that logs changes: once why a file is not brought
+// logTrustedRoot returns a function that logs changes: once why a file is not brought
 // up to date, and once that it is again.
-func toldOfTrustedRoot() func(trustedroot.Source, time.Time, error) {
+func logTrustedRoot() func(trustedroot.Source, time.Time, error) {
 	reported := map[string]string{}
 	return func(s trustedroot.Source, at time.Time, err error) {
 		if !at.IsZero() {

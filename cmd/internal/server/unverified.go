@@ -13,7 +13,7 @@ import (
 
 // unverified are images that pods use and whose verdict was lost while they did.
 type unverified struct {
-	told warn.Limiter
+	warnings warn.Limiter
 
 	mu  sync.Mutex
 	all map[string]bool // by digest; at most maxUnverified
@@ -59,7 +59,7 @@ func (u *unverified) warn(image, before, verified string, runs bool) {
 	case verdicts.VerifiedTrue, verdicts.ByIndex:
 		if u.all[image] {
 			delete(u.all, image)
-			u.told.Warn("again "+image, "An image that pods use is verified again", "image", image, "verdict", verified, "before", before)
+			u.warnings.Warn("again "+image, "An image that pods use is verified again", "image", image, "verdict", verified, "before", before)
 		}
 	case verdicts.VerifiedFalse, verdicts.Unsigned:
 		if !runs || u.all[image] || before != verdicts.Excepted && !verdicts.IsVerified(before) {
@@ -72,9 +72,9 @@ func (u *unverified) warn(image, before, verified string, runs bool) {
 			u.all[image] = true
 		}
 		if before == verdicts.Excepted {
-			u.told.Warn(image, "An exception has ended for an image that pods use: tidewaiter describe says what is missing, and where it runs", "image", image, "verdict", verified)
+			u.warnings.Warn(image, "An exception has ended for an image that pods use: tidewaiter describe says what is missing, and where it runs", "image", image, "verdict", verified)
 			return
 		}
-		u.told.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
+		u.warnings.Warn(image, "An image that pods use is no longer verified: tidewaiter describe says why, and where it runs", "image", image, "verdict", verified, "before", before)
 	}
 }
