@@ -130,7 +130,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	}
 	if opts.OnlyClusters {
 		index := usage.NewIndex(followed.Uses())
-		followed.TellNeeds(index)
+		followed.ReportNeeds(index)
 		return &API{
 			Groups:         map[schema.GroupVersion]map[string]rest.Storage{clusters.GroupVersion: followed.Storage()},
 			PostStartHooks: map[string]genericapiserver.PostStartHookFunc{usageHook: run(index)},
@@ -140,7 +140,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	}
 	groups[clusters.GroupVersion] = followed.Storage()
 	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
-	followed.TellNeeds(index)
+	followed.ReportNeeds(index)
 
 	hooks := map[string]genericapiserver.PostStartHookFunc{
 		"coreapi-system-namespaces":    namespaces.createSystem,

@@ -93,7 +93,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	shown := &imagestream.Reader{Images: served, Tags: tagged, TagStatus: status, Authorizer: opts.Authorizer, Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil}
 	served.Streams, served.Tags = shown, tagged
 	if opts.Pushed != nil && opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
-		shown.TellPushed = opts.Pushed
+		shown.ReportPushed = opts.Pushed
 	}
 	streams, streamStatus, err := imagestream.NewREST(g, opts.Scheme, shown)
 	if err != nil {

@@ -151,7 +151,7 @@ func (j *judgement) nearer(other *judgement, demand string) bool {
 func (p verdictScope) onlyAttestations(judged []judgement) (reason, message string) {
 	best := map[string]judgement{} // of several policies
 	for _, j := range judged {
-		if b, ok := best[j.name]; j.attestation && (!ok || j.tells() > b.tells()) {
+		if b, ok := best[j.name]; j.attestation && (!ok || j.informs() > b.informs()) {
 			best[j.name] = j
 		}
 	}

@@ -117,7 +117,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 				if !counts || tooMany {
 					continue
 				}
-				best := slices.MaxFunc(judgeIn(p, s), func(a, b judgement) int { return cmp.Compare(a.tells(), b.tells()) })
+				best := slices.MaxFunc(judgeIn(p, s), func(a, b judgement) int { return cmp.Compare(a.informs(), b.informs()) })
 				if first || best.goodness() < worst.goodness() {
 					worst, first = best.Verdict, false
 				}

@@ -92,8 +92,8 @@ func (v *Verdict) goodness() int {
 	return slices.Index([]string{verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}, v.state())
 }
 
-// tells orders the verdicts of several policies on one signature. The one that says least comes first.
-func (v *Verdict) tells() int {
+// informs orders the verdicts of several policies on one signature. The one that says least comes first.
+func (v *Verdict) informs() int {
 	f, _ := v.Condition(verdicts.ForImage)
 	switch {
 	case v.Trusted():

@@ -42,7 +42,7 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	}
 	best := judge(s, image, ref, policies[0], now)
 	for _, p := range policies[1:] {
-		if v := judge(s, image, ref, p, now); v.tells() > best.tells() {
+		if v := judge(s, image, ref, p, now); v.informs() > best.informs() {
 			best = v
 		}
 	}

@@ -231,22 +231,22 @@ const maxUnknowns = 10
 
 // unknowns say why an answer may be incomplete.
 type unknowns struct {
-	told []string
-	more int
+	reasons []string
+	more    int
 }
 
 func (d *unknowns) add(err error) {
 	switch text := err.Error(); {
-	case slices.Contains(d.told, text):
-	case len(d.told) < maxUnknowns:
-		d.told = append(d.told, text)
+	case slices.Contains(d.reasons, text):
+	case len(d.reasons) < maxUnknowns:
+		d.reasons = append(d.reasons, text)
 	default:
 		d.more++
 	}
 }
 
 func (d *unknowns) String() string {
-	text := strings.Join(d.told, "; ")
+	text := strings.Join(d.reasons, "; ")
 	if d.more > 0 {
 		text += fmt.Sprintf("; and %d more", d.more)
 	}

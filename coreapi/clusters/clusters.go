@@ -204,8 +204,8 @@ func (c *Clusters) WorkloadStaleReasons() []string {
 	return all
 }
 
-// TellNeeds has an index told what workloads need. It is called once, before Run.
-func (c *Clusters) TellNeeds(index *usage.Index) {
+// ReportNeeds has an index hear what workloads need. It is called once, before Run.
+func (c *Clusters) ReportNeeds(index *usage.Index) {
 	for _, f := range c.followers {
 		for _, w := range f.workloads {
 			w.needs = index.Workloads(f.source.Name, w.Resource)

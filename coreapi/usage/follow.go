@@ -200,7 +200,7 @@ func (x *Index) follows(s *source, pod Pod) {
 	}
 	x.tagged.set(s.id(pod), pod.Tagged)
 	if x.set(s.id(pod), used, platform) {
-		x.told(pod)
+		x.onUse(pod)
 	}
 }
 

@@ -27,7 +27,7 @@ type Index struct {
 
 	subscribers map[int]func(digests []string)
 	nextID      int
-	told        func(Pod)
+	onUse       func(Pod)
 }
 
 // user is a pod that uses images, or a workload that needs them.
@@ -81,7 +81,7 @@ func NewIndex(sources ...Source) *Index {
 		images:      map[string]*image{},
 		on:          map[onPlatform]int{},
 		subscribers: map[int]func([]string){},
-		told:        func(Pod) {},
+		onUse:       func(Pod) {},
 		tagged:      newTagged(func(id podID) string { return id.in.Value().cluster }),
 	}
 	for _, s := range sources {
@@ -271,7 +271,7 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 
 // OnUse calls f with each existing pod, and no workload, whenever the images that it uses have changed, from one goroutine for each
 // source, once [Index.Run] runs. f must be safe for concurrent use and quick. Call OnUse before Run, and once.
-func (x *Index) OnUse(f func(Pod)) { x.told = f }
+func (x *Index) OnUse(f func(Pod)) { x.onUse = f }
 
 // set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells subscribers. It returns false if
 // nothing has changed.

@@ -12,7 +12,7 @@ type Tagged struct{ Tag, Digest string }
 // tagged knows which pods name which tags, and what they run.
 type tagged[ID comparable] struct {
 	clusterOf func(ID) string
-	tell      func(tags []string)
+	onTags    func(tags []string)
 
 	mu    sync.RWMutex
 	pods  map[ID][]Tagged
@@ -20,12 +20,12 @@ type tagged[ID comparable] struct {
 }
 
 func newTagged[ID comparable](clusterOf func(ID) string) *tagged[ID] {
-	return &tagged[ID]{clusterOf: clusterOf, tell: func([]string) {}, pods: map[ID][]Tagged{}, byTag: map[string]map[ID]struct{}{}}
+	return &tagged[ID]{clusterOf: clusterOf, onTags: func([]string) {}, pods: map[ID][]Tagged{}, byTag: map[string]map[ID]struct{}{}}
 }
 
 // OnTags calls f with tags that pods have begun or ceased to name, or by which they run something else, from one goroutine for each
 // source. f must be safe for concurrent use and quick. Call OnTags before Index.Run, and once.
-func (t *tagged[ID]) OnTags(f func(tags []string)) { t.tell = f }
+func (t *tagged[ID]) OnTags(f func(tags []string)) { t.onTags = f }
 
 // Tags are the tags that pods of followed clusters name, in their canonical form and no order.
 func (t *tagged[ID]) Tags() []string {
@@ -102,5 +102,5 @@ func (t *tagged[ID]) set(id ID, all []Tagged) {
 		t.byTag[one.Tag][id] = struct{}{}
 	}
 	t.mu.Unlock()
-	t.tell(slices.Collect(maps.Keys(changed)))
+	t.onTags(slices.Collect(maps.Keys(changed)))
 }

@@ -59,12 +59,12 @@ type Tracker struct {
 	started time.Time
 	wake    chan struct{} // holds a token when a tag is to be looked at
 
-	mu      sync.Mutex
-	dirty   map[string]bool // tags to be looked at
-	drifted map[string]drifted
-	images  map[string]map[string]int // pods, by the digest that they run and by tag
-	told    map[string]string         // the digest of which Notify was told, by tag
-	known   bool                      // all tags have been looked at once
+	mu       sync.Mutex
+	dirty    map[string]bool // tags to be looked at
+	drifted  map[string]drifted
+	images   map[string]map[string]int // pods, by the digest that they run and by tag
+	reported map[string]string         // the digest that Notify was given, by tag
+	known    bool                      // all tags have been looked at once
 }
 
 // drifted is a tag that leads elsewhere than to what pods run.
@@ -73,14 +73,14 @@ type drifted struct {
 }
 
 const (
-	again   = 5 * time.Minute // between two looks at all tags
-	pause   = time.Second     // before a watch that ended, or a look that failed
-	maxTold = 10_000          // tags of which is held what was told
+	again       = 5 * time.Minute // between two looks at all tags
+	pause       = time.Second     // before a watch that ended, or a look that failed
+	maxReported = 10_000          // tags whose last report is remembered
 )
 
 // New returns a Tracker that knows nothing until it is run.
 func New(o Options) *Tracker {
-	t := &Tracker{Options: o, started: o.Clock.Now(), wake: make(chan struct{}, 1), dirty: map[string]bool{}, drifted: map[string]drifted{}, images: map[string]map[string]int{}, told: map[string]string{}}
+	t := &Tracker{Options: o, started: o.Clock.Now(), wake: make(chan struct{}, 1), dirty: map[string]bool{}, drifted: map[string]drifted{}, images: map[string]map[string]int{}, reported: map[string]string{}}
 	return t
 }
 
@@ -266,13 +266,13 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 		}
 		t.images[digest][tag] = n
 	}
-	if t.told[tag] == found.Now {
+	if t.reported[tag] == found.Now {
 		return nil
 	}
-	if len(t.told) >= maxTold {
-		clear(t.told)
+	if len(t.reported) >= maxReported {
+		clear(t.reported)
 	}
-	t.told[tag] = found.Now
+	t.reported[tag] = found.Now
 	// Differences at the start were reported by the previous server.
 	if since := found.Tag.Status.Items[0].Created; t.known || !since.Time.Before(t.started.Truncate(time.Second)) {
 		text, _ := Message(tag, found)

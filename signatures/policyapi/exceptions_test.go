@@ -48,7 +48,7 @@ func TestEndsOfExceptionsAreTold(t *testing.T) {
 	} {
 		clock.Step(step.after)
 		log.Reset()
-		if next := k.tellExceptions(set.Policies()); next != step.next {
+		if next := k.reportExceptions(set.Policies()); next != step.next {
 			t.Errorf("at %s the next moment is in %s, want %s", clock.Now(), next, step.next)
 		}
 		lines := strings.Count(log.String(), "\n")

@@ -259,7 +259,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			k.sleep(ctx, retryAfter)
 			continue
 		}
-		k.sleep(ctx, k.tellExceptions(k.live.Set().Policies()))
+		k.sleep(ctx, k.reportExceptions(k.live.Set().Policies()))
 	}
 }
 

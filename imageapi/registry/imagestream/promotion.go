@@ -207,10 +207,10 @@ func next(tag *imagev1.TagReference, own, would *imagev1.NamedTagEventList) *ima
 	return &event
 }
 
-// tellGuarded tells of the guarded tags of a stream that wait since a write, and of those that have
+// reportGuarded reports the guarded tags of a stream that wait since a write, and of those that have
 // moved by it.
-func (r *Reader) tellGuarded(stream, before *imagev1.ImageStream) {
-	if r.TellGuarded == nil || !HasGuarded(stream) {
+func (r *Reader) reportGuarded(stream, before *imagev1.ImageStream) {
+	if r.ReportGuarded == nil || !HasGuarded(stream) {
 		return
 	}
 	was := func(tag string) *imagev1.NamedTagEventList {
@@ -229,9 +229,9 @@ func (r *Reader) tellGuarded(stream, before *imagev1.ImageStream) {
 		had, waited := awaited(old)
 		switch {
 		case waits && why != had:
-			r.TellGuarded(stream, true, fmt.Sprintf("%s:%s waits: %s", stream.Name, tag.Name, why))
+			r.ReportGuarded(stream, true, fmt.Sprintf("%s:%s waits: %s", stream.Name, tag.Name, why))
 		case waited && !waits && Leads(is) && leadsTo(is) != leadsTo(old):
-			r.TellGuarded(stream, false, fmt.Sprintf("%s:%s leads to %s, which a policy verifies", stream.Name, tag.Name, is.Items[0].DockerImageReference))
+			r.ReportGuarded(stream, false, fmt.Sprintf("%s:%s leads to %s, which a policy verifies", stream.Name, tag.Name, is.Items[0].DockerImageReference))
 		}
 	}
 }

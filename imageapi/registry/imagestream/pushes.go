@@ -28,7 +28,7 @@ import (
 // referrers tag schema. ok is false if the object is elsewhere or has no subject. The registry lists the object there
 // before it serves it.
 func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
-	if r.TellPushed == nil || image == nil || image.DockerImageManifest == "" {
+	if r.ReportPushed == nil || image == nil || image.DockerImageManifest == "" {
 		return reference.Reference{}, false
 	}
 	ref, err := reference.Parse(image.DockerImageReference)
@@ -45,10 +45,10 @@ func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
 
 // Pushed returns the callback for what the own registry has stored by this reference.
 func (r *Reader) Pushed(ctx context.Context, ref reference.Reference) error {
-	if r.TellPushed == nil {
+	if r.ReportPushed == nil {
 		return nil
 	}
-	return r.TellPushed(ctx, ref)
+	return r.ReportPushed(ctx, ref)
 }
 
 // PushedAgain records that the own registry has an image, which is stored, in the repository of its reference as well. The
@@ -134,7 +134,7 @@ func (r *Reader) written(obj, old runtime.Object, dryRun []string) genericregist
 		stream := obj.(*imagev1.ImageStream)
 		before, _ := old.(*imagev1.ImageStream)
 		r.leadPushed(ctx, stream, before)
-		r.tellGuarded(stream, before)
+		r.reportGuarded(stream, before)
 	}
 }
 

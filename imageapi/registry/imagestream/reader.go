@@ -45,11 +45,11 @@ type Reader struct {
 	PublicRegistry string
 	// Imports says that what tags follow is imported (TagImports).
 	Imports bool
-	// TellPushed gets what Registry has stored; nil for none.
-	TellPushed func(ctx context.Context, ref reference.Reference) error
-	// TellGuarded gets what has become of a guarded tag of a stream that was written: it waits, or
+	// ReportPushed gets what Registry has stored; nil for none.
+	ReportPushed func(ctx context.Context, ref reference.Reference) error
+	// ReportGuarded gets what has become of a guarded tag of a stream that was written: it waits, or
 	// it has moved. nil for nobody.
-	TellGuarded func(stream *imagev1.ImageStream, waits bool, message string)
+	ReportGuarded func(stream *imagev1.ImageStream, waits bool, message string)
 }
 
 // get returns a stream of a namespace.

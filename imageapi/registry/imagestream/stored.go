@@ -29,11 +29,11 @@ type StoredStreams struct {
 	shown  *Reader
 }
 
-// StoredStreamsOf returns the StoredStreams of the storage that Storage returned. tell gets what
+// StoredStreamsOf returns the StoredStreams of the storage that Storage returned. report gets what
 // becomes of guarded tags; see [Reader]. It may be nil.
-func StoredStreamsOf(storage map[string]rest.Storage, tell func(stream *imagev1.ImageStream, waits bool, message string)) *StoredStreams {
+func StoredStreamsOf(storage map[string]rest.Storage, report func(stream *imagev1.ImageStream, waits bool, message string)) *StoredStreams {
 	status := storage["imagestreams/status"].(*StatusREST)
-	status.shown.TellGuarded = tell
+	status.shown.ReportGuarded = report
 	return &StoredStreams{status.store, status.shown}
 }
 

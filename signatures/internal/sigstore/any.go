@@ -19,14 +19,14 @@ func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
 		if err == nil {
 			return e, nil
 		}
-		if best == nil || tells(err) > tells(best) {
+		if best == nil || informs(err) > informs(best) {
 			best = err
 		}
 	}
 	return nil, best
 }
 
-func tells(err error) int {
+func informs(err error) int {
 	var f *evidence.Failure
 	switch {
 	case !errors.As(err, &f) || f.Reason == evidence.NoMatchingKey:
