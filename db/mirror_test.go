@@ -311,7 +311,7 @@ func TestMirrorOfRestoredStore(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if _, _, err := d.GetAt(t.Context(), "/k/lost", kept+1); !errors.Is(err, db.ErrCompacted) {
-		t.Errorf("a revision of before: %v", err)
+		t.Errorf("an earlier revision: %v", err)
 	}
 }
 

@@ -168,7 +168,7 @@ const (
 	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-// What was superseded after ?4 is found in the history of the range, in the order of keys, or from the changes after
+// Rows superseded after ?4 are found in the history of the range, in the order of keys, or from the changes after
 // it, which are gathered and sorted.
 const (
 	byHistory = "revisions INDEXED BY history WHERE until > ?4"

@@ -188,7 +188,7 @@ func (p *probe) must(verb, path string, query url.Values, contentType string, bo
 	return a.object()
 }
 
-// fresh makes a and b anew, and their logs if they are pods.
+// fresh recreates a and b, and their logs if they are pods.
 func (p *probe) fresh() {
 	p.Helper()
 	p.clear()

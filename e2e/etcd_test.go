@@ -51,7 +51,7 @@ func (r *replicas) watchIsExpired(t *testing.T, at int, revision string) {
 	t.Helper()
 	_, err := r.clients[at].CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-		t.Errorf("a list at revision %s of before: %v", revision, err)
+		t.Errorf("a list at the earlier revision %s: %v", revision, err)
 	}
 	w, err := r.clients[at].CoordinationV1().Leases("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: revision})
 	if err != nil {

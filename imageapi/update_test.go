@@ -120,7 +120,7 @@ func TestUpdateRefusesIndexChange(t *testing.T) {
 	}
 }
 
-// Clients drop what they do not know and encode anew what they do. None of that changes the image.
+// Clients drop fields that they do not know and encode the others again. None of that changes the image.
 func TestUpdateKeepsWhatClientsDrop(t *testing.T) {
 	tests := []struct {
 		name   string

@@ -57,7 +57,7 @@ func TestLocalConfig(t *testing.T) {
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the credential was written anew: %v", err)
 	}
-	// A file that cannot be understood is made anew, with another token.
+	// A file that cannot be parsed is recreated, with another token.
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ type flood struct {
 	behaviour string
 	// ends says what becomes of it.
 	ends string
-	// images of so many bytes are there before.
+	// images of the given size are there before.
 	images, bytes int
 	// few is how many there are of it in a test, 0 for no test, and many in the table.
 	few, many int
@@ -383,7 +383,7 @@ func (p *process) honest(t *testing.T, client *http.Client, token, path string, 
 	return took
 }
 
-// storeImages stores so many Images of so many bytes in a data directory, and returns the name of one.
+// storeImages stores Images of the given number and size in a data directory, and returns the name of one.
 func storeImages(t *testing.T, dir string, images, size int) (name string) {
 	t.Helper()
 	if images == 0 {

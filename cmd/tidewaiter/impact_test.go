@@ -203,7 +203,7 @@ func (w *world) populate() {
 		w.pods++
 	}
 	soon(w.t, "the pods are known", func() bool { return len(w.verdictsOfPods()) == w.pods })
-	for _, r := range w.rules { // a sweep of before that would judge by fewer of them
+	for _, r := range w.rules { // an earlier sweep would judge by fewer of them
 		soon(w.t, "the policies are in force", func() bool { return w.applied(r) })
 	}
 	w.swept()

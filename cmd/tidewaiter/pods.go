@@ -535,7 +535,7 @@ func printUses(out io.Writer, uses []imageUse, counts useCounts, all []answers.A
 func (l *looker) noUses(ctx context.Context, cluster, namespace string) error {
 	followed, err := cli.GetTable(ctx, l.Config, clustersPath, nil)
 	if err != nil {
-		followed = &metav1.Table{} // who may not see clusters is not told of them
+		followed = &metav1.Table{} // a caller who may not see clusters does not hear of them
 	}
 	var names []string
 	for _, row := range followed.Rows {

@@ -24,7 +24,7 @@ type unreadServer struct {
 	before uint64 // bytes in the heap
 }
 
-// newUnreadServer stores so many Images of so many bytes.
+// newUnreadServer stores Images of the given number and size.
 func newUnreadServer(t *testing.T, images, size int) *unreadServer {
 	config := serve(t)
 	config.QPS = -1

@@ -39,7 +39,7 @@ func BenchmarkWithout(b *testing.B) {
 		}, []string{"Get", "List", "ListGzip", "WatchList"}},
 		// Each watch has its own objects and encodings.
 		{"SharedObjects", func(_ *server.Server, p *server.Parts) { p.Registries = p.Storage }, []string{"Watch"}},
-		// Each answer reads and forms all objects anew.
+		// Each answer reads and encodes all objects again.
 		{"KeptForms", func(_ *server.Server, p *server.Parts) { p.Serve(p.Storage, os.DevNull) }, []string{"List", "ListGzip", "WatchList"}},
 		// Documents are read by the API machinery alone.
 		{"PlainReaders", func(s *server.Server, p *server.Parts) {

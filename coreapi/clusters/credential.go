@@ -33,7 +33,7 @@ func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 		}
 	}
 	config = restclient.CopyConfig(config)
-	// What cannot be read here cannot be used either: then the cluster is not reachable.
+	// A credential that cannot be read here cannot be used either: then the cluster is not reachable.
 	if restclient.LoadTLSFiles(config) == nil && len(config.CertData) > 0 {
 		if certs, err := certutil.ParseCertsPEM(config.CertData); err == nil {
 			earlier(certs[0].NotAfter)

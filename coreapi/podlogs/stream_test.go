@@ -129,7 +129,7 @@ func TestFollowThroughRotationUntilTheContainerEnds(t *testing.T) {
 	expect("two")
 
 	// Rotation as the kubelet does it: the file is renamed, the runtime
-	// writes on into it until it is told to open the name anew.
+	// writes on into it until it is told to open the name again.
 	if err := os.Rename(path, path+".20260101-000002"); err != nil {
 		t.Fatal(err)
 	}

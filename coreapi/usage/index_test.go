@@ -161,7 +161,7 @@ func TestIndexFollowsPods(t *testing.T) {
 		expect("after deletion", count(digestA), 0)
 		cancel()
 
-		// A watch that is too old is begun anew from a fresh list.
+		// A watch that is too old is started again from a fresh list.
 		pods.mu.Lock()
 		pods.pages = [][]api.Pod{{pod("c", "app:2")}}
 		lists := pods.lists

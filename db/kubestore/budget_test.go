@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// fill creates pods of so many bytes each.
+// fill creates pods of the given size each.
 func (f *fixture) fill(t *testing.T, pods, size int) {
 	t.Helper()
 	for i := range pods {

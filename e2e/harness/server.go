@@ -229,7 +229,7 @@ func (s *Server) Config(t testing.TB) *rest.Config {
 	return cfg
 }
 
-// closing closes the connection of each request after it, so that a balancer chooses anew.
+// closing closes the connection of each request after it, so that a balancer chooses again.
 type closing struct{ http.RoundTripper }
 
 // RoundTrip is part of http.RoundTripper.

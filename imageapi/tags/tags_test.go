@@ -224,7 +224,7 @@ func TestAdd(t *testing.T) {
 		{"a", "1", 1, true, 1},
 		{"a", "1", 1, false, 1},
 		{"a", "1", 2, true, 1}, // the same again, as asked for
-		{"a", "2", 2, true, 1}, // the reference was looked up anew
+		{"a", "2", 2, true, 1}, // the reference was looked up again
 		{"b", "2", 2, true, 1}, // the same image from elsewhere
 		{"c", "3", 2, true, 2},
 	} {

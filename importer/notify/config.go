@@ -24,7 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// Receiver is the configuration of somebody who is told. The server sends to no other host, and follows no redirect.
+// Receiver is where notifications are sent. The server sends to no other host, and follows no redirect.
 type Receiver struct {
 	// Name is a DNS label.
 	Name string `yaml:"name" example:"ci"`

@@ -48,7 +48,7 @@ type Event struct {
 	Data Data
 }
 
-// Data are the details of an event; docs/reference/notifications.md has them as a table. What an event does not have is left out.
+// Data are the details of an event; docs/reference/notifications.md has them as a table. Fields that an event does not have are left out.
 type Data struct {
 	Message        string   `json:"message"`
 	Reference      string   `json:"reference,omitempty"`

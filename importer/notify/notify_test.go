@@ -292,7 +292,7 @@ func TestReceiversAreChecked(t *testing.T) {
 				t.Errorf("%s: %v", want, err)
 			}
 		}
-		if got := n.Receivers(); !slices.Equal(got, []string{"notify/ci"}) { // those of before
+		if got := n.Receivers(); !slices.Equal(got, []string{"notify/ci"}) { // the previous ones
 			t.Errorf("%s: %q", want, got)
 		}
 	}

@@ -76,7 +76,7 @@ func TestWorkerIsToldTooEarly(t *testing.T) {
 		w.expect("references", w.references(digest), []string{"team/app@" + digest, "team/app:1.0"})
 		w.expect("notices", w.notices.take(), []string{"PushReceived " + digest, "Imported " + digest, "Imported " + digest})
 	})
-	t.Run("the tag of before", func(t *testing.T) {
+	t.Run("the previous tag", func(t *testing.T) {
 		w := startWorker(t, patient)
 		before := w.push("team/app:1.0", "a")
 		w.do("push team/app:1.0@" + before)

@@ -65,7 +65,7 @@ type Owners interface {
 
 // Deliverer tells others what happened.
 type Deliverer interface {
-	// Deliver sends a payload to who has a name, once more if it was sent before. An error about who is told, and not about what, has
+	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An error about who is told, and not about what, has
 	// a *pull.Error in its tree, as that of an import: they are left alone for a while.
 	Deliver(ctx context.Context, name, payload string) error
 }

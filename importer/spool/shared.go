@@ -153,7 +153,7 @@ type Servers interface {
 	Self() string
 	// Lives reports whether a process may still be at its jobs.
 	Lives(name string) bool
-	// Owns reports whether this process does the jobs of a registry, or of who is told.
+	// Owns reports whether this process does the jobs of a registry, or of a receiver of notifications.
 	Owns(host string) bool
 	// OnChange has f called when Lives or Owns may answer otherwise than before. f returns at once.
 	OnChange(f func())

@@ -102,7 +102,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// A search finds what is no reference, too: the layers, signers and pods of a text, and the repositories with it in their names. It goes
+// A search finds more than references: the layers, signers and pods of a text, and the repositories with it in their names. It goes
 // to the only list that has it.
 func TestSearch(t *testing.T) {
 	answers := map[string]any{

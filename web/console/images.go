@@ -211,7 +211,7 @@ func (v *visit) readToSort(t *table, ask url.Values) error {
 
 // place makes the page one of several that show n images in the order that was asked for, as the address says where it begins.
 func (data *imageList) place(query url.Values, n int) {
-	from, _ := strconv.Atoi(query.Get("from")) // what is no number is the beginning
+	from, _ := strconv.Atoi(query.Get("from")) // anything but a number is the beginning
 	from = min(max(from, 0), n-1)
 	data.From, data.To = from+1, min(from+pageRows, n)
 	query.Del("from")

@@ -129,8 +129,8 @@ func (s *sessions) find(r *http.Request) *session {
 	return one
 }
 
-// end ends a session on this server before its time, also for who has a copy of its cookies. Of too
-// many the one is forgotten that ends soonest by itself.
+// end ends a session on this server before its time, also for anybody who has a copy of its cookies. If there are
+// too many, it forgets the one that would end soonest.
 func (s *sessions) end(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

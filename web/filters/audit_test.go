@@ -97,7 +97,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 		}
 	}
 	if size() < 2<<20 {
-		t.Errorf("nothing of before is kept: %d bytes", size())
+		t.Errorf("earlier events are not kept: %d bytes", size())
 	}
 }
 

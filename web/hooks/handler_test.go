@@ -345,7 +345,7 @@ func TestHeard(t *testing.T) {
 }
 
 // Other receivers are served at once: one that is gone is refused, one that is as before keeps what it heard, one that changed
-// is as it says now. If one is wrong, those of before stay.
+// is as it says now. If one is wrong, the previous ones stay.
 func TestReplace(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	receiver := func(name string, hosts ...string) hooks.Receiver {

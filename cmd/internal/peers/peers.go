@@ -290,7 +290,7 @@ func (p *Peers) notify() {
 	}
 }
 
-// lookEvery looks who is gone, and deletes the Leases of those that have been for long, until ctx is done.
+// lookEvery finds servers that are gone, and deletes the Leases of those that have been for long, until ctx is done.
 func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
 	ticker := p.clock.NewTicker(look)
 	defer ticker.Stop()

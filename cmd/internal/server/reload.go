@@ -28,7 +28,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 		switch {
 		case err != nil && err.Error() != reported:
 			reported = err.Error()
-			slog.Error("The changed configuration has mistakes; the one of before stays in force", "err", err)
+			slog.Error("The changed configuration has mistakes; the previous one stays in force", "err", err)
 		case err == nil && (next != current || reported != ""):
 			current, reported = next, ""
 			s.notices.Wake()
@@ -42,7 +42,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 var importing = []string{"registries", "authFile", "imageDigestMirrors", "imageTagMirrors", "allowedNetworks", "registriesDir"}
 
 // reload reads the file of a configuration again, and takes over the keys that are marked so. It returns the configuration that
-// is in the file now, or current if that says the same. What an importer has begun goes on as it was.
+// is in the file now, or current if that says the same. An import that has begun is not changed.
 func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, error) {
 	next, err := config.Load(current.Path())
 	if err != nil {

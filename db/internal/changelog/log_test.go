@@ -64,7 +64,7 @@ func (g gone) EventsBetween(_ context.Context, _ *Watcher, from, to int64) ([]*E
 	return nil, to, nil
 }
 
-// After a restart every watcher is told that what it followed is gone, also one that looks only when a commit of before
+// After a restart every watcher is told that what it followed is gone, also one that looks only when a commit from before
 // the restart's revision has come. It went on instead, and missed all changes up to that revision.
 func TestRestartTellsEveryWatcher(t *testing.T) {
 	f := New(0, 1000, func(*Event) {})
@@ -81,6 +81,6 @@ func TestRestartTellsEveryWatcher(t *testing.T) {
 	}
 	f.Publish(nil, 2)
 	if _, err := watchers[1].Poll(t.Context()); !errors.Is(err, errGone) {
-		t.Errorf("a watcher after a commit of before: %v", err)
+		t.Errorf("a watcher after an earlier commit: %v", err)
 	}
 }

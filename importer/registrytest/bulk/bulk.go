@@ -26,7 +26,7 @@ type Options struct {
 	Latency time.Duration
 	// Referrers says whether there is a referrers API. No image has a signature.
 	Referrers bool
-	// Packages is how many packages the SPDX document of each image lists, which is among its referrers. Zero is no document.
+	// Packages is how many packages the SPDX document of each image lists, which is among its referrers. Zero means no document.
 	Packages int
 	// FailEvery makes every n-th answer a 503 with a Retry-After of a second; zero is none.
 	FailEvery int

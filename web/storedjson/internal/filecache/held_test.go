@@ -2,7 +2,7 @@ package filecache
 
 import "testing"
 
-// Bytes that were read count only if their place has not been given out anew meanwhile,
+// Bytes that were read count only if their place has not been given out again meanwhile,
 // and the file is still the cache's.
 func TestHeld(t *testing.T) {
 	t.Parallel()
