@@ -189,6 +189,45 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
+// Artifact Hub shows the chart with what it takes from Chart.yaml, and what that links to in this repository is there. The changelog
+// begins with the chart's version, and says on at most 60 lines what users must do, and what is new for them.
+func TestChartIsPresented(t *testing.T) {
+	t.Parallel()
+	var chart struct {
+		Version, AppVersion, Icon string
+		Keywords, Sources         []string
+		Maintainers               []struct{ Name, URL string }
+		Annotations               map[string]string
+	}
+	if err := yaml.Unmarshal(read(t, "chart/Chart.yaml"), &chart); err != nil {
+		t.Fatal(err)
+	}
+	var links []struct{ Name, URL string }
+	if err := yaml.UnmarshalStrict([]byte(chart.Annotations["artifacthub.io/links"]), &links); err != nil || len(links) == 0 {
+		t.Errorf("the links are %v, %v", links, err)
+	}
+	for _, link := range append(links, struct{ Name, URL string }{"icon", chart.Icon}) {
+		_, path, found := strings.Cut(link.URL, "/main/")
+		if info, err := os.Stat("../" + path); !found || err != nil || info.Size() == 0 {
+			t.Errorf("%s: %s: %v", link.Name, link.URL, err)
+		}
+	}
+	// https://artifacthub.io/docs/topics/annotations/helm/
+	categories := []string{"ai-machine-learning", "database", "integration-delivery", "monitoring-logging", "networking", "security", "storage", "streaming-messaging", "skip-prediction"}
+	if !slices.Contains(categories, chart.Annotations["artifacthub.io/category"]) || chart.Annotations["artifacthub.io/license"] != "Apache-2.0" {
+		t.Errorf("%v", chart.Annotations)
+	}
+	if len(chart.Keywords) == 0 || len(chart.Sources) == 0 || len(chart.Maintainers) == 0 || !bytes.Contains(read(t, "chart/README.md"), []byte("helm install")) {
+		t.Errorf("%+v lacks something", chart)
+	}
+	changes := string(read(t, "../CHANGELOG.md"))
+	_, newest, _ := strings.Cut(changes, "\n## ")
+	newest, _, _ = strings.Cut(newest, "\n## ")
+	if chart.Version != chart.AppVersion || !strings.HasPrefix(newest, chart.Version+",") || !strings.Contains(newest, "\n### Before you upgrade\n") || strings.Count(newest, "\n") > 60 {
+		t.Errorf("the chart is %s of %s, and the changelog begins with %d lines of %.20q", chart.Version, chart.AppVersion, strings.Count(newest, "\n"), newest)
+	}
+}
+
 // The unit bounds what the server takes of the machine, and hides the processes of others from it.
 func TestUnitIsBounded(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -400,6 +402,37 @@ func TestBackupTask(t *testing.T) {
 	made, _, _ := strings.Cut(scheduled, "exec ")
 	g.typed(made)
 	serve(strings.TrimPrefix(scheduled, made), "tidewaiter-data")
+}
+
+// docs/tasks/upgrade.md, from a data directory of commit 1c3a525: its objects are there, and they are there again where the backup
+// that was made before is restored and served; old credentials are valid there, too. The program is this one, before and after.
+func TestUpgradeTask(t *testing.T) {
+	t.Parallel()
+	run := newSession(t)
+	data := filepath.Join(run.dir, "tidewaiter-data")
+	must(t, os.Mkdir(data, 0o700))
+	packed, err := os.Open(filepath.Join(filepath.Dir(harness.ModuleDir(t)), "cmd/tidewaiter/testdata/1c3a525/tidewaiter.db.gz"))
+	must(t, err)
+	defer packed.Close()
+	unpacked, err := gzip.NewReader(packed)
+	must(t, err)
+	database, err := io.ReadAll(unpacked)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(data, "tidewaiter.db"), database, 0o600))
+	g := openGuide(t, "tasks/upgrade.md", run, "tidewaiter serve", "exec tidewaiter serve --secure-port 0")
+	s := harness.StartServerOn(t, data)
+	before := s.Kubectl(t, "get", "images", "-o", "name")
+	wantContains(t, "the images of 1c3a525", before, "sha256:0def593270a5dd7bc064e907a487d5ba9e888eb6436632cfe5077e25645faa84")
+	g.typed(g.named("tidewaiter backup before.db"))
+	s.Terminate(t)
+
+	restore, serve, _ := strings.Cut(g.block("tidewaiter restore"), "exec ")
+	g.typed(restore + "cp -r tidewaiter-data/pki older/")
+	server := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-euc", "exec " + serve}, Dir: run.dir, Env: run.env})
+	at := server.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at (https://\S+?)[,\s]`))
+	if got := g.typed("kubectl --kubeconfig tidewaiter-data/admin.kubeconfig --server " + at[1] + " get images -o name"); got != before {
+		t.Errorf("restored are %s, want %s", got, before)
+	}
 }
 
 // docs/tasks/prune.md: nothing changes without --confirm, a mark can be taken off and an image kept for good; then it is deleted and
