@@ -51,7 +51,7 @@ test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
 CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]|\.Go\b|\b(sync|atomic|synctest|httptest|errgroup|singleflight)\.' -- '*.go' ':!e2e'))))
 
 .PHONY: race
-race: ## Run the tests of all rooms with goroutines under the race detector, but for those that kill processes
+race: ## Run the tests in which something runs side by side under the race detector, but for those that kill processes
 	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(if $(filter file,$(origin PACKAGES)),$(CONCURRENT),$(PACKAGES))
 
 .PHONY: e2e-tools

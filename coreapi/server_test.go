@@ -2,6 +2,7 @@ package coreapi_test
 
 import (
 	"context"
+	"flag"
 	"maps"
 	"net"
 	"os"
@@ -130,6 +131,10 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 func TestMain(m *testing.M) {
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
 	utilruntime.Must(coreapi.Install(legacyscheme.Scheme))
+	// Most tests wait, for intervals of Kubernetes' controllers and clients, so more of them run at a time than there are
+	// processors.
+	flag.Parse()
+	utilruntime.Must(flag.Set("test.parallel", "8"))
 	os.Exit(m.Run())
 }
 

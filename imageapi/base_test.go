@@ -140,6 +140,9 @@ func TestSelectByBase(t *testing.T) {
 
 // In random worlds, the pages of a list by base have what a look at every image finds, in order.
 func TestPagesByBase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	for seed := range uint64(8) {
 		s, r := newStorages(t, nil), rand.New(rand.NewPCG(seed, 0))
 		index := layered(1, "")

@@ -140,6 +140,9 @@ func TestTaggedImagesAreKept(t *testing.T) {
 
 // Of an image that too many indexes list to look at, it is unknown whether a tag leads to it.
 func TestImageOfManyIndexesIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	s := newTagStorages(t)
 	s.withImages(map[int][]int{1: nil})

@@ -23,6 +23,9 @@ import (
 
 // An image is found by the beginning of its digest, with few images read however many there are.
 func TestSelectByDigest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	read := 0
 	s := newStoragesWith(t, imageapi.Options{Summarize: func(image *imagev1.Image) (string, []string) { read++; return saidSummary(image) }})

@@ -633,7 +633,11 @@ func TestStreamSecrets(t *testing.T) {
 // the stream shows the last.
 func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
 	t.Parallel()
-	const pushes, writers = 1000, 3
+	const writers = 3
+	pushes := 1000
+	if testing.Short() {
+		pushes = 2 * tags.MaxItems // the race detector takes ten times as long
+	}
 	s := newMappings(t, nil)
 	s.mustCreateStream(stream("app", ""))
 	s.mustMap(pushed(t, "app", "v1", 1))

@@ -426,6 +426,9 @@ func TestStreamsPage(t *testing.T) {
 
 // Many streams of long histories, listed at once, are refused; pages are cut before they are too large, and nothing is lost.
 func TestAttackListOfLongHistories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	s := newTagStorages(t)
 	const many = 200

@@ -492,6 +492,9 @@ func TestStreamTagPagesWhileTagsMove(t *testing.T) {
 
 // A list without a limit that is very long is refused, and a page is never longer than that.
 func TestAttackListOfAllStreamTags(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	s := newTagStorages(t)
 	for i := range 11 {

@@ -95,6 +95,9 @@ func TestUsedInPages(t *testing.T) {
 // A page of large images that pods use ends before its limit. Read one by one, they would take the room of all lists, and
 // the next would wait for those before it.
 func TestAttackUsedImagesAreLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	p := &pods{synced: true}
 	s := newStoragesWith(t, imageapi.Options{Usage: p})

@@ -173,6 +173,9 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 
 // The images of a repository that is new may be stored: they were another's, or several tags lead to one.
 func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	im := newImporter(t, importer.Options{})
@@ -220,6 +223,9 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 
 // What tags led to is read with one list, and given once.
 func TestImagesAreForeseen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
 	references := pushMany(t, registry, 60)

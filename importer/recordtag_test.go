@@ -176,6 +176,9 @@ func TestUnreachableRegistryIsAnUnknown(t *testing.T) {
 
 // A digest with 401 tags: each of them is known, and a second run writes nothing.
 func TestManyTagsOfOneImage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
 	im := newImporter(t, importer.Options{})

@@ -162,6 +162,9 @@ func TestImageInManyRepositories(t *testing.T) {
 
 // Many repositories that each bring many signatures do not fill the Image: the fullest say that they were not read.
 func TestAttackManyRepositoriesWithManySignatures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)

@@ -65,6 +65,7 @@ func (r reviewer) ask(questions ...answers.Question) []answers.Answer {
 
 // A review tells what references mean, and of every question whether it has an answer.
 func TestReferenceReview(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	config, err := kubeconfigConfig(l.kubeconfig)
 	if err != nil {

@@ -142,7 +142,6 @@ func TestWhichServerIsAsked(t *testing.T) {
 
 // A token is in the place of the local server's credential, too.
 func TestTokenForTheServerThatHoldsTheDirectory(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	config := serveOn(t, dir, listen(t))
 	if code, _, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK {
@@ -159,7 +158,6 @@ func TestTokenForTheServerThatHoldsTheDirectory(t *testing.T) {
 // No import makes a data directory unless it is told to, and what is written where is in
 // what it prints.
 func TestImportMakesNoDataDirectory(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())
 	registry := registrytest.New(t)
 	reference := registry.Host + "/team/app:v1"

@@ -25,6 +25,7 @@ import (
 // The garbage collector, as any client that asks for metadata, reads streams without their tags, of which a list of whole streams
 // would be refused here. Tags of registries are not collected: a deletion in the foreground would wait for it forever.
 func TestWhatTheCollectorReads(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	const tagsOfEach = 260 // with 100 items each, in two streams: more than a list may have
 	dir := t.TempDir()

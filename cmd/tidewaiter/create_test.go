@@ -51,6 +51,7 @@ func (s *benchServer) sendImage(t *testing.T, method, name, body string, want in
 // Managed fields are the same whether or not the metadata is plain JSON, which a surrogate pair is
 // not, and the metadata itself arrives.
 func TestCreateManagesMetadata(t *testing.T) {
+	t.Parallel()
 	s := connect(t, serve(t))
 	var last string
 	for i, metadata := range []string{

@@ -293,6 +293,7 @@ func platformIsChosen(t *testing.T, q *questions) {
 
 // Before a cluster has been read, every door says that it is not known what runs, and none says that nothing does.
 func TestNothingIsReadYet(t *testing.T) {
+	t.Parallel()
 	late := clustertest.New(t)
 	late.Hang(true)
 	t.Cleanup(func() { late.Hang(false) })
@@ -305,6 +306,7 @@ func TestNothingIsReadYet(t *testing.T) {
 // Without any cluster, every door says that it is not known what runs, and how to have it known; prune deletes if it is told to do
 // without clusters. oc adm prune images stops at its list of replicationcontrollers, before it deletes anything.
 func TestNoClusterIsFollowed(t *testing.T) {
+	t.Parallel()
 	q := nothingIsKnown(t, "importRunning: false\n", nil, "no cluster is followed")
 	if list, err := newClientset(t, q.Config).CoreV1().ReplicationControllers("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "no cluster is followed") || !strings.Contains(err.Error(), "ownPodsOnly: true") {
 		t.Errorf("oc is answered %v, %v", list, err)
@@ -337,7 +339,6 @@ func TestNoClusterIsFollowed(t *testing.T) {
 // is what it is configured to follow; it may be nil.
 func nothingIsKnown(t *testing.T, config string, cluster *clustertest.Cluster, why string) *questions {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	files := map[string]string{"config.yaml": config}
 	if cluster != nil {

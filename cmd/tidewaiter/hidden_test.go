@@ -62,6 +62,7 @@ func importInto(t *testing.T, images *imageclient.Client, finder importer.Signat
 // replaced by its digest and size, which can be selected, and what can be derived from it is there. A second import
 // changes nothing.
 func TestAttackContentThatCannotBeStored(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	images, err := imageclient.New(serve(t))
 	if err != nil {

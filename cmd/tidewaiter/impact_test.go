@@ -77,7 +77,6 @@ var worldNamespaces = []string{"", "team"}
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	w := &world{
 		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}},
 		rand:    rand.New(rand.NewPCG(seed, 0)), builds: rand.New(rand.NewPCG(seed, 1)), lists: map[string]map[string]int{}, clock: &ahead{}, cluster: clustertest.New(t), rules: map[string]rule{},
@@ -514,15 +513,17 @@ func (w *world) act() (what string, spec answers.ImpactReviewSpec, do func()) {
 
 // What a review foretells is what happens: in random worlds, each act is reviewed, done, and everything is asked again.
 func TestImpactIsWhatHappens(t *testing.T) {
-	seeds := []uint64{0, 6, 13, 18, 23}
+	t.Parallel()
+	seeds, acts := []uint64{0, 6, 13, 18, 23}, 12
 	if testing.Short() {
-		seeds = seeds[:1] // the race detector takes several times as long
+		seeds, acts = seeds[:1], 4 // the race detector takes several times as long
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, seed)
 			touched := 0
-			for range 12 {
+			for range acts {
 				what, spec, do := w.act()
 				before, pods := w.look(), w.verdictsOfPods()
 				if spec.Delete != "" && before[asker{spec.Delete, ""}].state == answers.Gone {
@@ -611,6 +612,7 @@ func (w *world) comparePods(spec answers.ImpactReviewSpec, got *answers.ImpactRe
 
 // A review says what is wrong with an act, and which right its caller lacks; what a caller may not see is unknown.
 func TestImpactReviews(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	config, err := kubeconfigConfig(l.kubeconfig)
 	if err != nil {

@@ -95,6 +95,7 @@ type goPackage struct {
 }
 
 func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
+	t.Parallel()
 	packages := listPackages(t, "github.com/tidewaiter/tidewaiter/...")
 	for _, rule := range forbidden {
 		t.Run(strings.TrimPrefix(rule.room, "github.com/tidewaiter/tidewaiter/"), func(t *testing.T) {
@@ -124,6 +125,7 @@ func TestRoomsKnowOnlyWhatTheyMay(t *testing.T) {
 }
 
 func TestNobodyImportsCommands(t *testing.T) {
+	t.Parallel()
 	for path, p := range listPackages(t, "github.com/tidewaiter/tidewaiter/...") {
 		for _, i := range p.Imports {
 			if within(i, "github.com/tidewaiter/tidewaiter/cmd") && !within(path, "github.com/tidewaiter/tidewaiter/cmd") {
@@ -135,6 +137,7 @@ func TestNobodyImportsCommands(t *testing.T) {
 
 // The picture of docs/design/rooms.md has an arrow for each folder that knows another, but by a leaf, and no other arrow.
 func TestPictureOfRooms(t *testing.T) {
+	t.Parallel()
 	const module = "github.com/tidewaiter/tidewaiter/"
 	room := func(path string) string {
 		name, _, _ := strings.Cut(strings.TrimPrefix(path, module), "/")

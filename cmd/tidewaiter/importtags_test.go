@@ -37,7 +37,7 @@ import (
 
 // An import by the command moves a tag, as a push does: the image that it led to is left, and its history has both.
 func TestImportMovesATag(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
+	t.Parallel()
 	dir, registry := t.TempDir(), registrytest.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestImportMovesATag(t *testing.T) {
 
 // A server that keeps no ImageTags, such as OpenShift's, is imported into without them.
 func TestImportIntoAServerWithoutTags(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
+	t.Parallel()
 	registry, behind := registrytest.New(t), serve(t)
 	target, err := url.Parse(behind.Host)
 	if err != nil {
@@ -122,7 +122,6 @@ func TestImportIntoAServerWithoutTags(t *testing.T) {
 // An import into a data directory is of what that says of policies: without one, no image costs a request for each tag of
 // signatures that it might have.
 func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	registry := registrytest.New(t)
 	args := []string{"import", "--data-dir", filepath.Join(t.TempDir(), "data"), "--create-data-dir"}
 	for i := range 3 {
@@ -141,7 +140,7 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 // A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by new tags, and is told of no
 // right that it lacks.
 func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
+	t.Parallel()
 	registry, dir := registrytest.New(t), t.TempDir()
 	signer, err := demo.NewSigner()
 	if err != nil {

@@ -123,7 +123,6 @@ func (l *looking) showsBases(t *testing.T) {
 // whose image was deleted, and an index of two platforms.
 func newLooking(t *testing.T) *looking {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -186,6 +185,7 @@ func (l *looking) run(args ...string) (stdout, stderr string, code int) {
 
 // What people call an image leads to it, or they are told what to do.
 func TestLookUp(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	a, b := l.a.Host, l.b.Host
 	short := func(called string) string { return l.digests[called][len("sha256:"):][:12] }
@@ -482,7 +482,7 @@ func (l *looking) differs(t *testing.T) {
 
 // A server that is not there, and one that does not know the caller, are said to be so.
 func TestLookUpWithoutServer(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
+	t.Parallel()
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -522,6 +522,7 @@ func TestLookUpWithoutServer(t *testing.T) {
 
 // describe --check asks the registry before it answers: a tag has moved, is gone, or the registry is away.
 func TestDescribeChecks(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	tag := l.b.Host + "/team/lone:v2"
 	moved := pushed(t, l.b, "team/lone:v2", `{"os":"linux","architecture":"riscv64"}`, nil)

@@ -221,7 +221,6 @@ func TestMistakes(t *testing.T) {
 	}
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
-			t.Setenv("KUBECONFIG", "")
 			code, stdout, stderr := tidewaiter(t, m.args...)
 			if code == cli.ExitOK {
 				t.Fatalf("it succeeds: %s%s", stdout, stderr)

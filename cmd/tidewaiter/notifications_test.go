@@ -103,7 +103,7 @@ func (e *ear) await(kind, subject string) told {
 
 // What happens to images, tags, verdicts and pods is told once, to who wants to know of their repository.
 func TestNotifications(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
+	t.Parallel()
 	q := &questions{
 		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}},
 		cluster: clustertest.New(t), digests: map[string]string{},

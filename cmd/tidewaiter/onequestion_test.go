@@ -85,7 +85,6 @@ func (q *questions) runs(pod, reference, digest string) {
 
 func newQuestions(t *testing.T) *questions {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	q := &questions{
 		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}},
 		cluster: clustertest.New(t), digests: map[string]string{}, doors: map[string]int{},
@@ -287,6 +286,8 @@ func (q *questions) asked(one question) []string {
 
 // One question has one answer, whichever door it is asked at and by whatever name.
 func TestOneQuestionHasOneAnswer(t *testing.T) {
+	t.Parallel()
+	oneCaller(t)
 	q := newQuestions(t)
 	tag := func(repository, tag, called, verified string, admitted bool) question {
 		return question{repository: repository, tag: tag, called: called, verified: verified, admitted: admitted}

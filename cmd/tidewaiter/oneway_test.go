@@ -134,6 +134,7 @@ func secondWays(path string, names []called, used map[string]bool) (wrong []stri
 
 // One place answers a question: nobody else resolves a reference, chooses a verdict or counts what runs.
 func TestThereIsNoSecondWay(t *testing.T) {
+	t.Parallel()
 	root, used, files := filepath.Join("..", ".."), map[string]bool{}, 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -37,7 +37,6 @@ type longNames struct {
 
 func newLongNames(t *testing.T) *longNames {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	const path, tag = "platform-engineering/payments-department/settlement-service-backend", "release-2026.11.24-candidate.17"
 	l := &longNames{harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}, tag: tag}
 	l.repository, l.missing = l.registry.Host+"/"+path, l.registry.Host+"/"+path+"/sidecar:"+tag
@@ -117,6 +116,7 @@ func verbsBelow(cmd *cobra.Command) (all []*cobra.Command) {
 
 // Each verb prints what it shows also for programs, in every format that its flag -o has, and its tables fit a terminal.
 func TestOutputs(t *testing.T) {
+	t.Parallel()
 	l := newLongNames(t)
 	ref, old := l.repository+":"+l.tag, l.repository+"@"+l.digests[0]
 	cases := map[string][]verbCase{
@@ -219,6 +219,7 @@ func wantFormat(t *testing.T, format, text string) {
 
 // Shells complete references that the server knows, outputs and verdicts; the help of a flag lists the same values.
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	for _, tt := range []struct {
 		args []string // without --kubeconfig, which stands behind the verb

@@ -47,6 +47,7 @@ func sbomOf(all ...string) string {
 
 // Packages are imported, selected by, reviewed, described, and forgotten with their image.
 func TestPackages(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	attachSBOM(t, l.a, "team/app", l.digests["old"], "application/vnd.cyclonedx+json", sbomOf("openssl@3.0.1-1", "bash@5.2"))
 	attachSBOM(t, l.a, "team/app", l.digests["new"], "application/vnd.cyclonedx+json", sbomOf("openssl@3.0.11-1"))
@@ -192,6 +193,7 @@ func TestPackages(t *testing.T) {
 
 // A writer of lists cannot store what readers cannot read.
 func TestPackagesAreValidated(t *testing.T) {
+	t.Parallel()
 	l := newLooking(t)
 	digest := l.digests["lone"]
 	source := packages.Source{Repository: "example.com/app", Manifest: digest, Blob: digest, Format: packages.FormatSPDX}

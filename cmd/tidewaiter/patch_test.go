@@ -14,6 +14,7 @@ import (
 // A patch that cannot be merged into its object changes nothing and is answered in every encoding, as
 // Kubernetes does: with 500 for most of these. Some of them panic in Kubernetes' own merge.
 func TestPatchesThatCannotBeMerged(t *testing.T) {
+	t.Parallel()
 	config := serve(t)
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/yaml"} {
 		t.Run(contentType, func(t *testing.T) {

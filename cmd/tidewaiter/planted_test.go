@@ -48,7 +48,6 @@ func holdLock(t *testing.T, dir, url string) {
 // A verb that finds the server through ./tidewaiter-data runs no program that a
 // planted admin.kubeconfig names, not even in a directory that it owns.
 func TestPlantedKubeconfigRunsNothing(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())
 	marker := filepath.Join(t.TempDir(), "ran")
 	if err := os.MkdirAll("tidewaiter-data/pki", 0o700); err != nil {
@@ -77,7 +76,6 @@ func TestDataDirectoryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("NOT CHECKED: only root can give a directory to another user")
 	}
-	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())
 	if err := errors.Join(os.Mkdir("tidewaiter-data", 0o700), os.Chown("tidewaiter-data", 4242, 4242)); err != nil {
 		t.Fatal(err)
@@ -108,7 +106,6 @@ func TestDataDirectoryOfAnotherUser(t *testing.T) {
 // from starting, and so does one in the configuration. The error has the command
 // that mends it.
 func TestFilesThatAnotherUserCanWrite(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	dir := filepath.Join(t.TempDir(), "data")
 	listener := listen(t)
 	s, err := tidewaiterserver.Open(t.Context(), tidewaiterserver.Options{DataDir: dir}, listener)
@@ -187,7 +184,6 @@ func TestKubeconfigThatAnotherUserCanWrite(t *testing.T) {
 
 // What a client such as oc does to the kubeconfig is not a concern of the verbs.
 func TestVerbsDoNotNeedTheKubeconfig(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	serveOn(t, dir, listen(t))
 	if err := os.WriteFile(tidewaiterserver.KubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil { // after oc logout

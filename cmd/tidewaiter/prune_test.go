@@ -48,7 +48,6 @@ type pruning struct {
 
 func newPruning(t *testing.T, configFile string) *pruning {
 	t.Helper()
-	t.Setenv("KUBECONFIG", "")
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -166,6 +165,7 @@ func (e expiringImages) List(ctx context.Context, options metav1.ListOptions) (*
 
 // Pruning that takes longer than the server keeps a list for handles all images.
 func TestPruneThroughExpiredLists(t *testing.T) {
+	t.Parallel()
 	p := newPruning(t, "")
 	for n := range 5 {
 		p.create(n)
@@ -206,6 +206,7 @@ func (p *pruning) stored() (numbers []int) {
 
 // Images that nothing needs are marked, and deleted by a later run if nothing has needed them since. What is kept says why.
 func TestPrune(t *testing.T) {
+	t.Parallel()
 	p := newPruning(t, "")
 	for n := 1; n <= 9; n++ {
 		p.create(n)
@@ -308,6 +309,7 @@ func TestPrune(t *testing.T) {
 
 // A plan for a registry deletes what nothing needs, also the last platform of an index that goes, and changes nothing itself.
 func TestPlanForARegistry(t *testing.T) {
+	t.Parallel()
 	p := newPruning(t, "")
 	for n := 1; n <= 4; n++ {
 		p.create(n)
@@ -381,6 +383,7 @@ func TestPlanForARegistry(t *testing.T) {
 
 // What has pruning disabled is kept, and what it lists, also if both were marked before. --undo takes its mark off as any other.
 func TestPruneDisabled(t *testing.T) {
+	t.Parallel()
 	p := newPruning(t, "")
 	p.create(1)
 	p.create(2)
@@ -418,6 +421,7 @@ func TestPruneDisabled(t *testing.T) {
 
 // While a cluster has not been read, nothing is pruned, and the exit code says so.
 func TestPruneKeepsWhatIsUnknown(t *testing.T) {
+	t.Parallel()
 	away := filepath.Join(t.TempDir(), "kubeconfig")
 	to := clientcmdapi.NewConfig()
 	to.Clusters["away"], to.Contexts["away"], to.CurrentContext = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}, &clientcmdapi.Context{Cluster: "away"}, "away"
@@ -442,6 +446,7 @@ func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 // While workloads of a cluster may not be listed nothing is pruned, unless somebody says so. What is known to be needed stays in any
 // case, and so does what the configuration's kinds need.
 func TestPruneWithoutWorkloads(t *testing.T) {
+	t.Parallel()
 	cluster := clustertest.New(t)
 	cluster.Serve("argoproj.io/v1alpha1", "Rollout")
 	for kind, n := range map[string]int{"apps/v1 Deployment": 1, "argoproj.io/v1alpha1 Rollout": 2} {

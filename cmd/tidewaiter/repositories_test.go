@@ -154,6 +154,7 @@ func (h *harbour) want(what, digest, own string, verdicts map[string]string) {
 // Signatures that are many or large keep no image from being stored, and no trusted signature from counting, in whatever
 // order the registry lists them.
 func TestAttackManySignatures(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	h := newHarbour(t, map[string]*signaturestest.Key{"team": key})
@@ -243,6 +244,7 @@ func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
 
 // What other repositories bring is kept apart from an official image: its signatures, attestations and verdict.
 func TestAttackJunkOfOtherRepositories(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	h := newHarbour(t, map[string]*signaturestest.Key{"official": key})
@@ -500,6 +502,7 @@ func deleteTagged(t *testing.T, images *imageclient.Client, name string) {
 // What a pod asks for is judged when it asks: also where an image is in more repositories than it holds verdicts of, and by
 // the tag that is asked for, which somebody without a key can move to an older image that is signed.
 func TestAdmissionJudgesWhatIsAsked(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	key, release := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	h := newHarbour(t, map[string]*signaturestest.Key{"other": key})

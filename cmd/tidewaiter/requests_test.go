@@ -16,6 +16,8 @@ import (
 
 // What a client gets wrong is answered 4xx, and is not a fault of the server.
 func TestRequestsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	oneCaller(t)
 	config := serve(t)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -25,6 +25,10 @@ var resumed = flag.Int("resume", 300, "how many references TestImportIsResumed i
 // A run is killed, the next one is interrupted, and the third one, from the same list, ends: nothing is lost, and nothing
 // was read twice but what was under way.
 func TestImportIsResumed(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: no processes are killed")
+	}
 	const jobs = 4
 	registry := registrytest.New(t)
 	dir := t.TempDir()
@@ -45,7 +49,7 @@ func TestImportIsResumed(t *testing.T) {
 		}
 	}
 
-	// Manifests are read by their digests, and signal is called when so many were.
+	// Manifests are read by their digests. Signal is called when so many were, and no other is answered before the next run.
 	var mu sync.Mutex
 	reads, total, at, signal := map[string]int{}, 0, 0, func() {}
 	registry.Inject("GET .*/manifests/sha256:", 0, func(next http.Handler) http.Handler {
@@ -55,7 +59,12 @@ func TestImportIsResumed(t *testing.T) {
 			if total++; total == at {
 				signal()
 			}
+			over := total >= at
 			mu.Unlock()
+			if over {
+				<-req.Context().Done()
+				return
+			}
 			next.ServeHTTP(w, req)
 		})
 	})

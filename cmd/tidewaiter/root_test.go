@@ -18,16 +18,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 )
 
-// tidewaiter runs one command line.
+// tidewaiter runs one command line. The process keeps its log, in which tests that run at the same time write.
 func tidewaiter(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errOut servertest.LogBuffer // other servers of the process may log
-	code = run(t.Context(), args, strings.NewReader(""), &out, &errOut)
+	root := newRootCommand()
+	root.PersistentPreRunE = nil
+	var out, errOut servertest.LogBuffer
+	code = execute(t.Context(), root, args, strings.NewReader(""), &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
 func TestMisuseIsExplained(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	for name, tt := range map[string]struct {
 		args []string
 		want []string
@@ -123,12 +124,14 @@ func TestLogsAreJSON(t *testing.T) {
 	if want := []string{"WARN low\n\"water\" ", "ERROR ebb no\x1b water", "WARN high water flood: tide"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	defer slog.SetDefault(slog.Default())
 	for _, flag := range []string{"--logging-format", "--log-format"} {
-		if code, _, stderr := tidewaiter(t, "version", flag, "xml"); code != cli.ExitUsage || !strings.Contains(stderr, `"xml" is neither text nor json`) {
-			t.Errorf("%s xml: %d, %s", flag, code, stderr)
-		}
-		if code, _, stderr := tidewaiter(t, "version", flag, "json"); code != cli.ExitOK {
-			t.Errorf("%s json: %d, %s", flag, code, stderr)
+		for format, want := range map[string]int{"xml": cli.ExitUsage, "json": cli.ExitOK} {
+			var stderr strings.Builder
+			code := run(t.Context(), []string{"version", flag, format}, strings.NewReader(""), io.Discard, &stderr)
+			if code != want || strings.Contains(stderr.String(), `"xml" is neither text nor json`) != (format == "xml") {
+				t.Errorf("%s %s: %d, %s", flag, format, code, &stderr)
+			}
 		}
 	}
 }

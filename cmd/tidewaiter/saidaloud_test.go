@@ -242,6 +242,7 @@ func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
 // Somebody has a reference imported by the server, and checked: it is known by whom. What names no registry, or cannot be parsed, is
 // refused as the API refuses.
 func TestImportIsAskedFor(t *testing.T) {
+	t.Parallel()
 	registry := registrytest.New(t)
 	config := serveWith(t, server.Options{DataDir: t.TempDir(), Isolated: true}, listen(t))
 	admin := newClientset(t, config)

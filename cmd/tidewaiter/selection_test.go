@@ -200,7 +200,6 @@ func TestListingWaitsForARegistryThatAsksForIt(t *testing.T) {
 
 // A dry run asked for the signature tags of each image, though the list of tags has none.
 func TestADryRunTrustsTheListOfTags(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	registry := registrytest.New(t)
 	for i := range 30 {
 		registry.Push(fmt.Sprint("team/app:", i), servertest.SampleImage(t, fmt.Sprint(i)))

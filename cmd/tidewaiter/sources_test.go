@@ -48,7 +48,6 @@ func TestImportFiles(t *testing.T) {
 	}
 
 	data := filepath.Join(t.TempDir(), "data")
-	t.Setenv("KUBECONFIG", "")
 	for _, tc := range []struct {
 		args           []string
 		code           int

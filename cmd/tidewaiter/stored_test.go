@@ -31,6 +31,7 @@ import (
 // server decodes and encodes: whatever is in an object, on every page, at every
 // revision, compressed or not, and also when the answer is an error.
 func TestStoredReadsAnswerAsDecodedOnes(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	config := serve(t)
 	client, err := imageclient.New(config)
@@ -296,6 +297,7 @@ func TestStoredReadsAreTaken(t *testing.T) {
 // A creation is answered with the stored bytes, too: they say what a read that
 // is decoded says of the object, in every form that a client may ask for.
 func TestCreationsAnswerWhatIsStored(t *testing.T) {
+	t.Parallel()
 	config := serve(t)
 	c := newComparer(t, config)
 	const collection = "/apis/image.openshift.io/v1/images"
@@ -375,6 +377,7 @@ func TestCreationsAnswerWhatIsStored(t *testing.T) {
 // Watches are told what a read of each revision says, whether their events are
 // written from stored bytes, as plain JSON is, or not.
 func TestStoredWatchesTellWhatIsRead(t *testing.T) {
+	t.Parallel()
 	config := serve(t)
 	client, err := imageclient.New(config)
 	if err != nil {
@@ -490,6 +493,7 @@ func revision(t *testing.T, metadata map[string]any) int {
 // A watch that begins with what exists says the same whether it is written from stored
 // bytes or not: every object, the bookmark that ends them, and what changes from there on.
 func TestStoredInitialEventsAreThoseOfDecodedOnes(t *testing.T) {
+	oneCaller(t)
 	t.Parallel()
 	config := serve(t)
 	client, err := imageclient.New(config)

@@ -148,18 +148,18 @@ func TestMaxTagAge(t *testing.T) {
 		app, free := at+"team/app:v1", at+"free/app:v1"
 		doors("new", app, "True", true)
 		now.by.Store(int64(32 * time.Minute))
-		old := "where " + app + " leads was last checked 32m ago, and policy \"harbour-master\" allows 10m"
-		doors("old", app, "Unknown", false, old)
+		doors("old", app, "Unknown", false, "where "+app+" leads was last checked 3", "m ago, and policy \"harbour-master\" allows 10m") // 32m, or more on a slow machine
 		doors("old, and not bounded", free, "True", true)
 		doors("old, by its digest", app[:strings.LastIndexByte(app, ':')]+"@"+review1.ask(answers.Question{Reference: app})[0].Meaning.Digest, "True", true)
 
 		// A pod has the registry asked, which confirms it.
+		confirmed := now.Now().Truncate(time.Second)
 		if ok, said := pod(app); !ok {
 			t.Errorf("a tag that leads where it did is refused: %s", said)
 		}
 		doors("confirmed", app, "True", true)
-		if checked := review1.ask(answers.Question{Reference: app})[0].Checked.LastChecked; checked == nil || now.Since(checked.Time) > time.Minute {
-			t.Errorf("it was checked %v, and it is %v", checked, now.Now())
+		if checked := review1.ask(answers.Question{Reference: app})[0].Checked.LastChecked; checked == nil || checked.Time.Before(confirmed) {
+			t.Errorf("it was checked %v, and confirmed after %v", checked, confirmed)
 		}
 		// The tag is moved without a word. Within the bound it is admitted as it was, and beyond it the registry is asked.
 		push("second", "team/app:v1", false)
@@ -178,10 +178,14 @@ func TestMaxTagAge(t *testing.T) {
 		}
 		now.by.Add(int64(time.Hour))
 		registry.Server().Close()
-		if ok, said := pod(app); ok || !strings.Contains(said, "is not known to meet policy") || !strings.Contains(said, "last checked 60m ago") || !strings.Contains(said, "could not be imported") {
-			t.Errorf("while the registry is away it is answered %v: %s", ok, said)
-		}
-		doors("away", app, "Unknown", false, "was last checked 60m ago")
+		soon(t, "it is said that the tag could not be imported", func() bool { // a pod may wait for less long than an import
+			ok, said := pod(app)
+			if ok || !strings.Contains(said, "is not known to meet policy") || !strings.Contains(said, "last checked 6") {
+				t.Errorf("while the registry is away it is answered %v: %s", ok, said)
+			}
+			return strings.Contains(said, "could not be imported")
+		})
+		doors("away", app, "Unknown", false, "was last checked 6") // 60m ago, or more
 
 		// A policy's annotation is read when it is written.
 		for _, wrong := range []string{"soon", "1s", "-10m"} {
@@ -196,7 +200,7 @@ func TestMaxTagAge(t *testing.T) {
 	t.Run("restart", func(t *testing.T) {
 		serving = serveWith(t, options, listen(t))
 		checked := newReviewer(t, serving).ask(answers.Question{Reference: registry.Host + "/team/app:v1"})[0].Checked.LastChecked
-		if checked == nil || now.Since(checked.Time) > 61*time.Minute {
+		if checked == nil || now.Since(checked.Time) > 2*time.Hour {
 			t.Errorf("it was checked %v, and it is %v", checked, now.Now())
 		}
 	})

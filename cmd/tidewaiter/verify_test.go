@@ -41,7 +41,6 @@ import (
 func signedRegistry(t *testing.T) (host, policy string) {
 	t.Helper()
 	t.Setenv("HOME", t.TempDir()) // no credentials, no lookaside storage
-	t.Setenv("KUBECONFIG", "")
 	r, err := demo.StartRegistry(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +167,7 @@ func TestVerifyWhatCannotBeRead(t *testing.T) {
 // A proxy lists no tags of signatures: what is signed does not become unsigned by that, whoever looks for it. Without a policy
 // that demands signatures, nobody asks for tags that are not listed.
 func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
+	oneCaller(t)
 	host, policy := signedRegistry(t)
 	var asked atomic.Int64
 	proxyHost := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
@@ -323,7 +323,6 @@ func TestVerifyJSON(t *testing.T) {
 }
 
 func TestVerifyMisuse(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
 	for name, args := range map[string][]string{
 		"nothing":          {"verify"},
 		"two":              {"verify", "a", "b"},

@@ -216,6 +216,9 @@ func TestAttackSlowReceiver(t *testing.T) {
 
 // Each receiver is told of what it wants to know.
 func TestWhoIsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	const at = "https://a.example.com"
 	n := newNotifier(t,
 		Receiver{Name: "all", URL: at, SecretFile: secretFile(t, one)},

@@ -86,6 +86,9 @@ func TestStatus(t *testing.T) {
 // An event of zot holds the pushed manifest, however large that may be and however many bytes each of its own takes in JSON. No
 // other type takes as much.
 func TestEventsWithWholeManifests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and nothing runs side by side")
+	}
 	t.Parallel()
 	digest := "sha256:" + strings.Repeat("a", 64)
 	for text, want := range map[string]int{strings.Repeat("<", manifest.MaxManifestSize): 202, strings.Repeat("<", manifest.MaxManifestSize+(1<<18)): 413} {
