@@ -9,8 +9,9 @@ import (
 const (
 	// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
 	askTimeout = 5 * time.Second
-	// maxPause bounds the pause between two questions while there are several callers.
-	maxPause = 2 * time.Millisecond
+	// A question waits for those to come back who waited for the one before: pauseEach for each of them, about what answering one
+	// takes, and maxPause at most.
+	pauseEach, maxPause = time.Millisecond, 20 * time.Millisecond
 )
 
 // Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a question that was asked
@@ -19,9 +20,11 @@ type Barrier struct {
 	// Head is the store's.
 	Head func(context.Context) (int64, error)
 
-	mu     sync.Mutex
-	asking bool
-	next   *question // to be asked when the one under way has been answered
+	mu       sync.Mutex
+	asking   bool
+	next     *question // to be asked when the one under way has been answered
+	expected int       // the next question waits for so many callers; 0 while one is under way
+	complete chan struct{}
 }
 
 type question struct {
@@ -43,7 +46,9 @@ func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 			go b.ask()
 		}
 	}
-	q.callers++
+	if q.callers++; q.callers == b.expected {
+		close(b.complete)
+	}
 	b.mu.Unlock()
 	select {
 	case <-q.done:
@@ -58,21 +63,31 @@ func (b *Barrier) ask() {
 	for {
 		b.mu.Lock()
 		q := b.next
-		b.next, b.asking = nil, q != nil
+		b.next, b.asking, b.expected = nil, q != nil, 0
 		b.mu.Unlock()
 		if q == nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-		begun := time.Now()
 		q.rev, q.err = b.Head(ctx)
 		cancel()
+		// Those who have been answered come back soon, and share the next question with those who wait.
 		b.mu.Lock()
-		several := q.callers > 1 || b.next != nil
+		expected, complete := q.callers, make(chan struct{})
+		if b.next != nil {
+			expected += b.next.callers
+		}
+		b.expected, b.complete = expected, complete
 		b.mu.Unlock()
 		close(q.done)
-		if several { // those who have been answered come back soon, and share the next question
-			time.Sleep(min(time.Since(begun), maxPause))
+		if expected == 1 {
+			continue
 		}
+		pause := time.NewTimer(min(time.Duration(expected)*pauseEach, maxPause))
+		select {
+		case <-complete:
+		case <-pause.C:
+		}
+		pause.Stop()
 	}
 }
