@@ -30,6 +30,7 @@ func TestReplicas(t *testing.T) {
 			alone := imageServer(t, harness.Binary(t))
 			etcd := harness.StartEtcd(t, 3)
 			replicas := harness.StartReplicas(t, 3, "--etcd-servers", etcd.Servers)
+			replicas.AwaitShared(t, 3)
 			all = append(all, round(t, l, i, []*server{alone, replicaServer(t, etcd, replicas)}))
 			notes = append(notes, replicaNotes(t, etcd, replicas), etcdAlone(t, l))
 		})
