@@ -45,7 +45,7 @@ func New(o Options) (*Importer, error) {
 	o.Limits = o.Limits.WithDefaults(o.Layers == LayersVerify)
 	c, err := pull.New(pull.Options{
 		Keychain: o.Keychain, Registries: o.Registries, Files: o.Files, Insecure: o.Insecure,
-		AllowedNetworks: o.AllowedNetworks, RootCAs: o.RootCAs, UserAgent: o.UserAgent, Limits: o.Limits, Sharing: o.Sharing, Clock: o.Clock,
+		AllowedNetworks: o.AllowedNetworks, RootCAs: o.RootCAs, UserAgent: o.UserAgent, Limits: o.Limits, Others: o.Others, Clock: o.Clock,
 	})
 	if err != nil {
 		return nil, err

@@ -52,9 +52,8 @@ type Options struct {
 	UserAgent string
 	// Limits bound what is asked of registries and of this machine.
 	Limits pull.Limits
-	// Sharing returns how many programs ask a host now, with this one, which is about to: what is set for the host by a number
-	// is divided among them. Nil is one. It is called for each request.
-	Sharing func(host string) int
+	// Others are programs that ask the same registries; nil for none.
+	Others pull.Others
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithDelayedExecution
 }

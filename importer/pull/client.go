@@ -47,7 +47,7 @@ type Options struct {
 	RootCAs         *x509.CertPool
 	UserAgent       string
 	Limits          Limits // with defaults
-	Sharing         func(host string) int
+	Others          Others // nil for none
 	Clock           clock.WithDelayedExecution
 }
 
@@ -78,7 +78,7 @@ func New(o Options) (*Client, error) {
 		Clock:      o.Clock,
 		transports: newTransports(o),
 		traffic:    &traffic{},
-		hosts:      newHosts(o.Limits, registries, o.Sharing, o.Clock),
+		hosts:      newHosts(o.Limits, registries, o.Others, o.Clock),
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
 		locks:      &keyLocks{},

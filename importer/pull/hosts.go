@@ -12,22 +12,30 @@ import (
 	"k8s.io/utils/lru"
 )
 
+// Others are the programs that ask the same hosts as this one. Its methods are called for each request.
+type Others interface {
+	// Sharing returns how many programs ask a host now, with this one, which is about to: what is set for the host by a number is
+	// divided among them.
+	Sharing(host string) int
+	// Paused tells the others that a host wants not to be asked for d from now.
+	Paused(host string, d time.Duration)
+	// PauseLeft returns for how long a host does not want to be asked, by what the others were told; 0 or less is none.
+	PauseLeft(host string) time.Duration
+}
+
 // hosts remembers the bounds of each host, for the most recently used hosts.
 type hosts struct {
 	limits     Limits
 	registries registries
-	sharing    func(host string) int
+	others     Others // nil for none
 	clock      clock.WithDelayedExecution
 
 	mu    sync.Mutex
 	known *lru.Cache // name → *host
 }
 
-func newHosts(limits Limits, registries registries, sharing func(string) int, clock clock.WithDelayedExecution) *hosts {
-	if sharing == nil {
-		sharing = func(string) int { return 1 }
-	}
-	return &hosts{limits: limits, registries: registries, sharing: sharing, clock: clock, known: lru.New(maxHosts)}
+func newHosts(limits Limits, registries registries, others Others, clock clock.WithDelayedExecution) *hosts {
+	return &hosts{limits: limits, registries: registries, others: others, clock: clock, known: lru.New(maxHosts)}
 }
 
 func (hs *hosts) get(name string) *host {
@@ -77,7 +85,10 @@ func (h *host) acquire(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	sharing, weight := max(h.hosts.sharing(h.name), 1), int64(1)
+	sharing, weight := 1, int64(1)
+	if h.hosts.others != nil {
+		sharing = max(h.hosts.others.Sharing(h.name), 1)
+	}
 	if h.divided {
 		weight = min(int64(sharing), h.atATime)
 	}
@@ -98,6 +109,9 @@ func (h *host) acquire(ctx context.Context) (release func(), err error) {
 
 // park keeps requests from the host for d from now.
 func (h *host) park(d time.Duration) {
+	if h.hosts.others != nil {
+		h.hosts.others.Paused(h.name, d)
+	}
 	until := h.hosts.clock.Now().Add(d)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,10 +120,13 @@ func (h *host) park(d time.Duration) {
 	}
 }
 
-func (h *host) pauseLeft() time.Duration {
+func (h *host) pauseLeft() (left time.Duration) {
+	if h.hosts.others != nil {
+		left = h.hosts.others.PauseLeft(h.name)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.pausedUntil.Sub(h.hosts.clock.Now())
+	return max(left, h.pausedUntil.Sub(h.hosts.clock.Now()))
 }
 
 func sleep(ctx context.Context, clock clock.Clock, d time.Duration) error {

@@ -88,13 +88,47 @@ func TestHostsWithLimitsOfTheirOwn(t *testing.T) {
 	})
 }
 
+// programs are others that know what they are told.
+type programs struct {
+	sharing int
+	until   time.Time
+}
+
+func (p *programs) Sharing(string) int               { return p.sharing }
+func (p *programs) Paused(_ string, d time.Duration) { p.until = time.Now().Add(d) }
+func (p *programs) PauseLeft(string) time.Duration   { return time.Until(p.until) }
+
+// TestProgramsSharePauses: what a host has asked one of several programs for holds for the others, too.
+func TestProgramsSharePauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		others := &programs{}
+		var hosts [2]*host
+		for i := range hosts {
+			c, err := New(Options{Limits: Limits{MaxWait: time.Second}.WithDefaults(false), Others: others})
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts[i] = c.hosts.get("registry.example.com")
+		}
+		hosts[0].park(time.Hour)
+		var limited *Error
+		if _, err := hosts[1].acquire(t.Context()); !errors.As(err, &limited) || limited.Reason != RateLimited || limited.RetryAfter != time.Hour {
+			t.Errorf("another program asks the host: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if _, err := hosts[1].acquire(t.Context()); err != nil {
+			t.Errorf("after the pause: %v", err)
+		}
+	})
+}
+
 // TestProgramsShareAHost: of what a number bounds, each of several programs that ask a host takes its part, for as long as they do.
 func TestProgramsShareAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sharing := 2
+		others := &programs{sharing: 2}
 		c, err := New(Options{
 			Limits: Limits{}.WithDefaults(false), Registries: []Registry{{Prefix: "registry.example.com", RequestsPerSecond: 20, RequestsAtATime: 6}},
-			Sharing: func(string) int { return sharing },
+			Others: others,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -114,11 +148,11 @@ func TestProgramsShareAHost(t *testing.T) {
 		if took := rate(40); took != 2*time.Second {
 			t.Errorf("beside another program 40 requests took %s, want 20 at once and 20 at 10 a second", took)
 		}
-		sharing = 1
+		others.sharing = 1
 		if took := rate(20); took != time.Second {
 			t.Errorf("alone 20 requests took %s, want 20 a second", took)
 		}
-		sharing = 3
+		others.sharing = 3
 		var got atomic.Int64
 		for range 6 {
 			go func() {

@@ -10,10 +10,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -53,6 +56,11 @@ const (
 	askedHosts = "tidewaiter.dev/asked-hosts"
 	anyHost    = "*"
 	maxAsked   = 64
+	// pausedHosts is the annotation that names the hosts which have asked the server for a pause, each with the seconds that are
+	// left of it, as host=seconds. At most maxAsked are named, and nobody is believed for longer than maxPause.
+	pausedHosts = "tidewaiter.dev/paused-hosts"
+	maxPause    = 24 * time.Hour
+	maxHeard    = 16 * maxAsked // pauses that other servers know
 	// askedFor is how long after a request a server counts as one that asks the host.
 	askedFor = 10 * time.Second
 )
@@ -69,6 +77,8 @@ type Peers struct {
 	changed []func()
 	state   string               // what changed was last called for
 	asked   map[string]time.Time // hosts and when they were asked last; at most maxAsked and anyHost
+	told    map[string]time.Time // hosts and until when they asked this server for a pause; at most maxAsked
+	heard   map[string]time.Time // the same of the other servers; at most maxHeard
 }
 
 // peer is what is known of a server.
@@ -88,7 +98,7 @@ func New(c clock.WithTicker) (*Peers, error) {
 		c = clock.RealClock{}
 	}
 	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one began has ended.
-	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}}, nil
+	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, told: map[string]time.Time{}, heard: map[string]time.Time{}}, nil
 }
 
 // Self is the name of this server.
@@ -171,14 +181,61 @@ func (s *peer) asksFor(host string) bool {
 	return slices.ContainsFunc(s.asks, func(asked string) bool { return asked == host || asked == anyHost })
 }
 
+// Paused notes that a host has asked this server for a pause from now on, which the others know after a renewal of its Lease.
+func (p *Peers) Paused(host string, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pause(p.told, host, p.clock.Now(), d, maxAsked)
+}
+
+// PauseLeft returns for how long a host is not to be asked, by what it has asked the other servers for.
+func (p *Peers) PauseLeft(host string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heard[host].Sub(p.clock.Now())
+}
+
+// pause notes a pause of a host if it is the longest. Of most hosts others are not noted.
+func pause(until map[string]time.Time, host string, now time.Time, d time.Duration, most int) {
+	maps.DeleteFunc(until, func(_ string, at time.Time) bool { return !at.After(now) })
+	if at := now.Add(min(d, maxPause)); at.After(now) && at.After(until[host]) && (len(until) < most || !until[host].IsZero()) {
+		until[host] = at
+	}
+}
+
+// writePauses is the annotation for pauses. No host has a space or an equals sign in it.
+func writePauses(until map[string]time.Time, now time.Time) string {
+	var text []string
+	for _, host := range slices.Sorted(maps.Keys(until)) {
+		if left := until[host].Sub(now); left > 0 {
+			text = append(text, fmt.Sprintf("%s=%d", host, int(math.Ceil(left.Seconds()))))
+		}
+	}
+	return strings.Join(text, " ")
+}
+
+// readPauses calls pause with what writePauses has written, for at most maxAsked hosts. What it has not written is passed over.
+func readPauses(text string, pause func(host string, d time.Duration)) {
+	fields := strings.Fields(text)
+	for _, field := range fields[:min(len(fields), maxAsked)] {
+		host, seconds, _ := strings.Cut(field, "=")
+		if n, err := strconv.ParseUint(seconds, 10, 31); err == nil && n > 0 && host != "" {
+			pause(host, min(time.Duration(n)*time.Second, maxPause))
+		}
+	}
+}
+
 // mark completes the Lease of this server.
 func (p *Peers) mark(l *coordinationv1.Lease) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.Labels = map[string]string{leaseLabel: leaseOf}
-	l.Annotations = nil
+	l.Annotations = map[string]string{}
 	if p.asking(p.clock.Now()) > 0 { // no host has a space in it
-		l.Annotations = map[string]string{askedHosts: strings.Join(slices.Sorted(maps.Keys(p.asked)), " ")}
+		l.Annotations[askedHosts] = strings.Join(slices.Sorted(maps.Keys(p.asked)), " ")
+	}
+	if pauses := writePauses(p.told, p.clock.Now()); pauses != "" {
+		l.Annotations[pausedHosts] = pauses
 	}
 	return nil
 }
@@ -234,6 +291,9 @@ func (p *Peers) see(o any) {
 		p.seen[name] = &peer{lease: l, renewed: now, asks: asks[:min(len(asks), maxAsked+1)]}
 		if name == p.self && p.joined.IsZero() {
 			p.joined = now
+		}
+		if name != p.self {
+			readPauses(l.Annotations[pausedHosts], func(host string, d time.Duration) { pause(p.heard, host, now, d, maxHeard) })
 		}
 	}
 	p.mu.Unlock()

@@ -3,10 +3,13 @@ package peers
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -243,6 +246,70 @@ func TestRun(t *testing.T) {
 		b.end(t)
 		if list, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 			t.Errorf("Leases are left: %v, %v", list, err)
+		}
+	})
+}
+
+// TestServersTellOfPauses: what a registry has asked one server for the others know after a renewal of its Lease, also when the
+// server is gone; a pause is not longer than it was, and ends.
+func TestServersTellOfPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a, b := start(t, client), start(t, client)
+		const host = "registry.example.com:5000"
+		time.Sleep(5 * time.Second)
+		a.Paused(host, time.Hour)
+		a.Paused(host, time.Minute)
+		begun := time.Now()
+		time.Sleep(3 * time.Second)
+		if a.PauseLeft(host) > 0 {
+			t.Error("a server hears of its own pause")
+		}
+		left := func(when string) {
+			t.Helper()
+			if got, want := b.PauseLeft(host), time.Hour-time.Since(begun); got < want || got > want+time.Second {
+				t.Errorf("%s: the pause goes on for %s, want %s", when, got, want)
+			}
+		}
+		left("soon")
+		for i := range 2 * maxAsked {
+			a.Paused(fmt.Sprint("host-", i), 2*time.Hour)
+		}
+		time.Sleep(3 * time.Second)
+		left("later")
+		if len(a.told) != maxAsked || len(b.heard) != maxAsked {
+			t.Errorf("%d pauses are told of, and %d heard of, want %d", len(a.told), len(b.heard), maxAsked)
+		}
+		a.end(t)
+		time.Sleep(30 * time.Minute)
+		left("after the server has ended")
+		time.Sleep(30 * time.Minute)
+		if got := b.PauseLeft(host); got > 0 {
+			t.Errorf("after an hour the pause goes on for %s", got)
+		}
+		b.end(t)
+	})
+}
+
+// FuzzReadPauses: whatever a Lease says, a bounded number of hosts is paused for a bounded time, and what a server writes is read.
+func FuzzReadPauses(f *testing.F) {
+	for _, seed := range []string{"", "registry.example.com:5000=60", "a=1 b=86400", "a=99999999999 =5 b=-1 c d=x", strings.Repeat("h=1 ", 2*maxAsked)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		now, n := time.Unix(0, 0), 0
+		until := map[string]time.Time{}
+		readPauses(text, func(host string, d time.Duration) {
+			n++
+			if d <= 0 || d > maxPause || strings.ContainsFunc(host, unicode.IsSpace) {
+				t.Errorf("%q pauses for %s", host, d)
+			}
+			pause(until, host, now, d, maxAsked)
+		})
+		again := map[string]time.Time{}
+		readPauses(writePauses(until, now), func(host string, d time.Duration) { pause(again, host, now, d, maxAsked) })
+		if n > maxAsked || !maps.Equal(until, again) {
+			t.Errorf("%q pauses %d hosts, %v, read again as %v", text, n, until, again)
 		}
 	})
 }

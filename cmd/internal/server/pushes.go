@@ -136,7 +136,7 @@ func NewPushImporter(cfg *config.Config, demands config.Demands, server Options,
 		return nil, err
 	}
 	if all != nil {
-		o.Sharing = all.Sharing
+		o.Others = all
 	}
 	signatures := config.NewFinder
 	o.Limits.MaxWait = time.Second // a registry that asks for more is parked, and its jobs wait without a slot
