@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	crand "crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,17 +25,19 @@ func TestLimitsOfEtcd(t *testing.T) {
 	leases := client.CoordinationV1().Leases("default")
 	create := func(name string, bytes int) error {
 		lease := counter(name, 0)
-		lease.Annotations = map[string]string{"a": strings.Repeat("x", bytes)}
+		random := make([]byte, bytes) // which cannot be compressed
+		crand.Read(random)
+		lease.Annotations = map[string]string{"a": base64.StdEncoding.EncodeToString(random)}
 		// Without retries, which would wait for the room.
 		return client.CoordinationV1().RESTClient().Post().MaxRetries(0).Namespace("default").Resource("leases").Body(lease).Do(t.Context()).Error()
 	}
-	if err := create("large", 200_000); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "max-request-bytes") {
+	if err := create("large", 160_000); !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), "max-request-bytes") {
 		t.Errorf("an object that is too large: %v", err)
 	}
 	var full error
 	n := 0
 	for ; n < 200 && full == nil; n++ {
-		full = create(fmt.Sprintf("l-%d", n), 100_000)
+		full = create(fmt.Sprintf("l-%d", n), 75_000)
 	}
 	if !apierrors.IsServiceUnavailable(full) || !strings.Contains(full.Error(), "etcd has no space left") {
 		t.Fatalf("after %d objects: %v", n, full)

@@ -55,7 +55,8 @@ type Store struct {
 	client *clientv3.Client
 	prefix string // without a slash at its end
 
-	cluster atomic.Uint64 // of the first answer; 0 before
+	cluster  atomic.Uint64 // of the first answer; 0 before
+	compress atomic.Bool
 
 	atLeader *clientv3.Client // reaches one member; nil if only one is named
 	route    atomic.Pointer[route]
@@ -106,6 +107,10 @@ func New(o Options) (*Store, error) {
 	}
 	return s, nil
 }
+
+// Compress has large values be written in a compressed form from now on, or no more. A server that is older than this form does
+// not read it.
+func (s *Store) Compress(on bool) { s.compress.Store(on) }
 
 // Close ends all calls.
 func (s *Store) Close() error {
@@ -197,7 +202,7 @@ func (s *Store) pressIfBehind() {
 
 // Put is part of truth.Store.
 func (s *Store) Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (int64, error) {
-	return s.commit(ctx, key, expect, clientv3.OpPut(s.prefix+key, string(pack(value, expires))))
+	return s.commit(ctx, key, expect, clientv3.OpPut(s.prefix+key, string(pack(value, expires, s.compress.Load()))))
 }
 
 // Delete is part of truth.Store.

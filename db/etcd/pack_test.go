@@ -2,23 +2,51 @@ package etcd
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 )
 
-// FuzzUnpack: what unpack takes is what pack makes of its answer, and pack's values come back.
+// FuzzUnpack: pack's values come back, compressed or not, and what is not compressed has one form alone. What is unpacked has a
+// bound.
 func FuzzUnpack(f *testing.F) {
-	for _, seed := range [][]byte{nil, []byte(`{"kind":"Image"}`), {1}, {1, 0, 0, 0, 0, 0, 0, 0, 7, 'v'}, pack([]byte{1, 2}, 0), pack(nil, 1<<40), {1, 255, 0, 0, 0, 0, 0, 0, 0}} {
+	large := []byte(strings.Repeat(`{"kind":"Image"}`, minZipped))
+	for _, seed := range [][]byte{nil, []byte(`{"kind":"Image"}`), {1}, {1, 0, 0, 0, 0, 0, 0, 0, 7, 'v'}, pack([]byte{1, 2}, 0, false), pack(nil, 1<<40, false), {1, 255, 0, 0, 0, 0, 0, 0, 0},
+		large, pack(large, 0, true), pack(large, 7, true), {2, 0, 0, 0, 0, 0, 0, 0, 7, 'v'}, {forms}} {
 		f.Add(seed, int64(len(seed)))
 	}
 	f.Fuzz(func(t *testing.T, stored []byte, expires int64) {
-		if value, at, err := unpack(stored); err == nil && !bytes.Equal(pack(value, at), stored) {
-			t.Errorf("%q is read as %q until %d, which is written as %q", stored, value, at, pack(value, at))
+		switch value, at, err := unpack(stored); {
+		case err != nil:
+		case len(value) > maxMessage:
+			t.Errorf("%d bytes are read as %d", len(stored), len(value))
+		case len(stored) > 0 && stored[0] == zipped: // compressors differ
+		case !bytes.Equal(pack(value, at, false), stored):
+			t.Errorf("%q is read as %q until %d, which is written as %q", stored, value, at, pack(value, at, false))
 		}
 		if expires < 0 {
 			return
 		}
-		if value, at, err := unpack(pack(stored, expires)); err != nil || !bytes.Equal(value, stored) || at != expires {
-			t.Errorf("%q until %d is read back as %q until %d, %v", stored, expires, value, at, err)
+		for _, zip := range []bool{false, true} {
+			if value, at, err := unpack(pack(stored, expires, zip)); err != nil || !bytes.Equal(value, stored) || at != expires {
+				t.Errorf("%q until %d is read back as %q until %d, %v", stored, expires, value, at, err)
+			}
 		}
 	})
+}
+
+// TestPackCompresses: what is large and can be smaller is, and only then; nobody takes what a later release has written for a value.
+func TestPackCompresses(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"kind":"Lease"}`: false,
+		strings.Repeat(`{"kind":"Image"}`, 1+minZipped/16): true,
+	} {
+		for _, zip := range []bool{false, true} {
+			if stored := pack([]byte(text), 0, zip); len(stored) < len(text)/2 != (want && zip) {
+				t.Errorf("%d bytes are stored as %d, asked to compress: %v", len(text), len(stored), zip)
+			}
+		}
+	}
+	if value, _, err := unpack([]byte{zipped + 1, 'v'}); err == nil || !strings.Contains(err.Error(), "later release") {
+		t.Errorf("the value of a later release is read as %q, %v", value, err)
+	}
 }

@@ -38,6 +38,7 @@ func (m *Migration) open(ctx context.Context) (*etcd.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	store.Compress(true) // no server is at work
 	asking, cancel := context.WithTimeout(ctx, etcdAnswers)
 	defer cancel()
 	if _, err := store.Identity(asking); err != nil {

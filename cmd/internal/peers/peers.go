@@ -56,6 +56,8 @@ const (
 	askedHosts = "tidewaiter.dev/asked-hosts"
 	anyHost    = "*"
 	maxAsked   = 64
+	// readsCompressed is the annotation of the Lease of a server that reads compressed values of etcd.
+	readsCompressed = "tidewaiter.dev/reads-compressed"
 	// pausedHosts is the annotation that names the hosts which have asked the server for a pause, each with the seconds that are
 	// left of it, as host=seconds. At most maxAsked are named, and nobody is believed for longer than maxPause.
 	pausedHosts = "tidewaiter.dev/paused-hosts"
@@ -230,7 +232,7 @@ func (p *Peers) mark(l *coordinationv1.Lease) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.Labels = map[string]string{leaseLabel: leaseOf}
-	l.Annotations = map[string]string{}
+	l.Annotations = map[string]string{readsCompressed: "true"}
 	if p.asking(p.clock.Now()) > 0 { // no host has a space in it
 		l.Annotations[askedHosts] = strings.Join(slices.Sorted(maps.Keys(p.asked)), " ")
 	}
@@ -238,6 +240,20 @@ func (p *Peers) mark(l *coordinationv1.Lease) error {
 		l.Annotations[pausedHosts] = pauses
 	}
 	return nil
+}
+
+// AllReadCompressed reports whether this server and all others that may be at work read compressed values of etcd: one of an earlier
+// release, which is being replaced, does not.
+func (p *Peers) AllReadCompressed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	for _, s := range p.seen {
+		if s.lives(now) && (s.lease == nil || s.lease.Annotations[readsCompressed] == "") {
+			return false
+		}
+	}
+	return p.takesPart(now)
 }
 
 // OnChange has f called when other answers may be given than before.

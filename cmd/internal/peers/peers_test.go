@@ -250,6 +250,38 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// TestServersOfTwoReleases: compressed values are written once all servers that may be at work read them.
+func TestServersOfTwoReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a := start(t, client)
+		if a.AllReadCompressed() {
+			t.Error("a server that knows of nobody, not even itself, takes all for new")
+		}
+		time.Sleep(5 * time.Second)
+		if !a.AllReadCompressed() {
+			t.Error("a server alone does not read its own values")
+		}
+		leases := client.CoordinationV1().Leases("kube-system")
+		old := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: leasePrefix + "old", Namespace: "kube-system", Labels: map[string]string{leaseLabel: leaseOf}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("old"), RenewTime: &metav1.MicroTime{Time: time.Now()}},
+		}
+		if _, err := leases.Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if a.AllReadCompressed() {
+			t.Error("a server of an earlier release is given what it does not read")
+		}
+		time.Sleep(duration + look)
+		if !a.AllReadCompressed() {
+			t.Error("the server of an earlier release is gone, and still waited for")
+		}
+		a.end(t)
+	})
+}
+
 // TestServersTellOfPauses: what a registry has asked one server for the others know after a renewal of its Lease, also when the
 // server is gone; a pause is not longer than it was, and ends.
 func TestServersTellOfPauses(t *testing.T) {

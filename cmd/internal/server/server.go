@@ -545,6 +545,7 @@ func (s *Server) addTasks() error {
 			return err
 		}
 		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, worker.Run) }
+		s.pushes.peers.OnChange(func() { s.etcd.Compress(s.pushes.peers.AllReadCompressed()) })
 	}
 	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
 	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
