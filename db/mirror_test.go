@@ -400,7 +400,8 @@ func TestMirrorExpires(t *testing.T) {
 	}
 }
 
-// TestMirrorsFile: a file of one kind is not opened as the other.
+// TestMirrorsFile: a file of one kind is not opened as the other. A copy can be checked while it is in use; it is not backed up, and
+// one that is damaged is not restored from a backup: etcd has it all.
 func TestMirrorsFile(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir, Truth: store})
@@ -410,8 +411,19 @@ func TestMirrorsFile(t *testing.T) {
 	if err := d.Filled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	mustPut(t, d, "/k", 0, "v")
+	if err := datafile.CheckOwn(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "etcdctl snapshot save") {
+		t.Errorf("a copy is backed up: %v", err)
+	}
+	if err := datafile.Check(t.Context(), dir); err != nil {
+		t.Errorf("checking a copy that is in use: %v", err)
+	}
+	dbtest.Damage(t, d, "/k")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if err := datafile.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "fills from etcd") {
+		t.Errorf("checking a copy that is damaged: %v", err)
 	}
 	if _, err := db.Open(db.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "--etcd-servers") {
 		t.Errorf("a copy opened by itself: %v", err)

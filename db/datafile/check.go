@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // Check runs SQLite's integrity_check on the database of a data directory and
@@ -21,6 +23,15 @@ func Check(ctx context.Context, dir string) error {
 		return err
 	}
 	defer c.Close()
+	err = check(c, path)
+	var corrupt *CorruptError
+	if errors.As(err, &corrupt) {
+		corrupt.Copy, _ = IsMirror(c) // what is damaged may be just that, and is restored as any other then
+	}
+	return err
+}
+
+func check(c *sqlite.Conn, path string) error {
 	faults, err := c.Faults("integrity_check", 20)
 	if err != nil {
 		return NameFile(path, err)

@@ -26,12 +26,17 @@ type CorruptError struct {
 	Detail string
 	// Unsure: the file is still being looked over. It may be that its device fails.
 	Unsure bool
-	Err    error
+	// Copy: it is a copy of what etcd has.
+	Copy bool
+	Err  error
 }
 
 func (e *CorruptError) Error() string {
 	if e.Unsure {
 		return fmt.Sprintf("database file %s cannot be read (%s): it is damaged, or its device fails. It is being checked; the log will say which", e.Path, e.Detail)
+	}
+	if e.Copy {
+		return fmt.Sprintf("database file %s is damaged (%s): it is a copy of what etcd has; stop the server and start it with another --data-dir, which it fills from etcd", e.Path, e.Detail)
 	}
 	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
 		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
