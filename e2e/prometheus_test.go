@@ -66,6 +66,7 @@ type dashboard struct {
 	Panels     []struct {
 		ID      int
 		Title   string
+		Type    string
 		GridPos struct{ X, Y, W, H int }
 		Targets []struct{ Expr string }
 	}
@@ -125,6 +126,7 @@ scrape_configs:
 
 	expressions := alertRules(t)
 	panels := 0
+	var all []dashboard
 	files, err := filepath.Glob(deployed(t, "chart/dashboards/*.json"))
 	must(t, err)
 	for _, file := range files {
@@ -132,6 +134,7 @@ scrape_configs:
 		must(t, err)
 		var d dashboard
 		must(t, json.Unmarshal(text, &d))
+		all = append(all, d)
 		covered := map[[2]int]int{}
 		for _, p := range d.Panels {
 			panels++
@@ -211,4 +214,7 @@ scrape_configs:
 		}
 		return nil
 	})
+	if *dashboardPictures != "" {
+		drawDashboards(t, h, all, ask)
+	}
 }
