@@ -60,15 +60,6 @@ func Parse(text string) (r Range, err error) {
 	return r, nil
 }
 
-// String is the range as Parse reads it.
-func (r Range) String() string {
-	var parts []string
-	for _, c := range r.all {
-		parts = append(parts, c.operator+c.version)
-	}
-	return strings.Join(parts, ",")
-}
-
 // Has reports whether a version of a type of package, as package URLs name it, is in the range. An error says why that is
 // unknown.
 func (r Range) Has(typ, version string) (bool, error) {
@@ -193,5 +184,9 @@ func compareIn(system semver.System, a, b string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return x.Compare(y), nil
+	order := x.Compare(y)
+	if order != -y.Compare(x) { // as of the versions "" and "." of Maven
+		return 0, fmt.Errorf("the order of the versions %q and %q is unknown", a, b)
+	}
+	return order, nil
 }
