@@ -289,8 +289,9 @@ func (w *Worker) searchSubject(ctx context.Context, ref reference.Reference) (di
 // searchSignatures searches the signatures of an image again, as every import does. A
 // signature of an image that is not in the registry is of no interest.
 func (w *Worker) searchSignatures(ctx context.Context, subject reference.Reference) error {
-	w.Importer().ForgetSignatures(subject)
-	result, err := w.Importer().Import(ctx, subject, w.Images)
+	im := w.Importer() // the one that forgets searches
+	im.ForgetSignatures(subject)
+	result, err := im.Import(ctx, subject, w.Images)
 	var bad *reference.Error
 	switch reason := pull.ReasonOf(err); {
 	case reason == pull.NotFound, reason == pull.NotAnImage, errors.As(err, &bad):

@@ -65,8 +65,8 @@ type Owners interface {
 
 // Deliverer tells others what happened.
 type Deliverer interface {
-	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An error about who is told, and not about what, has
-	// a *pull.Error in its tree, as that of an import: they are left alone for a while.
+	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An error of the receiver, and
+	// not of the payload, has a *pull.Error in its tree, as that of an import: the receiver is left alone for a while.
 	Deliver(ctx context.Context, name, payload string) error
 }
 

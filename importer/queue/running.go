@@ -28,12 +28,12 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 			return fmt.Errorf("reading the pull secrets of the pods that use %s: %w", ref, err)
 		}
 	}
-	importers := make([]*importer.Importer, 0, len(keychains)+1)
+	own, importers := w.Importer(), make([]*importer.Importer, 0, len(keychains)+1)
 	for _, k := range keychains {
-		importers = append(importers, w.Importer().With(k))
+		importers = append(importers, own.With(k))
 	}
 	var failed error
-	for _, im := range append(importers, w.Importer()) {
+	for _, im := range append(importers, own) {
 		result, err := w.importShown(ctx, im, ref)
 		if err == nil {
 			w.notifyFound(ctx, result, ref, fmt.Sprintf("Pods of cluster %s use %s", cluster, ref))
@@ -73,7 +73,8 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 	} else if err != nil {
 		return err
 	}
-	shown, own := w.shows(ctx, w.Importer(), ref)
+	im := w.Importer()
+	shown, own := w.shows(ctx, im, ref)
 	if shown {
 		return own
 	}
@@ -88,7 +89,7 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 			unknown = fmt.Errorf("reading the pull secrets of the pods of cluster %s that use it: %w", cluster, unread)
 		}
 		for _, k := range keychains {
-			shown, err := w.shows(ctx, w.Importer().With(k), ref)
+			shown, err := w.shows(ctx, im.With(k), ref)
 			if shown {
 				return err
 			}

@@ -132,13 +132,11 @@ const configDocument = "../../../docs/reference/config.md"
 //	go test ./cmd/internal/config -run TestConfigDocument -write-config ../../../docs/reference/config.md
 func TestConfigDocument(t *testing.T) {
 	t.Parallel()
-	var intro, example strings.Builder
-	for line := range strings.Lines(docsOf(t, reflect.TypeFor[Config]())[""]) {
-		intro.WriteString(line)
-	}
+	intro := docsOf(t, reflect.TypeFor[Config]())[""]
+	var example strings.Builder
 	writeExample(t, &example, reflect.TypeFor[Config](), "", "", map[reflect.Type]bool{})
 	want := "# The configuration file\n\n<!-- Written by TestConfigDocument in cmd/internal/config. -->\n\n" +
-		strings.Replace(intro.String(), "Config is the", "The", 1) + "\n```yaml\n" + example.String() + "```\n"
+		strings.Replace(intro, "Config is the", "The", 1) + "\n```yaml\n" + example.String() + "```\n"
 	if *writeConfig != "" {
 		if err := os.WriteFile(*writeConfig, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -271,7 +269,7 @@ func TestTheTableOfRegistries(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?m)^\|[^|]*\|[^|]*\|([^|]*)\|[^|]*\|$`).FindAllSubmatch(text, -1) {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllSubmatch(row[1], -1) {
 			if n++; !names[string(m[1])] {
-				t.Errorf("%s is named, and is no key", m[1])
+				t.Errorf("%s is named, and is not a key", m[1])
 			}
 		}
 	}

@@ -52,6 +52,7 @@ type pushes struct {
 
 	importer    atomic.Pointer[importer.Importer]
 	newImporter func(*config.Config) (*importer.Importer, error)
+	packages    importer.PackageStore // of every importer, once there is a worker
 	mirrorOf    atomic.Pointer[config.MirrorOf]
 	sweep       func(queue.SweepOptions) error // replaces what is swept
 }
@@ -231,15 +232,8 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	if err != nil {
 		return nil, err
 	}
+	p.packages = images
 	p.importer.Load().KeepPackages(images)
-	unkept := p.newImporter
-	p.newImporter = func(cfg *config.Config) (*importer.Importer, error) {
-		im, err := unkept(cfg)
-		if err == nil {
-			im.KeepPackages(images)
-		}
-		return im, err
-	}
 	o := queue.Options{
 		Importer:        p.importer.Load,
 		Images:          images,

@@ -83,6 +83,7 @@ func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, 
 		}
 	}
 	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(importing, key) }) {
+		im.KeepPackages(p.packages)
 		p.mirrorOf.Store(&mirrorOf)
 		p.importer.Swap(im).Close()
 	}
