@@ -49,7 +49,7 @@ type TLS struct {
 
 // AddFlags adds the flags. Flags that kube-apiserver has too have its names.
 func (t *TLS) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&t.CertFile, "tls-cert-file", "", "File with the server's certificate (PEM), followed by those of its authorities; reread when it changes. The server also has its own certificate, pki/serving.crt, which it renews; with this flag it serves that one only for localhost and the addresses of this machine.")
+	fs.StringVar(&t.CertFile, "tls-cert-file", "", "File with the server's certificate (PEM), followed by those of its authorities; reread when it changes. At localhost and the addresses of this machine it serves its own, pki/serving.crt.")
 	fs.StringVar(&t.KeyFile, "tls-private-key-file", "", "File with the key (PEM) of --tls-cert-file")
 	fs.StringVar(&t.MinVersion, "tls-min-version", minTLSVersion, "Minimum TLS version supported. Possible values: VersionTLS12, VersionTLS13")
 	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "Comma-separated list of TLS 1.2 cipher suites (default: those that Go considers secure, without CBC mode). Values: "+strings.Join(suiteNames(tls.CipherSuites()), ", ")+". Insecure values: "+strings.Join(suiteNames(tls.InsecureCipherSuites()), ", ")+".")

@@ -42,42 +42,43 @@ func TestFlagsDocument(t *testing.T) {
 // upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
 var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document: what the flags that verbs share and those of serve mean, these in the sections of its help, and
+// flagsReference is the document: what the flags mean that verbs share, and those of serve, these in the sections of its help; and
 // which flags the other verbs have.
 func flagsReference(root *cobra.Command) string {
-	var b strings.Builder
-	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n`tidewaiter VERB --help` says what each flag means, with examples.\n")
+	var b, rest strings.Builder
 	ofServer, ofRegistry := sharedFlags(root)
-	b.WriteString("\n## Flags for a server\n")
+	b.WriteString("# Flags\n\n<!-- Written by TestFlagsDocument in cmd/tidewaiter. -->\n\n" +
+		"`tidewaiter VERB --help` says what each flag means, with examples.\n\n## Of all verbs\n")
+	writeList(&b, visibleFlags(root))
+	b.WriteString("\n## For a server\n")
 	writeList(&b, ofServer)
-	b.WriteString("\n## Flags for registries\n")
+	b.WriteString("\n## For registries\n")
 	writeList(&b, ofRegistry)
+	b.WriteString("\n## Of one verb\n\n")
 	for cmd := range verbs(root) {
-		if cmd.Runnable() && (cmd.HasLocalFlags() || !cmd.HasSubCommands()) {
-			fmt.Fprintf(&b, "\n## %s\n\n%s.", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
-			flags := visibleFlags(cmd)
-			for _, group := range []struct {
-				flags []*pflag.Flag
-				says  string
-			}{{ofServer, " It takes the flags for a server."}, {ofRegistry, " It takes the flags for registries."}} {
-				n := len(flags)
-				flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return slices.ContainsFunc(group.flags, same(f)) })
-				if len(flags) < n {
-					b.WriteString(group.says)
-				}
-			}
-			b.WriteString("\n")
-			switch {
-			case cmd == root:
-				writeList(&b, flags)
-			case cmd.Name() == "serve":
-				writeSections(&b, new(serveOptions).flags())
-			default:
-				writeNames(&b, "Flags: ", flags)
+		if cmd == root || !cmd.Runnable() {
+			continue
+		}
+		flags, has := visibleFlags(cmd), []string(nil)
+		for _, group := range []struct {
+			flags []*pflag.Flag
+			link  string
+		}{{ofServer, "[for a server](#for-a-server)"}, {ofRegistry, "[for registries](#for-registries)"}} {
+			n := len(flags)
+			flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return slices.ContainsFunc(group.flags, same(f)) })
+			if len(flags) < n {
+				has = append(has, group.link)
 			}
 		}
+		if cmd.Name() == "serve" {
+			writeSections(&rest, new(serveOptions).flags())
+			continue
+		}
+		if has = append(names(flags), has...); len(has) > 0 {
+			fmt.Fprintf(&b, "- `%s`: %s\n", strings.TrimPrefix(cmd.CommandPath(), "tidewaiter "), strings.Join(has, ", "))
+		}
 	}
-	return b.String()
+	return b.String() + "\n## Of serve\n" + rest.String()
 }
 
 // verbs are a command and all below it that are not hidden, in their order.
@@ -147,19 +148,15 @@ func writeSections(b *strings.Builder, sections *cliflag.NamedFlagSets) {
 			writeList(b, flags)
 			continue
 		}
-		writeNames(b, "These are [kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/), with its meaning: ", flags)
+		fmt.Fprintf(b, "\n[kube-apiserver's](https://kubernetes.io/docs/reference/command-line-tools-reference/kube-apiserver/): %s.\n", strings.Join(names(flags), ", "))
 	}
 }
 
-func writeNames(b *strings.Builder, intro string, flags []*pflag.Flag) {
-	if len(flags) == 0 {
-		return
-	}
-	var names []string
+func names(flags []*pflag.Flag) (names []string) {
 	for _, f := range flags {
 		names = append(names, "`"+flagName(f)+"`")
 	}
-	fmt.Fprintf(b, "\n%s%s.\n", intro, strings.Join(names, ", "))
+	return names
 }
 
 func writeList(b *strings.Builder, flags []*pflag.Flag) {

@@ -101,7 +101,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	f.IntVar(&o.securePort, "secure-port", 6443, "port to serve HTTPS on; 0 picks a free one")
 	o.TLS.AddFlags(f)
 	f.BoolVar(&o.Console, "console", true, "serve the web console at /console/")
-	f.IntVar(&o.MaxReads, "max-requests-inflight", 400, "most read requests served at once, a quarter of them lists; one user gets only a share; others wait briefly, then get 429")
+	f.IntVar(&o.MaxReads, "max-requests-inflight", 400, "most read requests served at once, a quarter of them lists; one user gets only a share")
 	f.IntVar(&o.MaxWrites, "max-mutating-requests-inflight", 200, "most write requests served at once; one user gets only a share")
 
 	o.AddFlags(sections)
@@ -111,7 +111,7 @@ func (o *serveOptions) flags() *cliflag.NamedFlagSets {
 	o.Authentication.AddFlags(sections.FlagSet("authentication"))
 	o.Access.AddFlags(sections.FlagSet("authorization"))
 
-	sections.FlagSet("tracing").StringVar(&o.TracingFile, "tracing-config-file", "", "TracingConfiguration, as for kube-apiserver: the OpenTelemetry collector to send spans to, and how many of a million requests are traced; without it nothing is")
+	sections.FlagSet("tracing").StringVar(&o.TracingFile, "tracing-config-file", "", "TracingConfiguration, as for kube-apiserver: where spans go, and how many requests are traced; without it none is")
 
 	f = sections.FlagSet("audit")
 	o.Audit = filters.NewAuditOptions("")

@@ -35,7 +35,7 @@ type ClusterOptions struct {
 
 // AddFlags adds the flags of servers in a cluster.
 func (a *ClusterOptions) AddFlags(f *pflag.FlagSet) {
-	f.BoolVar(&a.on, "cluster", false, "serve as an aggregated API server of a cluster: its kube-apiserver forwards requests for images, authenticates callers and authorizes them; the cluster's pods are followed")
+	f.BoolVar(&a.on, "cluster", false, "serve as an aggregated API server of a cluster, which authenticates and authorizes callers, and whose pods are followed")
 	f.StringVar(&a.kubeconfig, "cluster-kubeconfig", "", "with --cluster: kubeconfig for the cluster (default: the service account of this pod)")
 	f.StringVar(&a.name, "cluster-name", "in-cluster", "with --cluster: the cluster's name here, as in used-by=in-cluster")
 	f.StringVar(&a.service, "cluster-service", "", "with --cluster: the Service of this server, as NAMESPACE/NAME[:PORT] (default: tidewaiter:443 in the pod's namespace)")
