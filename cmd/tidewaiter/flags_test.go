@@ -63,7 +63,7 @@ func flagsReference(root *cobra.Command) string {
 		for _, group := range []struct {
 			flags []*pflag.Flag
 			link  string
-		}{{ofServer, "[for a server](#for-a-server)"}, {ofRegistry, "[for registries](#for-registries)"}} {
+		}{{ofServer, "[a server's](#for-a-server)"}, {ofRegistry, "[registries'](#for-registries)"}} {
 			n := len(flags)
 			flags = slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return slices.ContainsFunc(group.flags, same(f)) })
 			if len(flags) < n {

@@ -34,32 +34,31 @@ const maxFile = 1 << 20
 
 // Config is the file that `tidewaiter serve`, `import` and `verify` read with `--config`: one YAML document of at most
 // 1 MiB. All keys are optional; unknown ones are mistakes. File names are relative to the file, which other users must
-// not be able to [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds mistakes,
-// each with its line.
+// not be able to [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds mistakes.
 //
-// A server reads the file again every ten seconds. It takes over the sections that are marked `at once`; others wait for
-// a restart, and the log names them. With a mistake nothing changes. Secrets, kubeconfigs and credentials are read when
-// they are used. [What else is read about registries](importing.md#how-registries-are-reached).
+// A server reads the file again every ten seconds, and takes over the sections that are marked `at once`; others wait
+// for a restart. With a mistake nothing changes. Secrets, kubeconfigs and credentials are read when they are used.
+// [What else is read about registries](importing.md#how-registries-are-reached).
 type Config struct {
 	// Registries say what is special about registries. The longest prefix that matches counts alone.
 	Registries []Registry `yaml:"registries" reload:"true"`
 	// AuthFile has credentials, as podman login and docker login write them; by default the files that skopeo reads.
 	AuthFile string `yaml:"authFile" example:"auth.json" reload:"true"`
-	// ImageDigestMirrors are mirrors for references with a digest, as in the specs of ImageDigestMirrorSets.
+	// ImageDigestMirrors are mirrors for references with a digest, as in ImageDigestMirrorSets.
 	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"true"`
-	// ImageTagMirrors are mirrors for references without a digest, as in the specs of ImageTagMirrorSets.
+	// ImageTagMirrors are mirrors for references without a digest, as in ImageTagMirrorSets.
 	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"true"`
 	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects and token servers.
 	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"true"`
-	// RegistriesDir is a folder of registries.d files, which say where signatures are that are not in registries.
+	// RegistriesDir is a folder of registries.d files, which say where other signatures are.
 	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"true"`
 	// Clusters have pods and workloads that are followed; see cluster.md.
 	Clusters []Cluster `yaml:"clusters"`
 	// ImportRunning imports what the server's own pods run.
 	ImportRunning *bool `yaml:"importRunning" example:"true"`
-	// OwnPodsOnly is for servers without Clusters: nothing runs but what their own pods run. Else that is unknown.
+	// OwnPodsOnly says, without Clusters, that nothing runs but the server's own pods. Else that is unknown.
 	OwnPodsOnly bool `yaml:"ownPodsOnly" example:"false"`
-	// Workloads are kinds that need images, beside those of Kubernetes and OpenShift, in every cluster that serves them.
+	// Workloads are further kinds that need images, in every cluster that serves them.
 	Workloads []Workload `yaml:"workloads"`
 	// TrustedRoots are files that a server keeps as TUF repositories have them; see signatures.md.
 	TrustedRoots []TrustedRoot `yaml:"trustedRoots"`
