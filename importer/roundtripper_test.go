@@ -121,7 +121,7 @@ func comeBackIn(d time.Duration) registrytest.Fault {
 }
 
 // Nobody asked for a pause: the error says none, and other requests of the host go on.
-func TestARefusalWithoutATimeParksNobody(t *testing.T) {
+func TestARefusalWithoutATimePausesNobody(t *testing.T) {
 	for status, reason := range map[int]pull.Reason{429: pull.RateLimited, 503: pull.Unavailable} {
 		registry := registrytest.New(t)
 		registry.Push("app:v1", newImage(t, sample.Spec{}))
@@ -168,7 +168,7 @@ func TestBackoffIsJittered(t *testing.T) {
 	}
 }
 
-func TestParkedHostIsWaitedForIfNotForLong(t *testing.T) {
+func TestPausedHostIsWaitedForIfNotForLong(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))

@@ -345,7 +345,7 @@ func TestAHelperThatSaysTooMuch(t *testing.T) {
 	}
 }
 
-// An import from a registry whose helper hangs has the reason that parks the registry.
+// An import from a registry whose helper hangs has the reason that pauses the registry.
 func TestAnImportWhoseHelperHangs(t *testing.T) {
 	h := newHelpers(t)
 	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "basic", Username: "user", Password: "p-user"}))

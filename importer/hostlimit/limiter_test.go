@@ -41,7 +41,7 @@ func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
 	room(t, l, "a", 1)
 }
 
-func TestHostIsParkedAndProbed(t *testing.T) {
+func TestHostIsPausedAndProbed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := hostlimit.New(16, 8, clock)
 	fail := func(err error, want time.Duration) {
@@ -49,7 +49,7 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 		l.Start("a")
 		until := l.Done("a", err)
 		if got := until.Sub(clock.Now()); got != want {
-			t.Fatalf("parked for %s, want %s", got, want)
+			t.Fatalf("paused for %s, want %s", got, want)
 		}
 		if n, again := l.Available("a"); n != 0 || !again.Equal(until) {
 			t.Fatalf("room for %d until %s", n, again)
@@ -63,15 +63,15 @@ func TestHostIsParkedAndProbed(t *testing.T) {
 	fail(&pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour}, time.Hour)
 	l.Start("a")
 	if until := l.Done("a", nil); !until.IsZero() {
-		t.Error("it is parked although it answers")
+		t.Error("it is paused although it answers")
 	}
 	room(t, l, "a", 8)
 	fail(&pull.Error{Reason: pull.Unavailable, RetryAfter: 7 * time.Second}, 7*time.Second)
 
-	// What is not about the registry parks nothing.
+	// What is not about the registry pauses nothing.
 	l.Start("b")
 	if until := l.Done("b", errors.New("the API server is away")); !until.IsZero() {
-		t.Error("it is parked for somebody else's fault")
+		t.Error("it is paused for somebody else's fault")
 	}
 	l.Start("b")
 	l.Done("b", &pull.Error{Reason: pull.Canceled})
@@ -92,7 +92,7 @@ func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 		l.Done("a", errDead)
 	}
 	if until := l.Done("a", nil); until.Sub(clock.Now()) != time.Second {
-		t.Errorf("parked for %s", until.Sub(clock.Now()))
+		t.Errorf("paused for %s", until.Sub(clock.Now()))
 	}
 }
 
@@ -147,7 +147,7 @@ func TestHostsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestParkedHostsAreCounted(t *testing.T) {
+func TestPausedHostsAreCounted(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := hostlimit.New(16, 8, clock)
 	for _, host := range []string{"a", "b", "c"} {
@@ -157,10 +157,10 @@ func TestParkedHostsAreCounted(t *testing.T) {
 	l.Done("b", errDead)
 	l.Done("c", nil)
 	if hosts := l.BackingOff(); !slices.Equal(hosts, []string{"a", "b"}) {
-		t.Errorf("%v are parked, want a and b", hosts)
+		t.Errorf("%v are paused, want a and b", hosts)
 	}
 	clock.Step(time.Minute)
 	if hosts := l.BackingOff(); len(hosts) != 0 {
-		t.Errorf("%v are parked a minute later", hosts)
+		t.Errorf("%v are paused a minute later", hosts)
 	}
 }

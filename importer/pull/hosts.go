@@ -107,8 +107,8 @@ func (h *host) acquire(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// park keeps requests from the host for d from now.
-func (h *host) park(d time.Duration) {
+// pause keeps requests from the host for d from now.
+func (h *host) pause(d time.Duration) {
 	if h.hosts.others != nil {
 		h.hosts.others.Paused(h.name, d)
 	}

@@ -110,7 +110,7 @@ func TestProgramsSharePauses(t *testing.T) {
 			}
 			hosts[i] = c.hosts.get("registry.example.com")
 		}
-		hosts[0].park(time.Hour)
+		hosts[0].pause(time.Hour)
 		var limited *Error
 		if _, err := hosts[1].acquire(t.Context()); !errors.As(err, &limited) || limited.Reason != RateLimited || limited.RetryAfter != time.Hour {
 			t.Errorf("another program asks the host: %v", err)

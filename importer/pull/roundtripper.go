@@ -151,7 +151,7 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 			now := w.client.Clock.Now()
 			h.pace.answered(now, now.Sub(began), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
 			if spent, ok := spentFor(resp.Header); ok {
-				h.park(spent)
+				h.pause(spent)
 			}
 		}
 		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.client.Limits.Attempts
@@ -166,7 +166,7 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 			asked, ok := RetryAfter(resp.Header, w.client.Clock.Now())
 			if ok {
 				wait = asked
-				h.park(asked)
+				h.pause(asked)
 			}
 			if !again || asked > w.client.Limits.MaxWait {
 				return nil, refused(resp, asked)

@@ -127,7 +127,7 @@ func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 }
 
 // A registry that asks to be left alone is asked once, however many jobs wait for it.
-func TestJobsOfAParkedRegistryWait(t *testing.T) {
+func TestJobsOfAPausedRegistryWait(t *testing.T) {
 	w := startWorker(t)
 	w.registry.Inject("manifests", 0, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))
 	for i := range 20 {

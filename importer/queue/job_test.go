@@ -302,7 +302,7 @@ func TestWorkerFailures(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			for attempt, permanent := range map[int]bool{1: test.first, 6: test.sixth} {
-				w := startWorker(t) // of its own: a registry that fails is parked
+				w := startWorker(t) // of its own: a registry that fails is paused
 				w.push("team/app:1.0", "a")
 				if test.fault != nil {
 					w.registry.Inject("manifests", 0, test.fault)
