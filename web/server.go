@@ -178,8 +178,7 @@ func New(c Config) (_ *Server, err error) {
 	if cfg.Authorization.Authorizer, err = newAuthorizer(c.Authorizer); err != nil {
 		return nil, err
 	}
-	// Callers without a listener do not need a description, and building it takes a third of the start.
-	cfg.SkipOpenAPIInstallation = c.Listener == nil
+	cfg.SkipOpenAPIInstallation = true // describe does it
 	namer := openapi.NewDefinitionNamer(c.Scheme)
 	cfg.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(c.OpenAPI, namer)
 	cfg.OpenAPIConfig.Info.Title = "Tidewaiter"
@@ -233,6 +232,7 @@ func New(c Config) (_ *Server, err error) {
 	if err := installGroups(s.api, c); err != nil {
 		return nil, err
 	}
+	describe(s.api, cfg)
 	for name, hook := range c.PostStartHooks {
 		if err := s.api.AddPostStartHook(name, hook); err != nil {
 			return nil, err
@@ -263,16 +263,19 @@ func installGroups(api *genericapiserver.GenericAPIServer, c Config) error {
 		}
 		info.VersionedResourcesStorageMap[gv.Version] = storages
 	}
+	// The groups are installed together: the schemas that they share are then parsed once.
+	var named []*genericapiserver.APIGroupInfo
 	for group, info := range infos {
-		install := api.InstallAPIGroup
-		if group == "" {
-			install = func(info *genericapiserver.APIGroupInfo) error {
-				return api.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, info)
-			}
+		if group != "" {
+			named = append(named, info)
+			continue
 		}
-		if err := install(info); err != nil {
-			return fmt.Errorf("installing API group %q: %w", group, err)
+		if err := api.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, info); err != nil {
+			return fmt.Errorf("installing the core API group: %w", err)
 		}
+	}
+	if err := api.InstallAPIGroups(named...); err != nil {
+		return fmt.Errorf("installing the API groups: %w", err)
 	}
 	return nil
 }
