@@ -147,13 +147,14 @@ func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext)
 // bootstrapPatience: somebody may have deleted a role at once.
 func (a *Access) awaitBootstrap(ctx context.Context) error {
 	roles, bindings := a.Informers.Rbac().V1().ClusterRoles().Lister(), a.Informers.Rbac().V1().ClusterRoleBindings().Lister()
+	wantRoles, wantBindings := Roles(), bootstrapBindings()
 	_ = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, bootstrapPatience, true, func(context.Context) (bool, error) {
-		for _, r := range Roles() {
+		for _, r := range wantRoles {
 			if _, err := roles.Get(r.Name); err != nil {
 				return false, nil
 			}
 		}
-		for _, b := range bootstrapBindings() {
+		for _, b := range wantBindings {
 			if _, err := bindings.Get(b.Name); err != nil {
 				return false, nil
 			}
