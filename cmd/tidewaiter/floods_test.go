@@ -30,6 +30,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
@@ -383,24 +384,24 @@ func (p *process) honest(t *testing.T, client *http.Client, token, path string, 
 	return took
 }
 
-// storeImages stores Images of the given number and size in a data directory, and returns the name of one.
+// storeImages stores Images of the given number and size in a data directory, past the API, and returns the name of one.
 func storeImages(t *testing.T, dir string, images, size int) (name string) {
 	t.Helper()
 	if images == 0 {
 		return ""
 	}
-	s := runProcess(t, dir)
-	client, err := imageclient.New(s.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, getter := openSeed(t, dir)
+	defer store.Close()
+	to := getter.Store(imagev1.Resource("images"))
 	var writers errgroup.Group
 	writers.SetLimit(16) // they share commits
 	for i := range images {
 		raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[],"annotations":{"text":%q,"number":"%d"}}`, imageIndex, strings.Repeat("text ", size/5), i)
 		name = manifest.Digest([]byte(raw))
 		image := &imagev1.Image{
-			ObjectMeta:           metav1.ObjectMeta{Name: name, Labels: map[string]string{"flood": "yes"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(), Labels: map[string]string{"flood": "yes"},
+			},
 			DockerImageReference: fmt.Sprintf("registry.example.com/a:%d", i),
 			DockerImageManifest:  raw,
 		}
@@ -408,17 +409,13 @@ func storeImages(t *testing.T, dir string, images, size int) (name string) {
 			image.Labels["rare"] = "yes"
 		}
 		writers.Go(func() error {
-			_, err := client.Create(t.Context(), image, metav1.CreateOptions{})
-			return err
+			if err := manifest.Derive(image); err != nil {
+				return err
+			}
+			return to.Create(context.Background(), imagesKey+image.Name, image, &imagev1.Image{}, 0)
 		})
 	}
 	if err := writers.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	return name

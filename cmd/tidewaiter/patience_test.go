@@ -139,13 +139,19 @@ func TestPatienceHasAnEnd(t *testing.T) {
 
 // A server that takes requests and answers nothing is away as well: its client gives up, in some way or other.
 func TestASilentServerIsAway(t *testing.T) {
-	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1") // else the test takes 45 seconds
-	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "5")
+	t.Parallel()
 	config := serve(t)
 	proxy := newProxy(t, strings.TrimPrefix(config.Host, "https://"))
+	secure, err := restclient.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config = restclient.CopyConfig(config)
-	config.ServerName, _, _ = net.SplitHostPort(strings.TrimPrefix(config.Host, "https://"))
 	config.Host = "https://" + proxy.address
+	config.TLSClientConfig = restclient.TLSClientConfig{}
+	// As client-go's, which sends a ping after 30 seconds and waits for its answer for 15.
+	config.Transport = &http.Transport{TLSClientConfig: secure, ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: time.Second, PingTimeout: 5 * time.Second}}
 	images, err := imageclient.New(config)
 	if err != nil {
 		t.Fatal(err)
