@@ -219,7 +219,7 @@ func TestRegistryOfStreams(t *testing.T) {
 	}
 }
 
-// logsIn asks who a user is, and whether he may pull and push, as the registry does with his token: in protobuf.
+// logsIn asks who a user is, and whether they may pull and push, as the registry does with their token: in protobuf.
 func logsIn(t *testing.T, config *rest.Config) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)

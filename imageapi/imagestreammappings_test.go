@@ -540,8 +540,8 @@ func (d denyImages) Authorize(_ context.Context, what authorizer.Attributes) (au
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Whoever may map, and knows the digest of an image that he may not read, does not get it into his stream; nor does he
-// make images that he may not make.
+// Whoever may map, and knows the digest of an image that they may not read, does not get it into their stream; nor do they
+// make images that they may not make.
 func TestAttackMappingOfAnImageOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"get", "create"} {

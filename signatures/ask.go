@@ -62,7 +62,7 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 
 // Forced reports whether a verdict is Unknown for something that anybody who may push to the repository can cause: signatures
 // in a format that nothing can judge, too many or too large ones. To enforce a policy, that counts as none. Otherwise
-// Unknown is for what is not his: the registry, or the store, could not be read.
+// Unknown is for what they do not cause: the registry, or the store, could not be read.
 func Forced(v annotation.Verdict) bool {
 	if v.Verified != verdicts.VerifiedUnknown {
 		return false

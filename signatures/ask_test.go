@@ -45,7 +45,7 @@ func brought(sigs ...imagev1.ImageSignature) (r annotation.Repository) {
 	return r
 }
 
-// Somebody who may write policies in one namespace, and push tags of a shared image to a repository of his own, takes no place
+// Somebody who may write policies in one namespace, and push tags of a shared image to a repository of their own, takes no place
 // from others: those of another namespace are judged by their own policy, and what has no place says so.
 func TestAttackTenantTakesThePlaces(t *testing.T) {
 	t.Parallel()

@@ -94,7 +94,7 @@ func TestDocumentedPolicies(t *testing.T) {
 	gpg := signaturestest.NewGPG(t, "Release", present.AddDate(0, -1, 0), 0)
 	statementOf := signaturestest.Statement(digest, cosignSign)
 
-	// Signers with certificates as Fulcio, an own CA and notation issue them.
+	// Signers with certificates as Fulcio, a private CA and notation issue them.
 	by := func(issuer string) func(*x509.Certificate) {
 		return func(c *x509.Certificate) {
 			der, err := asn1.MarshalWithParams(issuer, "utf8")

@@ -112,8 +112,8 @@ func TestScopesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Somebody may write policies in one namespace, and nowhere else. He makes one for everything that trusts his own key.
-// Images that a policy of the cluster covers stay as they are, and so does what an admin has said of a signature. He causes
+// Somebody may write policies in one namespace, and nowhere else. They make one for everything that trusts their own key.
+// Images that a policy of the cluster covers stay as they are, and so does what an admin has said of a signature. They cause
 // no more work than the bounds allow.
 func TestAttackPolicyOfANamespace(t *testing.T) {
 	t.Parallel()

@@ -212,7 +212,7 @@ func TestWhatOwnPodsRunIsImported(t *testing.T) {
 			return err == nil, nil
 		})
 		if err != nil {
-			t.Error("what an own pod runs is not imported")
+			t.Error("what the server's own pod runs is not imported")
 		}
 	}
 }

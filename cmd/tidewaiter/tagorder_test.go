@@ -45,7 +45,7 @@ func inOrder(items []imagev1.TagEvent) error {
 	return nil
 }
 
-// A tag that moves hundreds of times, while it is imported all the time and a user has his stream's tag follow it, or
+// A tag that moves hundreds of times, while it is imported all the time and a user has their stream's tag follow it, or
 // an image of it, by turns, keeps its history: each move is one item, on top of those before, and the newest is what the
 // registry says.
 func TestHistoryOfATagUnderThreeWriters(t *testing.T) {

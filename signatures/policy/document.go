@@ -157,7 +157,7 @@ type FulcioSubject struct {
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
-// PKI trusts certificates of an own CA that are valid now.
+// PKI trusts certificates of a private CA that are valid now.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true

@@ -1,5 +1,5 @@
 // Package sigstore verifies cosign signatures and sigstore bundles: with a public key (KeyVerifier), with
-// certificates of Fulcio or of a whole sigstore deployment (CertificateVerifier), or with an own CA
+// certificates of Fulcio or of a whole sigstore deployment (CertificateVerifier), or with a private CA
 // (PKIVerifier). It is the only package that knows sigstore-go.
 //
 // FromBlob and FromBundle parse. A Verifier then says whether its root of trust vouches for the parsed

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// PKIVerifier trusts certificates of an own CA, made for code signing, that are valid now. The rules are
+// PKIVerifier trusts certificates of a private CA, made for code signing, that are valid now. The rules are
 // those of containers/image (signature/pki_cert.go).
 type PKIVerifier struct {
 	roots         *x509.CertPool

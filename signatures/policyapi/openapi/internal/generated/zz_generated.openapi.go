@@ -528,7 +528,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PKI(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PKI trusts certificates of an own CA that are valid now.",
+				Description: "PKI trusts certificates of a private CA that are valid now.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"caRootsData": {
