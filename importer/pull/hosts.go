@@ -14,8 +14,7 @@ import (
 
 // Others are the programs that ask the same hosts as this one. Its methods are called for each request.
 type Others interface {
-	// Sharing returns how many programs ask a host now, with this one, which is about to: what is set for the host by a number is
-	// divided among them.
+	// Sharing returns how many programs ask a host now, with this one, which is about to: how much it is asked is divided among them.
 	Sharing(host string) int
 	// Paused tells the others that a host wants not to be asked for d from now.
 	Paused(host string, d time.Duration)
@@ -47,8 +46,8 @@ func (hs *hosts) get(name string) *host {
 	r := hs.registries.lookup(canonicalHost(name))
 	h := &host{
 		name: name, hosts: hs,
-		atATime: int64(cmp.Or(r.RequestsAtATime, hs.limits.HostConcurrency)), divided: r.RequestsAtATime > 0,
-		pace: newPace(name, cmp.Or(r.RequestsPerSecond, hs.limits.HostRate), hs.limits.HostBurst),
+		atATime: int64(cmp.Or(r.RequestsAtATime, hs.limits.HostConcurrency)),
+		pace:    newPace(name, cmp.Or(r.RequestsPerSecond, hs.limits.HostRate), hs.limits.HostBurst),
 	}
 	h.slots = semaphore.NewWeighted(h.atATime)
 	hs.known.Add(name, h)
@@ -62,9 +61,8 @@ type host struct {
 	hosts *hosts
 	pace  *pace
 
-	atATime int64
-	divided bool                // atATime is of all programs that share the host
-	slots   *semaphore.Weighted // each is as many as there are programs, if they are divided
+	atATime int64               // of all programs that share the host
+	slots   *semaphore.Weighted // a request takes as many as there are programs
 
 	mu          sync.Mutex
 	pausedUntil time.Time // no request before this time
@@ -85,13 +83,11 @@ func (h *host) acquire(ctx context.Context) (release func(), err error) {
 			return nil, err
 		}
 	}
-	sharing, weight := 1, int64(1)
+	sharing := 1
 	if h.hosts.others != nil {
 		sharing = max(h.hosts.others.Sharing(h.name), 1)
 	}
-	if h.divided {
-		weight = min(int64(sharing), h.atATime)
-	}
+	weight := min(int64(sharing), h.atATime)
 	if h.slots.Acquire(ctx, weight) != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -170,6 +171,65 @@ func TestProgramsShareAHost(t *testing.T) {
 		if _, err := host.acquire(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("a canceled request: %v", err)
 		}
+	})
+}
+
+// TestProgramsAdaptTogether: a host that refuses what is above 15 requests a second (429) comes to refuse none of three programs,
+// as of one. The least rate, ten a second, is that of all of them.
+func TestProgramsAdaptTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bears, programsThatAsk = 15, 3
+		var mu sync.Mutex
+		var second int64
+		var asked, all, refused int // in this second, and since they were reset
+		answer := func() (tooMany bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now().Unix(); now != second {
+				second, asked = now, 0
+			}
+			asked, all = asked+1, all+1
+			if asked > bears {
+				refused++
+			}
+			return asked > bears
+		}
+		reset := func() (n, tooMany int) {
+			mu.Lock()
+			defer mu.Unlock()
+			n, tooMany, all, refused = all, refused, 0, 0
+			return n, tooMany
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		for range programsThatAsk {
+			c, err := New(Options{Limits: Limits{}.WithDefaults(false), Others: &programs{sharing: programsThatAsk}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := c.hosts.get("registry.example.com")
+			for range 8 {
+				go func() {
+					for {
+						release, err := host.acquire(ctx)
+						if err != nil {
+							return
+						}
+						const took = 5 * time.Millisecond
+						time.Sleep(took)
+						host.pace.answered(time.Now(), took, answer())
+						release()
+					}
+				}()
+			}
+		}
+		time.Sleep(30 * time.Second) // until a minute after the last refusal the rate stays
+		reset()
+		const seconds = 20
+		time.Sleep(seconds * time.Second)
+		if n, tooMany := reset(); tooMany != 0 || n < seconds*(minRate-1) {
+			t.Errorf("%d requests in %d seconds, of which %d were refused; want %d a second or more, and none", n, seconds, tooMany, minRate)
+		}
+		stop()
 	})
 }
 

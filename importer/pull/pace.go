@@ -28,17 +28,19 @@ const (
 	maxRefused, refusedShare, paceMemory = 2, 20, 1000
 )
 
-// pace is how many requests a second a host gets. Unless a number was given it adapts. It doubles after a window in
-// which requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was at most twice
-// the least mean so far, or two milliseconds. It halves when the host has refused more than one in twenty, and then stays
-// for a minute. A window is a quarter of a second, or shorter for a host that gives five answers sooner.
+// pace is how many requests a second a host gets from all programs that ask it. Unless a number was given it adapts, to
+// the answers that this program gets. It doubles after a window in which requests had to wait for it, the host refused
+// none (429, 503), and the mean time to an answer was at most twice the least mean so far, or two milliseconds. It halves
+// when the host has refused more than one in twenty, and then stays for a minute. A window is a quarter of a second, or
+// shorter for a host that gives five answers sooner.
 type pace struct {
-	bucket *rate.Limiter
+	bucket *rate.Limiter // this program's part
 	fixed  bool
-	number float64 // of requests a second that was given, for all programs together
-	burst  int     // of all programs
 
 	mu       sync.Mutex
+	number   float64   // of requests a second, for all programs together
+	burst    int       // of all programs
+	sharing  int       // programs among which the two are divided
 	since    time.Time // of the present window
 	answers  int
 	took     time.Duration // all answers of the window together
@@ -48,7 +50,6 @@ type pace struct {
 	refusals int           // of these
 	best     time.Duration // least mean of a window
 	calm     time.Time     // no doubling before
-	sharing  int           // programs among which number is divided
 }
 
 // paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner what it can bear.
@@ -82,17 +83,20 @@ func isDockerHub(host string) bool {
 	return false
 }
 
-// divide takes this program's part of the number that was given, if so many programs ask the host. Without a number each
-// adapts to what the others leave.
+// divide takes this program's part, if so many programs ask the host.
 func (p *pace) divide(now time.Time, sharing int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.fixed || sharing == p.sharing {
-		return
+	if sharing != p.sharing {
+		p.sharing = sharing
+		p.apply(now)
 	}
-	p.sharing = sharing
-	p.bucket.SetLimitAt(now, rate.Limit(p.number/float64(sharing)))
-	p.bucket.SetBurstAt(now, max(1, p.burst/sharing))
+}
+
+// apply has the bucket follow the rate and its part. mu is held.
+func (p *pace) apply(now time.Time) {
+	p.bucket.SetLimitAt(now, rate.Limit(p.number/float64(p.sharing)))
+	p.bucket.SetBurstAt(now, max(1, p.burst/p.sharing))
 }
 
 // reserve takes the next turn, which can be given back, and returns how long to wait for it.
@@ -132,18 +136,17 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	if p.best == 0 || mean < p.best {
 		p.best = mean
 	}
-	limit := float64(p.bucket.Limit())
 	switch {
 	case p.refusals >= maxRefused && refusedShare*p.refusals > p.asked:
-		limit, p.calm = max(limit/2, minRate), now.Add(calm)
+		p.number, p.calm = max(p.number/2, minRate), now.Add(calm)
 		p.asked, p.refusals = 0, 0
 	case p.refused:
 	case p.waited && mean <= max(2*p.best, quick) && !now.Before(p.calm):
-		limit = min(2*limit, maxRate)
+		p.number = min(2*p.number, maxRate)
 		p.asked, p.refusals = 0, 0
 	}
-	p.bucket.SetLimitAt(now, rate.Limit(limit))
-	p.bucket.SetBurstAt(now, int(2*limit))
+	p.burst = int(2 * p.number)
+	p.apply(now)
 	p.since, p.answers, p.took, p.waited, p.refused = now, 0, 0, false, false
 }
 
