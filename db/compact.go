@@ -129,7 +129,7 @@ func (t *tx) remove(rev int64) error {
 	}
 	entries, err := unpackIndexed(packed)
 	if err != nil {
-		return &datafile.CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Err: err}
+		return &datafile.CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Copy: t.db.opts.Truth != nil, Err: err}
 	}
 	for _, e := range entries {
 		if _, err := t.c.Exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND rev = ?", e.id, e.value, rev); err != nil {

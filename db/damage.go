@@ -15,6 +15,7 @@ import (
 type diagnosis struct {
 	path string
 	log  *slog.Logger
+	copy bool // of what etcd has
 
 	mu     sync.Mutex
 	done   chan struct{} // closed when the look has ended; nil before the first
@@ -72,8 +73,11 @@ func (g *diagnosis) lookOver(met error, done chan struct{}) {
 	if len(faults) == 0 {
 		detail = "each page by itself is intact"
 	}
-	g.log.Error("the database file is damaged", "file", g.path, "met", met, "found", detail,
-		"do", "stop the server, keep the file, restore a backup")
+	advice := "stop the server, keep the file, restore a backup"
+	if g.copy {
+		advice = "stop the server and start it with another --data-dir, which it fills from etcd"
+	}
+	g.log.Error("the database file is damaged", "file", g.path, "met", met, "found", detail, "do", advice)
 	g.found(detail, nil)
 }
 

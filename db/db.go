@@ -105,8 +105,9 @@ type DB struct {
 	live  *liveKeys
 
 	authority authority
-	revision  atomic.Int64 // last committed revision
-	compacted atomic.Int64 // oldest revision that can be listed
+	damaged   chan *DamagedError // what a mirror is to fetch again; nil without one
+	revision  atomic.Int64       // last committed revision
+	compacted atomic.Int64       // oldest revision that can be listed
 
 	declareMu sync.Mutex
 	declared  map[string][]*Index // by prefix

@@ -30,9 +30,14 @@ type DamagedError struct {
 	Path string
 	Key  string
 	Rev  int64
+	// Copy: the file is a copy of what etcd has, which is whole. The value is fetched again.
+	Copy bool
 }
 
 func (e *DamagedError) Error() string {
+	if e.Copy {
+		return fmt.Sprintf("the value of %s at revision %d in %s fails its checksum: it is fetched again from etcd; ask again, and check the disk", e.Key, e.Rev, e.Path)
+	}
 	return fmt.Sprintf("the value of %s at revision %d in %s fails its checksum: check the disk, then delete the object or restore a backup", e.Key, e.Rev, e.Path)
 }
 
@@ -44,7 +49,10 @@ func (d *DB) translate(err error) error {
 	var corrupt *datafile.CorruptError
 	var unavailable *datafile.UnavailableError
 	switch {
-	case errors.As(err, &corrupt), errors.As(err, &unavailable):
+	case errors.As(err, &corrupt):
+		corrupt.Copy = d.opts.Truth != nil
+		return err
+	case errors.As(err, &unavailable):
 		return err
 	case errors.As(err, &ie):
 		return d.corrupt(err)
@@ -54,7 +62,7 @@ func (d *DB) translate(err error) error {
 	if se.Code == sqlite3.ErrReadonly {
 		if version := datafile.WriteVersion(d.path); version > datafile.WALVersion {
 			d.metrics.damaged.Inc()
-			return &datafile.CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the write format, but SQLite supports up to %d", version, datafile.WALVersion), Err: err}
+			return &datafile.CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the write format, but SQLite supports up to %d", version, datafile.WALVersion), Copy: d.opts.Truth != nil, Err: err}
 		}
 	}
 	switch se.Code {
@@ -78,7 +86,7 @@ func (d *DB) corrupt(err error) error {
 	if device != nil {
 		return device
 	}
-	return &datafile.CorruptError{Path: d.path, Detail: detail, Unsure: !known, Err: err}
+	return &datafile.CorruptError{Path: d.path, Detail: detail, Unsure: !known, Copy: d.opts.Truth != nil, Err: err}
 }
 
 func (d *DB) isSQLite(err error) bool {
@@ -92,7 +100,12 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 	kv.Value, _ = value.([]byte)
 	if want, ok := sum.(int64); !ok || want != datafile.Checksum(key, kv.Value) {
 		d.metrics.damaged.Inc()
-		kv.Value, kv.Err = nil, &DamagedError{Path: d.path, Key: key, Rev: kv.Rev}
+		damaged := &DamagedError{Path: d.path, Key: key, Rev: kv.Rev, Copy: d.opts.Truth != nil}
+		kv.Value, kv.Err = nil, damaged
+		select {
+		case d.damaged <- damaged:
+		default:
+		}
 	}
 	return kv
 }

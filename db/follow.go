@@ -31,6 +31,7 @@ func (m *mirror) run() {
 		<-m.db.stop
 		cancel()
 	}()
+	m.db.wg.Go(func() { m.mendDamaged(ctx) })
 	for {
 		err := m.follow(ctx)
 		select {
@@ -52,6 +53,45 @@ func (m *mirror) run() {
 			return
 		}
 	}
+}
+
+// mendDamaged fetches damaged values again, one at a time, until ctx is done.
+func (m *mirror) mendDamaged(ctx context.Context) {
+	for {
+		select {
+		case d := <-m.db.damaged:
+			mended, err := m.mend(ctx, d.Key, d.Rev)
+			if mended {
+				m.db.log.Error("a value of the copy was damaged, and has been fetched again: check the disk", "file", m.db.path, "key", d.Key)
+				continue
+			}
+			if err != nil {
+				m.db.log.Error("a value of the copy is damaged, and cannot be fetched again", "file", m.db.path, "key", d.Key, "err", err)
+			}
+			select { // whoever reads it again and again does not keep the store busy
+			case <-m.db.clock.After(followAgain):
+			case <-ctx.Done():
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// mend writes the value of a revision as the store has it. It does nothing if the store has a later one, which following
+// brings.
+func (m *mirror) mend(ctx context.Context, key string, rev int64) (mended bool, err error) {
+	page, _, _, err := m.store.Range(ctx, key, 0)
+	if err != nil || len(page) == 0 || page[0].Key != key || page[0].Rev != rev {
+		return false, err
+	}
+	err = m.db.write(ctx, func(t *tx) error {
+		n, err := t.c.Exec("INSERT OR REPLACE INTO contents (rev, sum, value) SELECT rev, ?3, ?4 FROM revisions WHERE rev = ?1 AND key = ?2",
+			rev, key, datafile.Checksum(key, page[0].Value), page[0].Value)
+		mended = n > 0
+		return err
+	})
+	return mended && err == nil, err
 }
 
 // works ends a fault.
@@ -181,7 +221,7 @@ func mirrors(c *sqlite.Conn, path string) error {
 func (m *mirror) checkOwn(c *sqlite.Conn) error {
 	copied, err := datafile.IsMirror(c)
 	if err == nil && !copied && m.applied > 1 {
-		err = fmt.Errorf("%s has objects of its own, which no other server has: give a server with --etcd-servers another data directory", m.db.path)
+		err = fmt.Errorf("%s has objects of its own, which no other server has: move them (tidewaiter migrate --to-etcd), or give a server with --etcd-servers another data directory", m.db.path)
 	}
 	return err
 }

@@ -17,6 +17,8 @@ const (
 	lagLimit = 15 * time.Second
 	// faultLimit is how long it is when following fails.
 	faultLimit = 2 * time.Second
+	// maxDamaged bounds the values that wait to be fetched again. Others are noticed again when they are read again.
+	maxDamaged = 64
 )
 
 // mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the store. All writes
@@ -49,6 +51,7 @@ type pendingWrite struct {
 func newMirror(d *DB, s truth.Store) *mirror {
 	m := &mirror{db: d, store: s, applied: d.revision.Load(), filling: true, changed: make(chan struct{}), pending: map[string]*pendingWrite{}, stopFollowing: func() {}}
 	m.head.Head = m.askHead
+	d.damaged = make(chan *DamagedError, maxDamaged)
 	return m
 }
 

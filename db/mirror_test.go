@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -400,6 +401,47 @@ func TestMirrorExpires(t *testing.T) {
 	}
 }
 
+// TestMirrorIsMended: a value that is damaged in the file is fetched again, and nobody is told to delete it or to restore a
+// backup: the store has it.
+func TestMirrorIsMended(t *testing.T) {
+	store := dbtest.NewTruth()
+	d := openMirror(t, store, t.TempDir(), quiet)
+	const keys = 9
+	for i := range keys {
+		mustPut(t, d, fmt.Sprintf("/k/%d", i), 0, fmt.Sprintf("value %d", i))
+	}
+	want := contents(t, d)
+	for i := range keys {
+		dbtest.Damage(t, d, fmt.Sprintf("/k/%d", i))
+	}
+	mended := func(i int) bool {
+		kv, ok, _, err := d.Get(t.Context(), fmt.Sprintf("/k/%d", i))
+		if err != nil || !ok {
+			t.Fatalf("/k/%d: found %v, %v", i, ok, err)
+		}
+		var damaged *db.DamagedError
+		if kv.Err != nil && (!errors.As(kv.Err, &damaged) || strings.Contains(kv.Err.Error(), "backup") || strings.Contains(kv.Err.Error(), "delete")) {
+			t.Fatalf("of a damaged value of a copy: %v", kv.Err)
+		}
+		return kv.Err == nil
+	}
+	store.Stop()
+	if kv, ok, _, err := d.GetSince(t.Context(), "/k/0", 1); err != nil || !ok || kv.Err == nil {
+		t.Errorf("without the store a damaged value is read: %v, %v, %v", ok, kv.Err, err)
+	}
+	store.Start()
+	for i := range keys {
+		for deadline := time.Now().Add(time.Minute); !mended(i); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("/k/%d is not mended", i)
+			}
+		}
+	}
+	if got := contents(t, d); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestMirrorsFile: a file of one kind is not opened as the other. A copy can be checked while it is in use; it is not backed up, and
 // one that is damaged is not restored from a backup: etcd has it all.
 func TestMirrorsFile(t *testing.T) {
@@ -428,6 +470,19 @@ func TestMirrorsFile(t *testing.T) {
 	if _, err := db.Open(db.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "--etcd-servers") {
 		t.Errorf("a copy opened by itself: %v", err)
 	}
+	file, err := os.OpenFile(d.Path(), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteAt(make([]byte, 200), 100); err != nil { // where its schema begins
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Open(db.Options{Dir: dir, Truth: store, Logger: quietLogger}); err == nil || !strings.Contains(err.Error(), "fills from etcd") {
+		t.Errorf("a copy with a damaged structure is opened: %v", err)
+	}
 	own := t.TempDir()
 	if d, err = db.Open(db.Options{Dir: own}); err != nil {
 		t.Fatal(err)
@@ -436,7 +491,7 @@ func TestMirrorsFile(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Open(db.Options{Dir: own, Truth: store}); err == nil || !strings.Contains(err.Error(), "objects of its own") {
+	if _, err := db.Open(db.Options{Dir: own, Truth: store}); err == nil || !strings.Contains(err.Error(), "objects of its own") || !strings.Contains(err.Error(), "migrate --to-etcd") {
 		t.Errorf("a database of its own opened as a copy: %v", err)
 	}
 }

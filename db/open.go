@@ -63,7 +63,7 @@ func open(opts Options) (_ *DB, err error) {
 		stop:           make(chan struct{}),
 		writerDone:     make(chan struct{}),
 	}
-	d.diagnosis.path, d.diagnosis.log = d.path, d.log
+	d.diagnosis.path, d.diagnosis.log, d.diagnosis.copy = d.path, d.log, opts.Truth != nil
 	d.metrics = newMetrics(d)
 	d.space = space.New(opts.Dir, opts.Reserve, opts.Quota, opts.Logger)
 	defer func() {

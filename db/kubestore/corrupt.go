@@ -50,7 +50,8 @@ type corruptError struct {
 
 func (e *corruptError) Error() string {
 	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
-	if e.kind == damaged { // a plain deletion reads it, too
+	var d *db.DamagedError
+	if errors.As(e.err, &d) && !d.Copy { // a plain deletion reads it, too
 		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
 	return message

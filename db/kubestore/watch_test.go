@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
 // TestSlowWatch: a watch that nobody reads keeps nobody waiting, and ends with
@@ -152,6 +153,78 @@ func TestRequestWatchProgress(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("no bookmark")
 		}
+	}
+}
+
+// heldTruth is a store whose changes are not heard of before open is closed.
+type heldTruth struct {
+	*dbtest.Truth
+	open, asked chan struct{} // asked has a token once somebody has asked how far the store is
+}
+
+// Head is part of truth.Store.
+func (s heldTruth) Head(ctx context.Context) (int64, error) {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	return s.Truth.Head(ctx)
+}
+
+// Follow is part of truth.Store.
+func (s heldTruth) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
+	select {
+	case <-s.open:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.Truth.Follow(ctx, from, apply)
+}
+
+// TestWatchFromARevisionToCome: a watch from a revision that another server has told of, and that this one does not have yet,
+// waits for it, and begins after it.
+func TestWatchFromARevisionToCome(t *testing.T) {
+	ctx, store := t.Context(), dbtest.NewTruth()
+	held := heldTruth{store, make(chan struct{}), make(chan struct{}, 1)}
+	open := func(s truth.Store) *fixture {
+		d := dbtest.Open(t, func(o *db.Options) { o.Truth = s })
+		if err := d.Filled(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return setupOn(t, d)
+	}
+	there, behind := open(store), open(held)
+	<-held.asked // by the fill
+	create := func(name string) *example.Pod {
+		made := &example.Pod{}
+		if err := there.Create(ctx, "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, made, 0); err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	known := create("known").ResourceVersion
+	began := make(chan watch.Interface, 1)
+	go func() {
+		w, err := behind.Watch(ctx, "/pods/", storage.ListOptions{ResourceVersion: known, Recursive: true, Predicate: storage.Everything})
+		if err != nil {
+			t.Error(err)
+		}
+		began <- w
+	}()
+	select {
+	case <-held.asked:
+	case <-began:
+		t.Fatalf("the watch from revision %s began at %d", known, behind.db.Revision())
+	}
+	create("next")
+	close(held.open)
+	w := <-began
+	if w == nil {
+		return
+	}
+	defer w.Stop()
+	if ev := <-w.ResultChan(); ev.Type != watch.Added || object(ev).(*example.Pod).Name != "next" {
+		t.Errorf("the watch begins with %v %v", ev.Type, ev.Object)
 	}
 }
 
