@@ -7,6 +7,7 @@ import (
 	crand "crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -17,6 +18,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -135,6 +139,20 @@ func TestReplicas(t *testing.T) {
 		}
 		return nil
 	})
+
+	for i, s := range r.Servers { // what looks into its file sees the copy, which has what was just read
+		list, err := r.clients[i].CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{})
+		must(t, err)
+		file, err := sql.Open("sqlite3", "file:"+filepath.Join(s.DataDir, "tidewaiter.db")+"?mode=ro")
+		must(t, err)
+		var have int
+		err = file.QueryRow("SELECT count(*) FROM objects WHERE key LIKE '%/leases/default/c-%'").Scan(&have)
+		must(t, errors.Join(err, file.Close()))
+		stats := harness.MustRun(t, harness.Command{Path: harness.Binary(t), Args: []string{"db", "stats", "--data-dir", s.DataDir}})
+		if counted := regexp.MustCompile(`leases\S*\s+(\d+)`).FindStringSubmatch(stats); have != n || len(list.Items) != n || counted == nil {
+			t.Errorf("server %d lists %d, and its file has %d of %d:\n%s", i, len(list.Items), have, n, stats)
+		}
+	}
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 	if err != nil {
@@ -419,6 +437,93 @@ func TestReplicasShareRegistries(t *testing.T) {
 	}
 	(&hooked{Server: r.Servers[other]}).awaitStored(t, pushed[registries*tags])
 	t.Logf("a push to the registry of a server that was killed is imported after %s", time.Since(killed))
+}
+
+// TestReplicasKeepAPause: what a registry asks one of three servers for, to leave it alone for an hour (429), the others do, too.
+func TestReplicasKeepAPause(t *testing.T) {
+	t.Parallel()
+	from := registry.Start(t, registry.Distribution)
+	from.Push(t, "team/app:0", images.Numbered(t, 1)[0])
+	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: from.Host})
+	var refused atomic.Bool
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.Contains(req.URL.Path, "/manifests/") && !refused.Swap(true) { // it would answer the next one
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		behind.ServeHTTP(w, req)
+	}))
+	defer front.Close()
+	r := startReplicas(t, 3)
+	r.AwaitShared(t, 3)
+	look := fmt.Appendf(nil, `{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamImport","metadata":{"name":"app"},"spec":{"import":false,
+		"images":[{"from":{"kind":"DockerImage","name":"%s/team/app:0"}}]},"status":{}}`, strings.TrimPrefix(front.URL, "http://"))
+	ask := func(i int) (answer metav1.Status) {
+		t.Helper()
+		raw, err := r.clients[i].CoreV1().RESTClient().Post().AbsPath("/apis/image.openshift.io/v1/namespaces/default/imagestreamimports").SetHeader("Content-Type", "application/json").Body(look).DoRaw(t.Context())
+		var all struct {
+			Status struct {
+				Images []struct{ Status metav1.Status }
+			}
+		}
+		if must(t, err); json.Unmarshal(raw, &all) != nil || len(all.Status.Images) != 1 {
+			t.Fatalf("server %d: %s", i, raw)
+		}
+		return all.Status.Images[0].Status
+	}
+	if got := ask(0); got.Reason != metav1.StatusReasonTooManyRequests {
+		t.Fatalf("server 0, which the registry has refused: %+v", got)
+	}
+	for i := range r.Servers {
+		harness.Eventually(t, func() error {
+			if got := ask(i); got.Reason != metav1.StatusReasonTooManyRequests || !strings.Contains(got.Message, "asked for a pause") {
+				return fmt.Errorf("server %d asks the registry: %+v", i, got)
+			}
+			return nil
+		})
+	}
+}
+
+// TestReplicasFollowACluster: three servers follow a cluster and have each pod once. What runs there is imported by one of them,
+// and is deleted at none, also after the one that leads has vanished.
+func TestReplicasFollowACluster(t *testing.T) {
+	t.Parallel()
+	from, pushed := registry.Start(t, registry.Distribution), images.Numbered(t, 2)
+	cluster := harness.StartServer(t)
+	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- {name: prod, kubeconfig: %q}\n", cluster.Kubeconfig), 0o600))
+	r := startReplicas(t, 3, "--config", config)
+	r.AwaitShared(t, 3)
+	for i, image := range pushed {
+		name, digest := fmt.Sprintf("app-%d", i), images.Digest(t, image).String()
+		ref := from.Push(t, "team/"+name+":1", image)
+		cluster.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"containers":[{"name":"main","image":%q}]}}`, name, ref), "create", "-n", "payments", "-f", "-")
+		cluster.Kubectl(t, "patch", "pod", name, "-n", "payments", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
+			`{"status":{"containerStatuses":[{"name":"main","image":"x","imageID":"%s/team/%s@%s","ready":true,"restartCount":0}]}}`, from.Host, name, digest))
+		for _, s := range r.Servers {
+			if !s.Process().Running() {
+				continue
+			}
+			(&hooked{Server: s}).awaitStored(t, image)
+			harness.Eventually(t, func() error {
+				got := s.Kubectl(t, "get", "clusterpods", "--field-selector", "image="+ref, "--no-headers")
+				if strings.Count(got, "\n") != 1 || !strings.Contains(got, "prod:payments:"+name) || !strings.Contains(got, digest[:19]) {
+					return fmt.Errorf("the pods of %s: %q", ref, got)
+				}
+				return nil
+			})
+			if got := s.TryKubectl(t, "delete", "image", digest); got.Code == 0 || !strings.Contains(got.Stderr, "prod/payments/"+name) {
+				t.Errorf("an image that runs in a cluster is deleted: %s%s", got.Stdout, got.Stderr)
+			}
+		}
+		if by := r.importers(from.Host); i == 0 && len(by) != 1 {
+			t.Errorf("what runs was imported by servers %v", by)
+		}
+		if i == 0 {
+			r.Servers[r.Leader(t)].Kill(t)
+		}
+	}
 }
 
 // TestReplicasShareTheSpool: what one server was told of another imports, when the first is gone with its data directory. All

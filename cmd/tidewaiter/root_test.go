@@ -41,6 +41,7 @@ func TestMisuseIsExplained(t *testing.T) {
 		"no port":              {[]string{"serve", "--secure-port", "70000"}, []string{"70000"}},
 		"backups all day":      {[]string{"serve", "--backup-dir", "b", "--backup-every", "1s"}, []string{"--backup-every 1s", "--backup-every 24h"}},
 		"no backup is kept":    {[]string{"serve", "--backup-dir", "b", "--backup-keep", "0"}, []string{"--backup-keep 0", "--backup-keep 7"}},
+		"backups of a copy":    {[]string{"serve", "--secure-port", "0", "--data-dir", t.TempDir(), "--etcd-servers", "http://127.0.0.1:1", "--backup-dir", "b"}, []string{"--backup-dir", "etcdctl snapshot save"}},
 		"less than nothing":    {[]string{"serve", "--quota-backend-bytes", "-1"}, []string{"--quota-backend-bytes -1", "--quota-backend-bytes 8589934592"}},
 		"no time to live":      {[]string{"serve", "--event-ttl", "0"}, []string{"--event-ttl 0s", "--event-ttl 1h"}},
 		"no address":           {[]string{"serve", "--bind-address", "localhost"}, []string{"localhost", "--bind-address 127.0.0.1"}},
