@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -181,14 +179,10 @@ func pathClient(config *restclient.Config) (restclient.Interface, error) {
 	return restclient.UnversionedRESTClientFor(config)
 }
 
-// plainClient returns a client for paths outside the Kubernetes API.
-func (o *clientOptions) plainClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
-	if server, err = o.running(cmd); err != nil {
-		return nil, server, err
+// runningClient returns a client for requests to any path of the server that a verb asks.
+func (o *clientOptions) runningClient(cmd *cobra.Command) (client restclient.Interface, server apiTarget, err error) {
+	if server, err = o.running(cmd); err == nil {
+		client, err = pathClient(server.Config)
 	}
-	config := restclient.CopyConfig(server.Config)
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	config.GroupVersion = &metav1.Unversioned
-	client, err = restclient.UnversionedRESTClientFor(config)
 	return client, server, err
 }

@@ -73,7 +73,7 @@ func (o *spoolOptions) changeCommand(do, short string) *cobra.Command {
 }
 
 func (o *spoolOptions) list(cmd *cobra.Command) error {
-	client, _, err := o.plainClient(cmd)
+	client, _, err := o.runningClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 	if o.all == (len(ids) > 0) {
 		return cli.Misuse(errors.New("give the IDs of jobs, or --all"), "tidewaiter spool list shows the IDs")
 	}
-	client, _, err := o.plainClient(cmd)
+	client, _, err := o.runningClient(cmd)
 	if err != nil {
 		return err
 	}

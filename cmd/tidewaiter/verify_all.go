@@ -9,10 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +17,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/reverify"
@@ -44,7 +42,7 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 		}
 		return o.sweepDirectory(cmd)
 	}
-	client, server, err := o.plainClient(cmd)
+	client, server, err := o.runningClient(cmd)
 	if err != nil {
 		return err
 	}
@@ -168,9 +166,13 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 }
 
 func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {
-	body, err := request.AbsPath(admin.VerificationPath).DoRaw(ctx)
+	result := request.AbsPath(admin.VerificationPath).Do(ctx)
+	if err := result.Error(); err != nil {
+		return p, fmt.Errorf("asking the server: %w", err)
+	}
+	body, err := result.Raw()
 	if err != nil {
-		return p, fmt.Errorf("asking the server: %w", cli.StatusOf(body, err))
+		return p, err
 	}
 	return p, json.Unmarshal(body, &p)
 }

@@ -25,15 +25,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// StatusOf returns the error that an answer holds if a client could not read that, else err.
-func StatusOf(body []byte, err error) error {
-	var s metav1.Status
-	if err != nil && json.Unmarshal(body, &s) == nil && s.Kind == "Status" {
-		return &apierrors.StatusError{ErrStatus: s}
-	}
-	return err
-}
-
 // verbRoles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
 var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
 
