@@ -41,17 +41,17 @@ const maxFile = 1 << 20
 // [What else is read about registries](importing.md#how-registries-are-reached).
 type Config struct {
 	// Registries say what is special about registries. The longest prefix that matches counts alone.
-	Registries []Registry `yaml:"registries" reload:"true"`
+	Registries []Registry `yaml:"registries" reload:"importer"`
 	// AuthFile has credentials, as podman login and docker login write them; by default the files that skopeo reads.
-	AuthFile string `yaml:"authFile" example:"auth.json" reload:"true"`
+	AuthFile string `yaml:"authFile" example:"auth.json" reload:"importer"`
 	// ImageDigestMirrors are mirrors for references with a digest, as in ImageDigestMirrorSets.
-	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"true"`
+	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"importer"`
 	// ImageTagMirrors are mirrors for references without a digest, as in ImageTagMirrorSets.
-	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"true"`
+	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"importer"`
 	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects and token servers.
-	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"true"`
+	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"importer"`
 	// RegistriesDir is a folder of registries.d files, which say where other signatures are.
-	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"true"`
+	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"importer"`
 	// Clusters have pods and workloads that are followed; see cluster.md.
 	Clusters []Cluster `yaml:"clusters"`
 	// ImportRunning imports what the server's own pods run.
@@ -63,13 +63,13 @@ type Config struct {
 	// TrustedRoots are files that a server keeps as TUF repositories have them; see signatures.md.
 	TrustedRoots []TrustedRoot `yaml:"trustedRoots"`
 	// Receivers are registries that report pushes; see webhooks.md.
-	Receivers []hookconfig.Receiver `yaml:"receivers" reload:"true"`
+	Receivers []hookconfig.Receiver `yaml:"receivers" reload:"receivers"`
 	// Hooks are a port for webhooks alone.
 	Hooks Hooks `yaml:"hooks"`
 	// Notify says who is told what happens; see notifications.md.
-	Notify []notify.Receiver `yaml:"notify" reload:"true"`
+	Notify []notify.Receiver `yaml:"notify" reload:"notify"`
 	// Sweep lists repositories again, in case a webhook was lost.
-	Sweep Sweep `yaml:"sweep" reload:"true"`
+	Sweep Sweep `yaml:"sweep" reload:"sweep"`
 	// Streams say which ImageStreams there are; see streams.md.
 	Streams Streams `yaml:"streams"`
 	// Kubelet says how kubelets are reached for the logs of pods; see coreapi.md.
@@ -242,22 +242,17 @@ func (c *Config) ImportsRunning(cluster string) bool {
 	return ptr.Deref(c.ImportRunning, true)
 }
 
-// Changed returns the top keys of which two configurations say something else, and those of them that a server takes over only when it
-// is restarted.
-func Changed(a, b *Config) (keys, restart []string) {
-	was, is := reflect.ValueOf(*a), reflect.ValueOf(*b)
-	for i := range was.NumField() {
-		field := was.Type().Field(i)
-		if !field.IsExported() || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
-			continue
-		}
-		key := field.Tag.Get("yaml")
-		keys = append(keys, key)
-		if field.Tag.Get("reload") == "" {
-			restart = append(restart, key)
+// Changed returns the top keys of which two configurations say something else, by the part of a server that takes them over.
+// Those of the part "" wait for a restart.
+func Changed(a, b *Config) map[string][]string {
+	was, changed := reflect.ValueOf(*a), map[string][]string{}
+	for field, is := range reflect.ValueOf(*b).Fields() {
+		if field.IsExported() && !reflect.DeepEqual(was.FieldByIndex(field.Index).Interface(), is.Interface()) {
+			part := field.Tag.Get("reload")
+			changed[part] = append(changed[part], field.Tag.Get("yaml"))
 		}
 	}
-	return keys, restart
+	return changed
 }
 
 // resolve makes the file names in c, which are relative to dir, absolute or relative to the process.

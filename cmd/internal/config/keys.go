@@ -21,10 +21,7 @@ var wrongType = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+)(?: `
 
 // wrongValue says in words what a value at a line should be. tag and goType are YAML's and Go's names of types.
 func wrongValue(document []byte, line, tag, value, goType string) string {
-	is := map[string]string{"map": "a mapping", "seq": "a list", "null": "empty"}[tag]
-	if is == "" {
-		is = strconv.Quote(value)
-	}
+	is := cmp.Or(map[string]string{"map": "a mapping", "seq": "a list", "null": "empty"}[tag], strconv.Quote(value))
 	wants, example := "", ""
 	switch {
 	case strings.HasSuffix(goType, "time.Duration"):

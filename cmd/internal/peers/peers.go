@@ -7,6 +7,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -96,9 +97,7 @@ func New(c clock.WithTicker) (*Peers, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c == nil {
-		c = clock.RealClock{}
-	}
+	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
 	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one began has ended.
 	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, told: map[string]time.Time{}, heard: map[string]time.Time{}}, nil
 }
@@ -222,7 +221,7 @@ func readPauses(text string, pause func(host string, d time.Duration)) {
 	for _, field := range fields[:min(len(fields), maxAsked)] {
 		host, seconds, _ := strings.Cut(field, "=")
 		if n, err := strconv.ParseUint(seconds, 10, 31); err == nil && n > 0 && host != "" {
-			pause(host, min(time.Duration(n)*time.Second, maxPause))
+			pause(host, time.Duration(n)*time.Second)
 		}
 	}
 }

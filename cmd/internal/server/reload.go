@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,14 +31,11 @@ func (s *Server) followConfig(ctx context.Context) error {
 		case err == nil && (next != current || reported != ""):
 			current, reported = next, ""
 			s.notices.Wake()
-			_, restart := config.Changed(s.Config, current)
-			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", strings.Join(restart, " "))
+			restart := strings.Join(config.Changed(s.Config, current)[""], " ")
+			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", restart)
 		}
 	}
 }
-
-// importing are the keys of which an importer is made.
-var importing = []string{"registries", "authFile", "imageDigestMirrors", "imageTagMirrors", "allowedNetworks", "registriesDir"}
 
 // reload reads the file of a configuration again, and takes over the keys that are marked so. It returns the configuration that
 // is in the file now, or current if that says the same. An import that has begun is not changed.
@@ -48,7 +44,7 @@ func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, 
 	if err != nil {
 		return nil, err
 	}
-	changed, _ := config.Changed(current, next)
+	changed := config.Changed(current, next)
 	if len(changed) == 0 {
 		return current, nil
 	}
@@ -77,12 +73,12 @@ func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, 
 	if err := p.notifier.Replace(next.Notify, told.Networks); err != nil {
 		return nil, next.NotifyFault(err)
 	}
-	if slices.Contains(changed, "sweep") {
+	if changed["sweep"] != nil {
 		if err := p.sweep(queue.SweepOptions(next.Sweep)); err != nil {
 			return nil, next.Fault("sweep", err)
 		}
 	}
-	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(importing, key) }) {
+	if changed["importer"] != nil {
 		im.KeepPackages(p.packages)
 		p.mirrorOf.Store(&mirrorOf)
 		p.importer.Swap(im).Close()

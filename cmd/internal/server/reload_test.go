@@ -101,9 +101,10 @@ func TestReload(t *testing.T) {
 			t.Errorf("%q: %v", step.text, err)
 		}
 		if err == nil {
-			changed, restart := config.Changed(current, next)
-			for _, key := range changed {
-				taken[key] = taken[key] || !slices.Contains(restart, key)
+			for part, keys := range config.Changed(current, next) {
+				for _, key := range keys {
+					taken[key] = taken[key] || part != ""
+				}
 			}
 			current = next
 		}
@@ -119,7 +120,7 @@ func TestReload(t *testing.T) {
 		if got := names(); !slices.Equal(got, step.receivers) {
 			t.Errorf("%q: the receivers are %q, want %q", step.text, got, step.receivers)
 		}
-		if _, got := config.Changed(started, current); !slices.Equal(got, step.waits) {
+		if got := config.Changed(started, current)[""]; !slices.Equal(got, step.waits) {
 			t.Errorf("%q: %q wait for a restart, want %q", step.text, got, step.waits)
 		}
 	}
