@@ -137,7 +137,7 @@ func (r *revocations) add(now time.Time, certs ...*x509.Certificate) error {
 	if len(der) > maxRevoked {
 		return fmt.Errorf("%s would be larger than %d bytes: remove pki/ca.crt and pki/ca.key to create a new authority, and have every client trust it", r.file, maxRevoked)
 	}
-	return writeFile(r.file, der, 0o644)
+	return trusted.Replace(r.file, der, 0o644)
 }
 
 // has reports whether a certificate has been revoked.
@@ -280,10 +280,7 @@ func (c *Credentials) replaceAdminToken() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	token, err := newToken()
-	if err != nil {
-		return "", err
-	}
+	token := newToken()
 	var b strings.Builder
 	w := csv.NewWriter(&b)
 	for _, record := range records {
@@ -295,7 +292,7 @@ func (c *Credentials) replaceAdminToken() (string, error) {
 		}
 	}
 	w.Flush()
-	return token, errors.Join(w.Error(), writeFile(c.tokenFile, []byte(b.String()), 0o600))
+	return token, errors.Join(w.Error(), trusted.Replace(c.tokenFile, []byte(b.String()), 0o600))
 }
 
 // lockDir waits until no other process holds dir, and then holds it.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 func load(t testing.TB) *Credentials {
@@ -64,7 +66,7 @@ func TestBrokenTokenFileLocksNobodyOut(t *testing.T) {
 		}
 	}
 	// A rename cannot be seen half-way, and the new file may have the old one's time.
-	if err := writeFile(c.tokenFile, append(good, "added,somebody,somebody\n"...), 0o600); err != nil {
+	if err := trusted.Replace(c.tokenFile, append(good, "added,somebody,somebody\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.reload.checkFiles()

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -78,14 +77,11 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 // directory shared, and the serving certificate and the credential of this machine are below dir. Of servers that start at
 // once, one makes what is missing.
 func LoadSharedCredentials(dir, shared string, hosts []string, now time.Time) (*Credentials, error) {
-	d, err := os.Open(shared)
+	unlock, err := lockDir(shared)
 	if err != nil {
 		return nil, fmt.Errorf("the directory of shared credentials: %w", err)
 	}
-	defer d.Close() // which unlocks it
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("locking %s: %w", shared, err)
-	}
+	defer unlock()
 	return loadFrom(dir, shared, hosts, now)
 }
 
@@ -177,12 +173,8 @@ func (c *Credentials) ensureAdminToken() error {
 	if _, err := os.Stat(c.tokenFile); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	token, err := newToken()
-	if err != nil {
-		return err
-	}
-	line := fmt.Sprintf("%s,%s,%s,%q\n", token, adminUser, adminUser, user.SystemPrivilegedGroup)
-	return writeFile(c.tokenFile, []byte(line), 0o600)
+	line := fmt.Sprintf("%s,%s,%s,%q\n", newToken(), adminUser, adminUser, user.SystemPrivilegedGroup)
+	return trusted.Replace(c.tokenFile, []byte(line), 0o600)
 }
 
 // adminToken is the first token of a member of system:masters.
@@ -223,15 +215,13 @@ func (c *Credentials) readTokens() ([][]string, error) {
 const tokenBytes = 32
 
 // newToken is tokenBytes random bytes in base64url.
-func newToken() (string, error) {
+func newToken() string {
 	b := make([]byte, tokenBytes)
-	if _, err := rand.Read(b); err != nil {
-		return "", err
-	}
-	return base64.RawURLEncoding.EncodeToString(b), nil
+	_, _ = rand.Read(b) // which never fails
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// writeIfChanged is writeFile with mode 0600, unless path has that mode and holds
+// writeIfChanged is trusted.Replace with mode 0600, unless path has that mode and holds
 // data already: a server can then start where the disk is full.
 func writeIfChanged(path string, data []byte) error {
 	const mode = 0o600
@@ -240,7 +230,7 @@ func writeIfChanged(path string, data []byte) error {
 			return nil
 		}
 	}
-	return writeFile(path, data, mode)
+	return trusted.Replace(path, data, mode)
 }
 
 // ServingHosts are the names a server bound to ip answers to: localhost, the

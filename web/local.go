@@ -18,10 +18,7 @@ type Local struct {
 
 // NewLocal makes the way to a server that is not made yet, since making it may need the
 // way; see [Config.Local].
-func NewLocal() (*Local, error) {
-	token, err := newToken()
-	return &Local{newLocalListener(), token}, err
-}
+func NewLocal() *Local { return &Local{newLocalListener(), newToken()} }
 
 // ClientConfig returns the configuration for a client that goes this way. It works from
 // [Server.Run] on; until then requests wait.

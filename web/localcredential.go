@@ -75,8 +75,7 @@ func loadOrCreateLocal(file string) (*localCredential, error) {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &invalid) {
 		return l, err
 	}
-	token, err := newToken()
-	return &localCredential{Token: token}, err
+	return &localCredential{Token: newToken()}, nil
 }
 
 // WriteLocal writes the credential with which verbs on this machine reach the server at

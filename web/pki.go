@@ -10,14 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 const (
@@ -128,11 +128,6 @@ func (a *authority) issueServing(hosts []string, now time.Time) (certPEM, keyPEM
 
 // sign issues template for public, signed by the parent's key.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
-	template.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {
 		return nil, err
@@ -157,7 +152,7 @@ func writeKey(file string, key crypto.Signer) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, pem, 0o600)
+	return trusted.Replace(file, pem, 0o600)
 }
 
 func writeCert(file string, cert *x509.Certificate) error {
@@ -165,21 +160,5 @@ func writeCert(file string, cert *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, pem, 0o644)
-}
-
-// writeFile replaces path in one step, so that a crash leaves the old file or
-// the new one.
-func writeFile(path string, data []byte, mode fs.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return os.Rename(tmp.Name(), path)
+	return trusted.Replace(file, pem, 0o644)
 }

@@ -135,9 +135,7 @@ type Server struct {
 // panics is answered 500 and logged, and the others go on.
 func New(c Config) (_ *Server, err error) {
 	if c.Local == nil {
-		if c.Local, err = NewLocal(); err != nil {
-			return nil, err
-		}
+		c.Local = NewLocal()
 	}
 	s := &Server{local: c.Local, credentials: c.Credentials, cluster: c.Cluster}
 	ctx, stop := context.WithCancel(context.Background())

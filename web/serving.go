@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
 // serving is the server's certificate and its key. They are in files, from which the
@@ -46,9 +49,9 @@ func (s *serving) ensure(a *authority, hosts []string, now time.Time) error {
 		}
 		s.set(cert, key)
 	}
-	err := writeFile(s.keyFile, s.key, 0o600)
+	err := trusted.Replace(s.keyFile, s.key, 0o600)
 	if err == nil {
-		err = writeFile(s.certFile, s.cert, 0o644)
+		err = trusted.Replace(s.certFile, s.cert, 0o644)
 	}
 	if isFull(err) {
 		slog.Warn("the disk is full: the new serving certificate cannot be written; retrying in a day and at the next start", "err", err)
@@ -108,12 +111,7 @@ func (a *authority) usable(certPEM, keyPEM []byte, hosts []string, now time.Time
 	if cert.CheckSignatureFrom(a.cert) != nil || now.Before(cert.NotBefore) || now.Add(renewBefore).After(cert.NotAfter) {
 		return false
 	}
-	for _, h := range hosts {
-		if cert.VerifyHostname(h) != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(hosts, func(h string) bool { return cert.VerifyHostname(h) != nil })
 }
 
 // isFull reports whether a disk was full.

@@ -68,7 +68,6 @@ func (a asking) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 	return response, ok, err
 }
 
-// sessionKey is the key of the context with the session.
 type sessionKey struct{}
 
 // newSessions makes sessions without any request.

@@ -139,10 +139,7 @@ func (t *TLS) address(l net.Listener) string {
 func (c *Credentials) applyTLS(cfg *genericapiserver.Config, listener net.Listener) error {
 	serving := options.NewSecureServingOptions()
 	serving.Listener = listener
-	serving.MinTLSVersion = minTLSVersion
-	if c.TLS.MinVersion != "" {
-		serving.MinTLSVersion = c.TLS.MinVersion
-	}
+	serving.MinTLSVersion = cmp.Or(c.TLS.MinVersion, minTLSVersion)
 	serving.CipherSuites = cipherSuites()
 	if len(c.TLS.CipherSuites) > 0 {
 		serving.CipherSuites = c.TLS.CipherSuites

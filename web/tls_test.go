@@ -110,7 +110,7 @@ func writeGiven(t *testing.T, o TLS, host string) *x509.Certificate {
 		t.Fatal(err)
 	}
 	for file, data := range map[string][]byte{o.KeyFile: key, o.CertFile: cert} {
-		if err := writeFile(file, data, 0o600); err != nil {
+		if err := trusted.Replace(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -67,9 +68,7 @@ func (c *Credentials) ServiceAccountTokens(a *Authentication) (*Tokens, error) {
 	if len(t.verifyFile) == 0 {
 		t.verifyFile = []string{c.publicFile}
 	}
-	if t.signFile == "" {
-		t.signFile = c.signFile
-	}
+	t.signFile = cmp.Or(t.signFile, c.signFile)
 	if t.signFile == c.signFile || slices.Contains(t.verifyFile, c.publicFile) {
 		key, err := ensureSigningKey(c.signFile, c.publicFile)
 		if isFull(err) {
@@ -126,7 +125,7 @@ func addPublicKey(file string, key crypto.Signer) error {
 	if len(have)+len(block) > maxKeyFile {
 		return fmt.Errorf("%s holds %d bytes of keys: remove those whose tokens have expired", file, len(have))
 	}
-	return writeFile(file, append(have, block...), 0o644)
+	return trusted.Replace(file, append(have, block...), 0o644)
 }
 
 // load reads the files.

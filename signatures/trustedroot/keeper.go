@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/root"
@@ -71,10 +70,7 @@ func (k *Keeper) Missing() error {
 // Run refreshes all sources, at once and then at each interval, until ctx is done. A refresh that fails leaves the file as
 // it is.
 func (k *Keeper) Run(ctx context.Context) {
-	c := k.Clock
-	if c == nil {
-		c = clock.RealClock{}
-	}
+	c := cmp.Or[clock.WithTicker](k.Clock, clock.RealClock{})
 	ticker := c.NewTicker(cmp.Or(k.Interval, time.Hour))
 	defer ticker.Stop()
 	for {
@@ -134,21 +130,7 @@ func (k *Keeper) bring(s Source) error {
 		now := time.Now()
 		return os.Chtimes(s.File, now, now)
 	}
-	return replace(s.File, data)
-}
-
-// replace writes a file in one step: a crash leaves the old one or the new one.
-func replace(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return trusted.Replace(s.File, data, 0o600)
 }
 
 func (k *Keeper) fetcher() fetcher.Fetcher {

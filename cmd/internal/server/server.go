@@ -16,9 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
-
 	authorizationv1 "github.com/openshift/api/authorization/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
@@ -35,6 +32,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
@@ -93,7 +92,6 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 		s.loadCredentials,
 		s.openPushes,
 		s.openNotifier,
-		s.openLocal,
 		s.openAccess,
 		s.assemble,
 		s.loadPolicies,
@@ -108,10 +106,8 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 }
 
 func newServer(o Options, listener net.Listener) *Server {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, promotions: newPromotions(), ReadyTimeout: readyTimeout}
+	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, promotions: newPromotions(), local: web.NewLocal(), ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
@@ -184,12 +180,6 @@ func (s *Server) openDatabase(ctx context.Context) (err error) {
 	return s.DB.Filled(ctx)
 }
 
-// openLocal prepares connections to the server from within the process.
-func (s *Server) openLocal(context.Context) (err error) {
-	s.local, err = web.NewLocal()
-	return err
-}
-
 // openAccess prepares the authorization of a listening server.
 func (s *Server) openAccess(ctx context.Context) (err error) {
 	switch {
@@ -220,10 +210,7 @@ func (s *Server) loadPolicies(ctx context.Context) error {
 }
 
 func (s *Server) connectVerification(context.Context) error {
-	if err := s.Verification.connect(s.Web.ClientConfig()); err != nil {
-		return err
-	}
-	return nil
+	return s.Verification.connect(s.Web.ClientConfig())
 }
 
 // openToNetwork adds the parts that only a listening server has.
@@ -290,7 +277,6 @@ func (s *Server) openPushes(ctx context.Context) (err error) {
 	return err
 }
 
-// newParts returns the parts of every server.
 func (s *Server) newParts() *Parts {
 	p := &Parts{
 		Serializers: map[string]runtime.NegotiatedSerializer{
@@ -439,7 +425,6 @@ func (s *Server) assemble(context.Context) error {
 	return err
 }
 
-// webConfig is the configuration of a server of groups.
 func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupVersion]map[string]rest.Storage) web.Config {
 	c := web.Config{
 		Scheme:          legacyscheme.Scheme,
@@ -526,7 +511,6 @@ func policiesRead(keeper *policyapi.Keeper) healthz.HealthChecker {
 	})
 }
 
-// addTasks adds the tasks of a listening server.
 func (s *Server) addTasks() error {
 	worker, err := s.pushes.worker(s.Web.ClientConfig(), goneNotifier{s}, s.admitter, runningImages{s}, s.followed)
 	if err != nil {
