@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -93,7 +94,7 @@ func (s *search) attestationLayers(m *manifest) {
 	for _, l := range m.Layers {
 		if l.MediaType == mediaTypeEnvelope || l.MediaType == mediaTypeInToto {
 			s.attest(Attestation{
-				Type:   firstOf(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
+				Type:   cmp.Or(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
 				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
 			}, l, l.MediaType == mediaTypeEnvelope) // a statement that nobody has signed cannot be judged
 		}

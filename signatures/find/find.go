@@ -55,9 +55,5 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 	if s.client.hasExtension {
 		s.abilities.announce()
 	}
-	annotations, aerr := s.annotations()
-	if err == nil {
-		err = aerr
-	}
-	return s.found, annotations, s.warnings, err
+	return s.found, s.annotations(), s.warnings, err
 }

@@ -1,10 +1,12 @@
 package find
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -57,20 +59,13 @@ func New(o Options) (*Finder, error) {
 	if f.timeout <= 0 {
 		f.timeout = time.Minute
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	f.memory = newMemory(o.Clock)
+	f.memory = newMemory(cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{}))
 	dirs := o.RegistriesDirs
 	if len(dirs) == 0 {
 		dirs = defaultRegistriesDirs()
 	}
-	storage := o.Storage
-	if storage == "" {
-		storage = defaultStorage()
-	}
 	var err error
-	f.lookasides, err = loadLookasides(dirs, storage)
+	f.lookasides, err = loadLookasides(dirs, cmp.Or(o.Storage, defaultStorage()))
 	return f, err
 }
 
@@ -154,44 +149,27 @@ func (s *search) warn(format string, args ...any) {
 	}
 }
 
-func (s *search) annotations() (map[string]string, error) {
-	values := map[string]string{}
-	if len(s.attestations) > 0 {
-		b, err := json.Marshal(s.attestations)
-		if err != nil {
-			return nil, err
-		}
-		values[signatures.AnnotationAttestations] = string(b)
-	}
-	if len(s.documents) > 0 {
-		b, err := json.Marshal(s.documents)
-		if err != nil {
-			return nil, err
-		}
-		values[annotation.Documents] = string(b)
-	}
-	if s.unread != "" {
-		values[annotation.Unread] = s.unread
-	}
-	if s.unusable != "" {
-		values[annotation.Unusable] = s.unusable
+func (s *search) annotations() map[string]string {
+	values := map[string]string{
+		signatures.AnnotationAttestations: encode(s.attestations),
+		annotation.Documents:              encode(s.documents),
+		annotation.Unread:                 s.unread,
+		annotation.Unusable:               s.unusable,
+		annotation.Manifests:              encode(s.manifests),
+		signatures.AnnotationWarnings:     encode(s.warnings),
 	}
 	if s.isCut {
 		values[annotation.Cut] = "true"
 	}
-	if len(s.manifests) > 0 {
-		b, err := json.Marshal(s.manifests)
-		if err != nil {
-			return nil, err
-		}
-		values[annotation.Manifests] = string(b)
+	maps.DeleteFunc(values, func(_, value string) bool { return value == "" })
+	return values
+}
+
+// encode returns values in JSON, and nothing for none.
+func encode[T any](values []T) string {
+	if len(values) == 0 {
+		return ""
 	}
-	if len(s.warnings) > 0 {
-		b, err := json.Marshal(s.warnings)
-		if err != nil {
-			return nil, err
-		}
-		values[signatures.AnnotationWarnings] = string(b)
-	}
-	return values, nil
+	b, _ := json.Marshal(values) // texts and numbers always marshal
+	return string(b)
 }

@@ -154,7 +154,7 @@ func (s *search) maySign(artifact string) bool {
 // referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in a listing may lack
 // annotations or have a wrong artifact type.
 func (s *search) referrer(ctx context.Context, m *manifest) error {
-	kind := firstOf(m.ArtifactType, m.Config.MediaType)
+	kind := cmp.Or(m.ArtifactType, m.Config.MediaType)
 	var first descriptor
 	if len(m.Layers) > 0 {
 		first = m.Layers[0]
@@ -179,7 +179,7 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	case first.MediaType == mediaTypeEnvelope || first.MediaType == mediaTypeInToto:
 		s.attestationLayers(m)
 	default:
-		s.attest(Attestation{Type: firstOf(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size}, first, false)
+		s.attest(Attestation{Type: cmp.Or(kind, first.MediaType, "unknown"), Digest: m.digest, MediaType: first.MediaType, Size: first.Size}, first, false)
 	}
 	return nil
 }
@@ -242,5 +242,5 @@ func predicateOf(bundle []byte) (string, error) {
 	if err := json.Unmarshal(b.Envelope.Payload, &statement); err != nil {
 		return "", unusable("statement: %w", err)
 	}
-	return firstOf(statement.PredicateType, "unknown"), nil
+	return cmp.Or(statement.PredicateType, "unknown"), nil
 }

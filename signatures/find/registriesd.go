@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -146,7 +147,7 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 		if _, ok := l.attached[scope]; n.UseSigstoreAttachments != nil && (!ok || key == scope) {
 			l.attached[scope] = *n.UseSigstoreAttachments
 		}
-		base := firstOf(n.Lookaside, n.Sigstore)
+		base := cmp.Or(n.Lookaside, n.Sigstore)
 		if base == "" {
 			return "", nil
 		}
@@ -195,13 +196,4 @@ func (l *lookasides) sigstore(r reference.Reference) bool {
 		}
 	}
 	return true
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }

@@ -120,7 +120,6 @@ type meaning struct {
 	KnownTags    []text          `json:"knownTags"`
 	Size         int64           `json:"size"`
 	ArtifactType text            `json:"artifactType"`
-	ImportedAt   time.Time       `json:"importedAt"`
 }
 
 type platformImage struct {
@@ -226,7 +225,6 @@ type unknownPart struct {
 	Reason text `json:"reason"`
 }
 
-// image is an Image.
 type image struct {
 	Metadata         objectMeta    `json:"metadata"`
 	Reference        text          `json:"dockerImageReference"`
@@ -237,9 +235,7 @@ type image struct {
 	Signatures       []signature   `json:"signatures"`
 	ManifestsOfIndex []struct {
 		Digest       text `json:"digest"`
-		OS           text `json:"os"`
 		Architecture text `json:"architecture"`
-		Variant      text `json:"variant"`
 	} `json:"dockerImageManifests"`
 }
 
@@ -332,10 +328,7 @@ type clusterPod struct {
 
 type cluster struct {
 	Metadata objectMeta `json:"metadata"`
-	Spec     struct {
-		Server text `json:"server"`
-	} `json:"spec"`
-	Status struct {
+	Status   struct {
 		LastSeen   time.Time   `json:"lastSeen"`
 		Pods       int         `json:"pods"`
 		Conditions []condition `json:"conditions"`
@@ -382,7 +375,6 @@ type job struct {
 	Key      text      `json:"key"`
 	Receiver text      `json:"receiver"`
 	State    text      `json:"state"`
-	Due      time.Time `json:"due"`
 	Enqueued time.Time `json:"enqueued"`
 	Attempts int       `json:"attempts"`
 	Error    text      `json:"error"`
@@ -408,7 +400,6 @@ type receivers struct {
 // summary has the numbers of stored objects.
 type summary struct {
 	ImagesAsOf         time.Time        `json:"imagesAsOf"`
-	Images             int64            `json:"images"`
 	Verified           map[string]int64 `json:"verified"`
 	LayerBytes         int64            `json:"layerBytes"`
 	DistinctLayerBytes int64            `json:"distinctLayerBytes"`
@@ -438,5 +429,4 @@ type certificate struct {
 
 type user struct {
 	Metadata objectMeta `json:"metadata"`
-	Groups   []text     `json:"groups"`
 }
