@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -175,9 +176,7 @@ func run(index *usage.Index) genericapiserver.PostStartHookFunc {
 func merge(parts ...map[string]rest.Storage) map[string]rest.Storage {
 	all := map[string]rest.Storage{}
 	for _, part := range parts {
-		for name, storage := range part {
-			all[name] = storage
-		}
+		maps.Copy(all, part)
 	}
 	return all
 }

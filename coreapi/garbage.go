@@ -85,7 +85,6 @@ func (m ownersMapper) RESTMapping(kind schema.GroupKind, versions ...string) (*m
 	return mapping, nil
 }
 
-// garbageInformers are the informers of the collector.
 type garbageInformers struct {
 	metadatainformer.SharedInformerFactory
 }

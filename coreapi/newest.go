@@ -55,7 +55,6 @@ func Install(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// eventsREST serves Events.
 type eventsREST struct {
 	*eventstore.REST
 	// newestFirst has the storage list in that order what a context is for; nil if it cannot.

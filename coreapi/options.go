@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,10 +123,7 @@ func (o Options) complete() (*settings, error) {
 	if err := s.readCIDRs(o.ServiceCIDRs); err != nil {
 		problems = append(problems, err)
 	}
-	ports := o.NodePorts
-	if ports == "" {
-		ports = DefaultNodePorts
-	}
+	ports := cmp.Or(o.NodePorts, DefaultNodePorts)
 	if r, err := utilnet.ParsePortRange(ports); err != nil {
 		problems = append(problems, fmt.Errorf("node ports: %w", err))
 	} else if r.Base == 0 {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -65,24 +66,12 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Clock == nil {
-		o.Clock = realClock{}
-	}
-	if o.HistoryWindow == 0 {
-		o.HistoryWindow = 5 * time.Minute
-	}
-	if o.MaintenanceInterval == 0 {
-		o.MaintenanceInterval = time.Second
-	}
-	if o.Readers == 0 {
-		o.Readers = min(max(2*runtime.GOMAXPROCS(0), 4), 16)
-	}
-	if o.ChangelogBytes == 0 {
-		o.ChangelogBytes = 8 << 20
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Clock = cmp.Or[Clock](o.Clock, realClock{})
+	o.HistoryWindow = cmp.Or(o.HistoryWindow, 5*time.Minute)
+	o.MaintenanceInterval = cmp.Or(o.MaintenanceInterval, time.Second)
+	o.Readers = cmp.Or(o.Readers, min(max(2*runtime.GOMAXPROCS(0), 4), 16))
+	o.ChangelogBytes = cmp.Or(o.ChangelogBytes, 8<<20)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
 // DB is an open database. Its methods may be called from any goroutine.

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
@@ -190,10 +191,7 @@ func (d *DB) superseded(rev int64) string {
 // Range reads a page of keys. See ErrCompacted and ErrFutureRevision for the
 // revisions that cannot be read.
 func (d *DB) Range(ctx context.Context, o RangeOptions) (p Page, err error) {
-	since := o.Since
-	if o.Rev != 0 {
-		since = o.Rev
-	}
+	since := cmp.Or(o.Rev, o.Since)
 	err = d.caughtUp(ctx, since, func() error {
 		p, err = d.readRange(ctx, o)
 		return err

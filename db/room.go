@@ -1,8 +1,6 @@
 package db
 
-import (
-	"database/sql/driver"
-)
+import "database/sql/driver"
 
 const (
 	// smallUpdate is how large the value of an update may be, and smallGrowth how much

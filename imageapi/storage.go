@@ -1,6 +1,7 @@
 package imageapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -75,9 +76,7 @@ func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
+	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
 	served, err := imageregistry.NewREST(g, imageregistry.Options{
 		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
 		VerdictChanged: opts.VerdictChanged, JudgedAgain: opts.JudgedAgain, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage, Packages: opts.Packages,

@@ -3,7 +3,6 @@ package importer
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
@@ -135,7 +134,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 func isAttestation(s imagev1.ImageSignature) bool { return s.Type == verdicts.TypeAttestation }
 
 func isFound(all map[string]annotation.Repository, part string) bool {
-	for r := range maps.Values(all) {
+	for _, r := range all {
 		if slices.Contains(r.Signatures, part) {
 			return true
 		}

@@ -249,7 +249,6 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 	return n, nil
 }
 
-// algorithm is that of a digest.
 func algorithm(digest string) string {
 	name, _, _ := strings.Cut(digest, ":")
 	return name

@@ -62,7 +62,6 @@ type prefetchedImage struct {
 	at    time.Time
 }
 
-// listedTags are the tags of one repository.
 type listedTags struct {
 	expected int
 

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,9 +165,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	reason, message := "", ""
 	if seen.err != nil && !seen.absent {
 		reason, message = string(pull.ReasonOf(seen.err)), pull.Clean(seen.err.Error())
-		if reason == "" {
-			reason = string(pull.Failed)
-		}
+		reason = cmp.Or(reason, string(pull.Failed))
 	}
 	if reason != string(pull.RateLimited) { // a pause is not a failure yet
 		changed = tags.Fail(tag, reason, message, now) || changed
@@ -174,10 +173,7 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	if !changed {
 		return left, false, nil
 	}
-	if tag.Annotations == nil {
-		tag.Annotations = map[string]string{}
-	}
-	tag.Annotations[tags.Cause] = "import"
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, "import")
 	if cause, ok := ctx.Value(causeKey{}).(string); ok {
 		tag.Annotations[tags.Cause] = cause
 	}

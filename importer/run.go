@@ -20,7 +20,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// run is one import.
 type run struct {
 	*Importer
 	ref     reference.Reference

@@ -178,7 +178,6 @@ func Unsearched(err error) bool {
 	return false
 }
 
-// searchError is the error of a search for signatures.
 type searchError struct{ err error }
 
 func (e *searchError) Error() string { return "looking for signatures: " + e.err.Error() }

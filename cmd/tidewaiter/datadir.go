@@ -34,7 +34,6 @@ func ownerConfig(dataDir string) (*restclient.Config, error) {
 	return tidewaiterserver.OwnerConfig(dataDir)
 }
 
-// directory is the data directory as a target.
 func (o *importOptions) directory() (target, error) {
 	if _, err := os.Stat(filepath.Join(o.dataDir, datafile.FileName)); errors.Is(err, fs.ErrNotExist) && !o.create {
 		if err := trusted.CheckDir(o.dataDir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -31,7 +31,6 @@ const exitTouched = 3
 // impactsPath is the path of reviews of acts on a server.
 var impactsPath = "/apis/" + answers.GroupVersion.String() + "/" + answers.ImpactResource
 
-// impactOptions are the flags of impact.
 type impactOptions struct {
 	clientOptions
 	output cli.Output
@@ -98,7 +97,6 @@ func (o *impactOptions) addCommonFlags(cmd *cobra.Command) {
 	o.addFlags(cmd)
 }
 
-// newPolicyCommand returns the verb policy.
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "policy",

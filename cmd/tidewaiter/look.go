@@ -74,7 +74,6 @@ func (l *looker) corrected(asked, meant string) string {
 	return strings.Join(line, " ")
 }
 
-// getOptions are the flags of get.
 type getOptions struct {
 	clientOptions
 	output cli.Output

@@ -35,7 +35,6 @@ var (
 	clustersPath    = "/apis/" + answers.GroupVersion.String() + "/clusters"
 )
 
-// podsOptions are the flags of pods.
 type podsOptions struct {
 	clientOptions
 	output   cli.Output
@@ -281,7 +280,6 @@ func noPods(about *found, what string, outdated bool) error {
 // imagesVerb is the verb that is also the plugin kubectl-images.
 const imagesVerb = "images"
 
-// imagesOptions are the flags of images.
 type imagesOptions struct {
 	clientOptions
 	output        cli.Output
@@ -334,7 +332,6 @@ type imageUse struct {
 	digest    string // what runs; empty until a node tells
 }
 
-// useCounts counts the pods of each use.
 type useCounts map[imageUse]int
 
 // add counts the containers of a pod, each image once.

@@ -66,7 +66,6 @@ const (
 	maxPruneReason  = 300               // bytes of a reason that is shown
 )
 
-// pruneOptions are the flags of prune.
 type pruneOptions struct {
 	clientOptions
 	confirm, undo, kept bool
@@ -222,7 +221,6 @@ nothing could be done.`,
 	return cmd
 }
 
-// planRegistry is the one value of --plan.
 const planRegistry = "registry"
 
 // check checks the flags and the arguments together.

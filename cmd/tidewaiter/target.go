@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 )
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -310,10 +311,7 @@ func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo == nil {
 		return tablecells.Unknown
 	}
-	if s.IssuedTo.CommonName != "" {
-		return s.IssuedTo.CommonName
-	}
-	return s.IssuedTo.PublicKeyID
+	return cmp.Or(s.IssuedTo.CommonName, s.IssuedTo.PublicKeyID)
 }
 
 // shortName is the beginning of the part of a signature's name that tells it from others of the image.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,9 +217,7 @@ func insert(users, groups sets.Set[string], namespace string, subjects []rbacv1.
 		case rbacv1.GroupKind:
 			groups.Insert(s.Name)
 		case rbacv1.ServiceAccountKind:
-			if s.Namespace == "" {
-				s.Namespace = namespace
-			}
+			s.Namespace = cmp.Or(s.Namespace, namespace)
 			if s.Namespace != "" {
 				users.Insert(serviceaccount.MakeUsername(s.Namespace, s.Name))
 			}

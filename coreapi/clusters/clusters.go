@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,9 +73,7 @@ type Clusters struct {
 // New returns the clusters of the sources, over the storages that g gives. Run follows them. scheme is a scheme that
 // [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	if o.About == nil {
 		o.About = func(string, string, string, reference.Reference) Known { return Known{} }
 	}

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,10 +90,7 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 
 // pullers returns pods of different service accounts that use ref, and more.
 func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Reference, more []Puller) ([]Puller, error) {
-	image := ref.String()
-	if ref.Digest != "" {
-		image = ref.Digest
-	}
+	image := cmp.Or(ref.Digest, ref.String())
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	selected := fields.SelectorFromSet(fields.Set{imageField: image, clusterField: cluster})
 	list, err := c.pods.List(ctx, &internalversion.ListOptions{FieldSelector: selected, Limit: maxUsers})

@@ -1,8 +1,6 @@
 package clusters
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Cluster is a cluster whose pods are followed. The configuration says which ones are; the server writes it.
 //

@@ -61,7 +61,6 @@ func waitsAfter(pod *api.Pod, name string, restarts int) bool {
 	return ok && int(s.RestartCount) == restarts && s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated != nil
 }
 
-// statusOf returns the status of a container of the pod.
 func statusOf(pod *api.Pod, name string) (status api.ContainerStatus, ok bool) {
 	all := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses)
 	if i := slices.IndexFunc(all, func(s api.ContainerStatus) bool { return s.Name == name }); i >= 0 {

@@ -1,6 +1,7 @@
 package podlogs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -102,10 +103,7 @@ func (o KubeletOptions) checkFiles() error {
 
 // endpoint fills in the template of the address.
 func (o KubeletOptions) endpoint(hostIP, nodeName string) (host, port string, err error) {
-	template := o.Address
-	if template == "" {
-		template = "{hostIP}"
-	}
+	template := cmp.Or(o.Address, "{hostIP}")
 	if strings.Contains(template, "{hostIP}") && net.ParseIP(hostIP) == nil {
 		return "", "", fmt.Errorf("status.hostIP is %q: not an IP address", hostIP)
 	}

@@ -3,6 +3,7 @@ package podlogs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -323,8 +324,6 @@ func (l *limitedWriter) Write(p []byte) (int, error) {
 	}
 	n, err := l.Writer.Write(p[:l.n])
 	l.n -= int64(n)
-	if err == nil {
-		err = errNoMore
-	}
+	err = cmp.Or(err, errNoMore)
 	return n, err
 }

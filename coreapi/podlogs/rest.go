@@ -1,6 +1,7 @@
 package podlogs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,7 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 	if opts.MaxStreams == 0 {
 		opts.MaxStreams = defaultMaxStreams()
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
+	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
 	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: make(chan struct{}, opts.MaxStreams)}
 	if k := opts.Kubelet; k != nil {
 		config := &kubeletclient.KubeletClientConfig{TLSClientConfig: kubeletclient.KubeletTLSConfig{
@@ -119,10 +118,7 @@ func (r *REST) fromFile(ctx context.Context, pod *api.Pod, opts *api.PodLogOptio
 	if err != nil {
 		return nil, err
 	}
-	uid := pod.Annotations[mirrorUID]
-	if uid == "" {
-		uid = string(pod.UID)
-	}
+	uid := cmp.Or(pod.Annotations[mirrorUID], string(pod.UID))
 	dir := podDir(pod.Namespace, pod.Name, uid)
 	file, restarts, err := logFile(r.opts.Dir, dir, name, false)
 	if err == nil && opts.Previous && !waitsAfter(pod, name, restarts) {

@@ -171,7 +171,6 @@ func (s *source) each(ctx context.Context, visit func(Pod)) (version string, err
 	return version, err
 }
 
-// apply applies one event of the watch.
 func (x *Index) apply(s *source, event watch.Event) error {
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted:

@@ -308,10 +308,7 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	} else {
 		x.pods[id] = p
 	}
-	subscribers := make([]func([]string), 0, len(x.subscribers))
-	for _, f := range x.subscribers {
-		subscribers = append(subscribers, f)
-	}
+	subscribers := slices.Collect(maps.Values(x.subscribers))
 	x.mu.Unlock()
 	changed = slices.DeleteFunc(changed, func(key string) bool { return !reference.IsDigest(key) })
 	slices.Sort(changed)
@@ -363,7 +360,6 @@ func (x *Index) leave(i *image, p *user, platform string) {
 	}
 }
 
-// isWorkload reports whether this is not a pod.
 func (p *user) isWorkload() bool { return p.in.Value().source.resource != "" }
 
 // retain forgets every pod of a source that is not in alive.

@@ -5,7 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
@@ -22,7 +22,7 @@ var Migrations = func() []string {
 	if err != nil {
 		panic(err)
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	var steps []string
 	for _, n := range names {
 		b, err := migrationFS.ReadFile(n)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,7 +99,7 @@ func readStats(ctx context.Context, c *sqlite.Conn, path string, s *Stats) error
 		r.Revisions = r.Objects + n
 		s.Resources = append(s.Resources, *r)
 	}
-	sort.Slice(s.Resources, func(i, j int) bool { return s.Resources[i].Prefix < s.Resources[j].Prefix })
+	slices.SortFunc(s.Resources, func(a, b ResourceStats) int { return strings.Compare(a.Prefix, b.Prefix) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package kubestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -64,9 +65,7 @@ var _ generic.RESTOptionsGetter = (*Getter)(nil)
 
 // NewGetter returns a Getter over d for the kinds that codecs knows.
 func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
-	if opts.DeleteCollectionWorkers == 0 {
-		opts.DeleteCollectionWorkers = 4
-	}
+	opts.DeleteCollectionWorkers = cmp.Or(opts.DeleteCollectionWorkers, 4)
 	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin, opts.Read), stores: map[schema.GroupResource]*Store{}}
 }
 
@@ -76,10 +75,7 @@ func (g *Getter) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	if err != nil {
 		return generic.RESTOptions{}, fmt.Errorf("storage of %s: %w", resource, err)
 	}
-	group := resource.Group
-	if group == "" {
-		group = "core"
-	}
+	group := cmp.Or(resource.Group, "core")
 	return generic.RESTOptions{
 		StorageConfig:           config,
 		Decorator:               g.decorate,

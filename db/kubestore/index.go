@@ -77,7 +77,6 @@ func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Ind
 	return nil
 }
 
-// indexEntries computes the entries of obj.
 func (s *Store) indexEntries(obj runtime.Object) (entries []db.IndexEntry, err error) {
 	for _, ix := range s.indexes {
 		if entries, err = ix.add(entries, obj, ix.db); err != nil {

@@ -1,6 +1,7 @@
 package kubestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,12 +122,8 @@ func New(cfg Config) (*Store, error) {
 	if s.newFunc != nil {
 		s.objectType = reflect.TypeOf(s.newFunc()).String()
 	}
-	if s.progress == 0 {
-		s.progress = 5 * time.Second
-	}
-	if s.bookmark == 0 {
-		s.bookmark = time.Minute
-	}
+	s.progress = cmp.Or(s.progress, 5*time.Second)
+	s.bookmark = cmp.Or(s.bookmark, time.Minute)
 	if err := s.declareIndexes(cfg.Triggers, cfg.Indexers); err != nil {
 		return nil, err
 	}

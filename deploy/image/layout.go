@@ -152,7 +152,6 @@ func baseFiles() []file {
 	}
 }
 
-// layer is a layer of files.
 func (r *release) layer(files []file) (v1.Layer, error) {
 	packed, err := r.pack(files)
 	if err != nil {

@@ -15,6 +15,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -96,9 +97,7 @@ func run(args []string) error {
 
 // sourceDate reads seconds since 1970; empty is 0.
 func sourceDate(seconds string) (time.Time, error) {
-	if seconds == "" {
-		seconds = "0"
-	}
+	seconds = cmp.Or(seconds, "0")
 	n, err := strconv.ParseInt(seconds, 10, 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("SOURCE_DATE_EPOCH %q is not a number of seconds", seconds)

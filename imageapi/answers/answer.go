@@ -135,7 +135,6 @@ func (a *Answerer) Answer(ctx context.Context, spec *ReferenceReviewSpec) (*Refe
 	return status, nil
 }
 
-// answer answers one question.
 func (s *session) answer(ctx context.Context, q Question) Answer {
 	a := Answer{Question: q}
 	m, err := s.resolve(ctx, q)

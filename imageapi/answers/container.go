@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,9 +34,7 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 		return out, nil
 	}
 	ref = ref.Pulled()
-	if runs == "" {
-		runs = ref.Digest
-	}
+	runs = cmp.Or(runs, ref.Digest)
 	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
 	if ref.Tag != "" {
 		target, err := s.tagTarget(ctx, ref)

@@ -226,7 +226,6 @@ func (f *projection) tagsPage(ctx context.Context, options *internalversion.List
 	return list.Continue, ctx.Err()
 }
 
-// image looks at one image.
 func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 	switch {
 	case f.spec.LoseRegistry != "":

@@ -77,7 +77,6 @@ var (
 	itemKeys = append(slices.Clone(imageKeys), "kind", "apiVersion")
 )
 
-// readItem reads an Image of a list.
 func readItem(r *plainjson.Reader) (image imagev1.Image) {
 	for key := range itemKeys.Of(r) {
 		switch key {
@@ -125,7 +124,6 @@ func readExtension(r *plainjson.Reader) (e runtime.RawExtension) {
 	return e
 }
 
-// readTime reads a time or null.
 func readTime(r *plainjson.Reader) metav1.Time { return metav1.Time{Time: r.Time()} }
 
 // readFieldsV1 reads any value as it stands, or null.

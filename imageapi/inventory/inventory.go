@@ -9,6 +9,7 @@ import (
 	"context"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -237,11 +238,7 @@ func (s *sample) add(layer string, size int64) {
 	s.sizes[key] = size
 	for len(s.sizes) > s.most {
 		s.limit /= 2
-		for key := range s.sizes {
-			if key > s.limit {
-				delete(s.sizes, key)
-			}
-		}
+		maps.DeleteFunc(s.sizes, func(key uint64, _ int64) bool { return key > s.limit })
 	}
 }
 

@@ -69,9 +69,7 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	image.DockerImageLayers = m.imageLayers(image)
 	image.DockerImageManifests = imageManifests(m.ImageChildren())
 	annotations := map[string]string{}
-	for k, v := range image.Annotations {
-		annotations[k] = v
-	}
+	maps.Copy(annotations, image.Annotations)
 	if m.Kind != KindIndex {
 		annotations[imagev1.DockerImageLayersOrderAnnotation] = imagev1.DockerImageLayersOrderAscending
 	}

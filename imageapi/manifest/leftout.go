@@ -6,6 +6,7 @@ import (
 
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
@@ -66,10 +67,7 @@ func (l LeftOut) Set(image *imagev1.Image) {
 		return
 	}
 	b, _ := json.Marshal(l) // strings and numbers always marshal
-	if image.Annotations == nil {
-		image.Annotations = map[string]string{}
-	}
-	image.Annotations[annotation.LeftOut] = string(b)
+	metav1.SetMetaDataAnnotation(&image.ObjectMeta, annotation.LeftOut, string(b))
 }
 
 // DropHeld removes content that an Image holds from its list of what is left out.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -220,9 +221,7 @@ func parseSchema2(raw []byte, wire *wireManifest, given string) (*Manifest, erro
 		MediaType: wire.MediaType, SchemaVersion: 2, canonical: raw,
 		Subject: wire.Subject, ArtifactType: wire.ArtifactType, Annotations: wire.Annotations,
 	}
-	if m.MediaType == "" {
-		m.MediaType = given
-	}
+	m.MediaType = cmp.Or(m.MediaType, given)
 	if m.MediaType == "" {
 		// OCI manifests may omit it; Docker's may not.
 		m.MediaType = MediaTypeOCIManifest

@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -182,9 +183,7 @@ func (p *Package) Comparable() (typ, version string) {
 	if err != nil {
 		return "", version
 	}
-	if version == "" {
-		version = purl.Version
-	}
+	version = cmp.Or(version, purl.Version)
 	if epoch := purl.Qualifiers.Map()["epoch"]; epoch != "" && version != "" && !strings.Contains(version, ":") && isDistribution(purl.Type) {
 		version = epoch + ":" + version
 	}

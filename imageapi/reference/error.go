@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -20,10 +21,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	kind := e.kind
-	if kind == "" {
-		kind = "an image reference"
-	}
+	kind := cmp.Or(e.kind, "an image reference")
 	s := fmt.Sprintf("%q is not %s: %s", e.Input, kind, e.Problem)
 	if e.Suggestion != "" {
 		s += fmt.Sprintf("; did you mean %q?", e.Suggestion)

@@ -33,6 +33,7 @@
 package reference
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -194,12 +195,7 @@ func (r Reference) Pulled() Reference {
 }
 
 // Identifier returns the digest, else the tag, to request from a registry.
-func (r Reference) Identifier() string {
-	if r.Digest != "" {
-		return r.Digest
-	}
-	return r.Tag
-}
+func (r Reference) Identifier() string { return cmp.Or(r.Digest, r.Tag) }
 
 // Bare is r without tag and digest.
 func (r Reference) Bare() Reference { return Reference{Host: r.Host, Repository: r.Repository} }
@@ -262,7 +258,6 @@ func ShortDigest(digest string) string {
 // parse returns the rule that s breaks, or "".
 func parse(s string) (r Reference, problem string) { return parseWith(s, canonicalHost) }
 
-// parseWith is parse with a form of hosts.
 func parseWith(s string, form func(host string) string) (r Reference, problem string) {
 	if len(s) > maxLength {
 		return Reference{}, fmt.Sprintf("it is longer than %d bytes", maxLength)

@@ -130,10 +130,7 @@ func Confirm(tag *imagev1.ImageTag, at time.Time) {
 		return
 	}
 	tag.Annotations = maps.Clone(tag.Annotations)
-	if tag.Annotations == nil {
-		tag.Annotations = map[string]string{}
-	}
-	tag.Annotations[CheckedAt] = at.UTC().Format(time.RFC3339)
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, CheckedAt, at.UTC().Format(time.RFC3339))
 }
 
 // Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports whether that is a

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,10 +43,7 @@ func (s *Source) readLayout() error {
 		s.types[m.Digest] = m.MediaType
 		// docker save and containerd write the whole name into the first annotation, others a name or a tag into the
 		// second.
-		name := m.Annotations["io.containerd.image.name"]
-		if name == "" {
-			name = m.Annotations["org.opencontainers.image.ref.name"]
-		}
+		name := cmp.Or(m.Annotations["io.containerd.image.name"], m.Annotations["org.opencontainers.image.ref.name"])
 		s.add(Image{name: name, digest: m.Digest})
 	}
 	return nil

@@ -1,6 +1,7 @@
 package feeder
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -48,12 +49,8 @@ type use struct {
 
 // NewPods returns a Pods; Run starts it.
 func NewPods(o PodsOptions) *Pods {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return &Pods{PodsOptions: o, wake: make(chan struct{}, 1), waiting: map[use]struct{}{}}
 }
 

@@ -1,6 +1,7 @@
 package feeder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,10 +34,7 @@ type Streams struct {
 
 // Run feeds the queue until ctx is done. It ends with no error.
 func (f *Streams) Run(ctx context.Context) error {
-	logger := f.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger := cmp.Or(f.Logger, slog.Default())
 	for wait := firstRest; ctx.Err() == nil; {
 		err := f.round(ctx, func() { wait = firstRest })
 		if err == nil || ctx.Err() != nil {

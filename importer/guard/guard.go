@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,12 +48,7 @@ func ParseNetworks(in []string) (Networks, error) {
 
 func (n Networks) contain(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
-	for _, prefix := range n {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n, func(prefix netip.Prefix) bool { return prefix.Contains(addr) })
 }
 
 // RefusedError says that a connection was not made because of its address.

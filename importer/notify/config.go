@@ -72,7 +72,6 @@ type target struct {
 	prefixes []reference.Reference
 }
 
-// newTarget checks a receiver.
 func newTarget(r Receiver, networks guard.Networks) (*target, error) {
 	t := &target{Receiver: r}
 	switch {

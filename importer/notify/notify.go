@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -124,9 +125,7 @@ type Notifier struct {
 
 // New checks the receivers; there may be none.
 func New(o Options, receivers []Receiver) (*Notifier, error) {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	n := &Notifier{Options: o}
 	return n, n.Replace(receivers, o.Networks)
 }

@@ -4,6 +4,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"net"
@@ -61,15 +62,9 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Keychain == nil {
-		o.Keychain = authn.DefaultKeychain
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "tidewaiter"
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Keychain = cmp.Or[authn.Keychain](o.Keychain, authn.DefaultKeychain)
+	o.UserAgent = cmp.Or(o.UserAgent, "tidewaiter")
+	o.Clock = cmp.Or[clock.WithDelayedExecution](o.Clock, clock.RealClock{})
 	return &Client{
 		Keychain:   authn.RefreshingKeychain(o.Keychain, credentialsAge),
 		registries: registries,

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -67,9 +68,7 @@ func newPace(host string, perSecond float64, burst int) *pace {
 	default:
 		perSecond = firstRate
 	}
-	if burst == 0 {
-		burst = max(1, int(2*perSecond))
-	}
+	burst = cmp.Or(burst, max(1, int(2*perSecond)))
 	p.number, p.burst, p.sharing = perSecond, burst, 1
 	p.bucket = rate.NewLimiter(rate.Limit(perSecond), burst)
 	return p

@@ -43,7 +43,6 @@ type Files interface {
 	TLS(host string) (*tls.Config, error)
 }
 
-// registries are the settings of all registries.
 type registries struct {
 	entries []Registry // by descending length of the prefix
 	files   Files      // used where no entry matches; nil if there are none

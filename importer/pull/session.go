@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -131,9 +132,7 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 			if err != nil {
 				return nil, fmt.Errorf("asking for a token: %w", err)
 			}
-			if token.Token == "" {
-				token.Token = token.AccessToken
-			}
+			token.Token = cmp.Or(token.Token, token.AccessToken)
 		}
 	}
 	authenticated, err := transport.FromToken(registry, auth, w, challenge, token)

@@ -2,6 +2,7 @@ package pull
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -122,9 +123,7 @@ func (t *tokens) ask(a *tokenAnswer, send func() (*http.Response, error)) (*http
 	if len(body) > maxTokenAnswer || json.Unmarshal(body, &given) != nil {
 		return resp, nil
 	}
-	if given.Token == "" {
-		given.Token = given.AccessToken
-	}
+	given.Token = cmp.Or(given.Token, given.AccessToken)
 	if given.Token != "" {
 		t.mu.Lock()
 		a.token, a.header, a.body = given.Token, resp.Header.Clone(), body

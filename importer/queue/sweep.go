@@ -113,7 +113,6 @@ func (w *Worker) forgetBegun(again bool) {
 
 func (w *Worker) owns(host string) bool { return w.Owners == nil || w.Owners.Owns(host) }
 
-// sweeper is one sweep.
 type sweeper struct {
 	*Worker
 	plan    *sweepPlan

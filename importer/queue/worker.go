@@ -42,12 +42,8 @@ func New(o Options) (*Worker, error) {
 	if o.OfScript == nil {
 		o.OfScript = func(string) bool { return false }
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	plan, err := o.Sweep.parse()
 	if err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)

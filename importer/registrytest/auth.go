@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -44,10 +45,7 @@ func (r *Registry) authenticate(w http.ResponseWriter, req *http.Request) bool {
 		if ok && (scope == "" || granted == scope) {
 			return true
 		}
-		realm := r.auth.Realm
-		if realm == "" {
-			realm = r.URL + "/token"
-		}
+		realm := cmp.Or(r.auth.Realm, r.URL+"/token")
 		challenge := fmt.Sprintf(`Bearer realm=%q,service="test"`, realm)
 		if scope != "" {
 			challenge += fmt.Sprintf(",scope=%q", scope)

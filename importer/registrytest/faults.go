@@ -1,6 +1,7 @@
 package registrytest
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -21,9 +22,7 @@ type injected struct {
 // expression; 0 is all. Of several faults the first that matches acts.
 func (r *Registry) Inject(match string, times int, fault Fault) {
 	r.t.Helper()
-	if times == 0 {
-		times = -1
-	}
+	times = cmp.Or(times, -1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = append(r.faults, &injected{regexp.MustCompile(match), times, fault})

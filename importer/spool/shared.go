@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -123,9 +124,7 @@ func (d *delivery) each(do func(id [16]byte)) {
 
 // OpenShared returns the spool of all servers that have the database's objects. Call it once.
 func OpenShared(d *db.DB, opts Options) (*Shared, error) {
-	if opts.MaxSeen == 0 {
-		opts.MaxSeen = sharedMaxSeen
-	}
+	opts.MaxSeen = cmp.Or(opts.MaxSeen, sharedMaxSeen)
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -92,22 +93,15 @@ var (
 
 // complete sets the defaults, and checks the rest.
 func (o *Options) complete() error {
-	setDefault := func(field *int64, value int64) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	setDefault(&o.Quota, 10_000)
-	setDefault(&o.MaxSeen, 1_000_000)
-	setDefault(&o.MaxAttempts, 50)
-	setDefault((*int64)(&o.BaseDelay), int64(time.Second))
-	setDefault((*int64)(&o.MaxDelay), int64(5*time.Minute))
+	o.Quota = cmp.Or(o.Quota, 10_000)
+	o.MaxSeen = cmp.Or(o.MaxSeen, 1_000_000)
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, 50)
+	o.BaseDelay = cmp.Or(o.BaseDelay, time.Second)
+	o.MaxDelay = cmp.Or(o.MaxDelay, 5*time.Minute)
 	if o.Quota < 0 || o.MaxSeen < 0 || o.MaxAttempts < 0 || o.BaseDelay < 0 || o.MaxDelay < o.BaseDelay {
 		return fmt.Errorf("spool options must not be negative, nor MaxDelay less than BaseDelay: %+v", *o)
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return nil
 }
 

@@ -65,15 +65,7 @@ func ParseStatement(data []byte) (*Statement, error) {
 // Covers reports whether a subject of the statement is the image digest ("algorithm:hex").
 func (s *Statement) Covers(digest string) bool {
 	algorithm, hex, ok := strings.Cut(digest, ":")
-	if !ok || hex == "" {
-		return false
-	}
-	for _, digests := range s.Subjects {
-		if digests[algorithm] == hex {
-			return true
-		}
-	}
-	return false
+	return ok && hex != "" && slices.ContainsFunc(s.Subjects, func(digests map[string]string) bool { return digests[algorithm] == hex })
 }
 
 // Annotations are the annotations of the first subject with the image digest, as `cosign sign -a` writes them: strings as

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -24,10 +25,7 @@ type Signers struct {
 
 // String names the signers for people: the IDs of the keys, or the subject.
 func (s Signers) String() string {
-	if s.subject != "" {
-		return s.subject
-	}
-	return strings.Join(s.keys, ", ")
+	return cmp.Or(s.subject, strings.Join(s.keys, ", "))
 }
 
 func (s Signers) made(e *evidence.Evidence) bool {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -23,9 +24,7 @@ type Watcher struct {
 // Run watches until ctx is done. current is the Set in force, as loaded from the same path before.
 func (w *Watcher) Run(ctx context.Context, current *Set) {
 	c, interval := w.Clock, w.Interval
-	if c == nil {
-		c = clock.RealClock{}
-	}
+	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
 	if interval <= 0 {
 		interval = 10 * time.Second
 	}

@@ -286,7 +286,6 @@ func (k *Keeper) awake() {
 	}
 }
 
-// objectList is a list of objects.
 type objectList interface {
 	runtime.Object
 	metav1.ListInterface

@@ -203,11 +203,7 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 	for _, p := range set.Policies() {
 		policies[p.Key()] = p
 	}
-	for key := range logged {
-		if policies[key] == nil {
-			delete(logged, key)
-		}
-	}
+	maps.DeleteFunc(logged, func(key types.NamespacedName, _ string) bool { return policies[key] == nil })
 	k.mu.Lock()
 	faults, covered, at, empty, came := k.faults, k.tally.covered, k.tally.asOf, k.tally.empty, maps.Clone(k.tally.came)
 	if k.tally.hash != set.Hash() {

@@ -1,6 +1,7 @@
 package policyapi
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -57,10 +58,7 @@ func row(p object) []any {
 	if c := meta.FindStatusCondition(p.status().Conditions, ConditionExceptions); c != nil {
 		exceptions, _, _ = strings.Cut(c.Message, ": ")
 	}
-	file := p.GetAnnotations()[FileAnnotation]
-	if file == "" {
-		file = none
-	}
+	file := cmp.Or(p.GetAnnotations()[FileAnnotation], none)
 	return []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
 		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, exceptions, file}
 }

@@ -1,6 +1,7 @@
 package reverify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,9 +122,7 @@ type Sweeper struct {
 // New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics: legacyregistry.MustRegister in
 // production, nil for nowhere.
 func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
-	if c == nil {
-		c = clock.RealClock{}
-	}
+	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
 	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics)}
 }
 
@@ -384,10 +383,7 @@ func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(
 		}
 		asked := *image
 		asked.Annotations = maps.Clone(image.Annotations)
-		if asked.Annotations == nil {
-			asked.Annotations = map[string]string{}
-		}
-		asked.Annotations[signatures.AnnotationPolicy] = "again"
+		metav1.SetMetaDataAnnotation(&asked.ObjectMeta, signatures.AnnotationPolicy, "again")
 		updated, err := s.images.Update(ctx, &asked, metav1.UpdateOptions{})
 		if err != nil {
 			return err

@@ -71,9 +71,7 @@ type Handler struct {
 // New returns a Handler.
 func New(o Options) *Handler {
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 50)
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
 	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), warnings: warn.Limiter{Logger: o.Logger}}
 }
 
@@ -91,9 +89,7 @@ func (h *Handler) Serve(next http.Handler) http.Handler {
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) {
 	start := h.Clock.Now()
-	if cluster == "" {
-		cluster = h.Cluster
-	}
+	cluster = cmp.Or(cluster, h.Cluster)
 	if cluster != h.Cluster && !h.Known(cluster) {
 		http.Error(w, fmt.Sprintf("there is no cluster %.64q in the configuration; %s without a name accepts any", cluster, Path), http.StatusNotFound)
 		return

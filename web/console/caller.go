@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -196,9 +197,7 @@ func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(code int) {
-	if a.code == 0 {
-		a.code = code
-	}
+	a.code = cmp.Or(a.code, code)
 }
 
 // Write implements http.ResponseWriter.
@@ -290,7 +289,6 @@ func (c *caller) watch(ctx context.Context, path string, query url.Values, accep
 	return err
 }
 
-// watchEvent is a line of a watch.
 type watchEvent struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"log/slog"
 	"net/http"
@@ -32,9 +33,7 @@ type Options struct {
 
 // New makes a console whose pages are made of answers of api, the handler chain of the API server.
 func New(api http.Handler, o Options) *Console {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	if len(o.Secret) == 0 {
 		o.Secret = []byte(rand.Text() + rand.Text())
 	}

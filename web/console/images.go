@@ -145,7 +145,6 @@ func (v *visit) images() error {
 	return v.show(p)
 }
 
-// readImages reads the rows.
 func (v *visit) readImages(data *imageList, selector string, query url.Values) error {
 	ask := url.Values{"limit": {"100"}, "includeObject": {"Metadata"}}
 	if selector != "" {

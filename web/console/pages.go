@@ -62,7 +62,6 @@ func newPages(file func(name string) string) *pages {
 	return p
 }
 
-// write answers with a page.
 func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page) {
 	page.Theme = themeOf(r)
 	var out bytes.Buffer
@@ -123,7 +122,6 @@ func nameOf(of any) name {
 	return name{host, strings.SplitAfter(path, "/")}
 }
 
-// podName is where a pod is.
 type podName struct{ Cluster, Namespace, Name string }
 
 // podNameOf reads a pod's name in an answer: cluster/namespace/name.
@@ -155,7 +153,6 @@ type pair struct {
 
 func withData(p *page, data any) pair { return pair{p, data} }
 
-// entry is one of the navigation.
 type entry struct{ Name, Label, Path, Icon string }
 
 func entryOf(data any) entry {

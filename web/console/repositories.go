@@ -15,7 +15,6 @@ import (
 // repositoryTags is how many tags the page of repositories, or that of one, reads.
 const repositoryTags = 500
 
-// repositoryRow is a repository and its tags.
 type repositoryRow struct {
 	Name    text
 	Tags    []text

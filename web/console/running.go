@@ -135,7 +135,6 @@ func (v *visit) running() error {
 	return v.show(&page{Name: "running", Title: "Running", Nav: "running", Data: data, Commands: []string{command, "tidewaiter pods --outdated"}})
 }
 
-// containersOf are the containers of a pod.
 func containersOf(p *clusterPod) (all []runningRow) {
 	for _, c := range p.Spec.Containers {
 		all = append(all, runningRow{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Pod: p.Spec.Name, Container: c.Name, Image: c.Image, Digest: c.Digest, Verified: c.Verified, Outdated: c.Outdated, Waiting: c.Waiting, NotImported: c.NotImported, Since: p.Spec.Since})

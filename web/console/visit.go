@@ -35,7 +35,6 @@ type visit struct {
 	user    text
 }
 
-// ctx is the request's.
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
 // errNobody is that a request has neither a session nor a credential.

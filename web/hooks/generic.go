@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/tidewaiter/tidewaiter/importer/push"
@@ -26,9 +27,7 @@ var generic = vendor{
 		if err := json.Unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		if p.Action == "" {
-			p.Action = push.Pushed
-		}
+		p.Action = cmp.Or(p.Action, push.Pushed)
 		events, actor := make([]push.Event, 0, len(p.References)), said(p.Actor, "")
 		for i, ref := range p.References {
 			e := push.Event{ID: itemID(p.ID, i), Action: p.Action, Actor: actor}

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -15,10 +16,7 @@ import (
 var gitea = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
 	decode: func(d *delivery) ([]push.Event, error) {
-		event := d.header.Get("X-Gitea-Event")
-		if event == "" {
-			event = d.header.Get("X-Forgejo-Event")
-		}
+		event := cmp.Or(d.header.Get("X-Gitea-Event"), d.header.Get("X-Forgejo-Event"))
 		if event != "package" {
 			return nil, nil
 		}
@@ -41,10 +39,7 @@ var gitea = vendor{
 		if p.Package.Type != "container" {
 			return nil, nil
 		}
-		id := d.header.Get("X-Gitea-Delivery")
-		if id == "" {
-			id = d.header.Get("X-Forgejo-Delivery")
-		}
+		id := cmp.Or(d.header.Get("X-Gitea-Delivery"), d.header.Get("X-Forgejo-Delivery"))
 		action := map[string]push.Action{"created": push.Pushed, "deleted": push.Deleted}[p.Action]
 		return []push.Event{{
 			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),

@@ -1,7 +1,9 @@
 package hooks
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
@@ -39,9 +41,7 @@ var gitHub = vendor{
 		}
 		v := pkg.Version
 		host, repository, tag, _ := splitReference(v.PackageURL)
-		if tag == "" {
-			tag = v.Container.Tag.Name
-		}
+		tag = cmp.Or(tag, v.Container.Tag.Name)
 		e := push.Event{
 			ID: d.header.Get("X-GitHub-Delivery"), Action: push.Pushed, Host: host,
 			// An owner keeps its capitals in the payload; a repository name has none.
@@ -83,10 +83,7 @@ type gitHubPackage struct {
 // isContainer reports whether any place that may say that the package is a container
 // image does.
 func (p gitHubPackage) isContainer() bool {
-	for _, s := range []string{p.PackageType, p.Ecosystem, p.Registry.Type} {
-		if strings.EqualFold(s, "container") || strings.EqualFold(s, "docker") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{p.PackageType, p.Ecosystem, p.Registry.Type}, func(s string) bool {
+		return strings.EqualFold(s, "container") || strings.EqualFold(s, "docker")
+	})
 }

@@ -91,12 +91,8 @@ func New(o Options) (*Handler, error) {
 	if o.Spool == nil {
 		return nil, errors.New("webhooks need a spool")
 	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	h := &Handler{
 		dir:     o.Dir,
 		nobody:  newNobody(o.Clock.Now),

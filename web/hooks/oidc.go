@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,10 +67,7 @@ func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 	if claims.Expiry == nil {
 		return errors.New("token does not expire")
 	}
-	issuer := want.Issuer
-	if issuer == "" {
-		issuer = "https://accounts.google.com"
-	}
+	issuer := cmp.Or(want.Issuer, "https://accounts.google.com")
 	expected := jwt.Expected{Issuer: issuer, Audience: jwt.Audience{want.Audience}, Time: now}
 	if err := claims.ValidateWithLeeway(expected, tokenLeeway); err != nil {
 		return err

@@ -5,10 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -45,14 +45,7 @@ var vendors = map[string]vendor{
 const Generic = "generic"
 
 // Types returns the values that Receiver.Type may have, sorted.
-func Types() []string {
-	types := make([]string, 0, len(vendors))
-	for t := range vendors {
-		types = append(types, t)
-	}
-	sort.Strings(types)
-	return types
-}
+func Types() []string { return slices.Sorted(maps.Keys(vendors)) }
 
 var receiverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
@@ -110,7 +103,6 @@ func Validate(r Receiver) error {
 	return errors.Join(errs...)
 }
 
-// receiver is a Receiver at work.
 type receiver struct {
 	Receiver
 	declared Receiver // as in the configuration, without defaults
@@ -154,9 +146,7 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 		}
 		rc.hosts = append(rc.hosts, host)
 	}
-	if rc.Header == "" {
-		rc.Header = rc.vendor.header
-	}
+	rc.Header = cmp.Or(rc.Header, rc.vendor.header)
 	abs := func(file string) string {
 		if filepath.IsAbs(file) {
 			return file

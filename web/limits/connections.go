@@ -34,7 +34,6 @@ func NewConnections(max int) *Connections {
 	return &Connections{max: max, handshakes: newHandshakes(), all: list.New(), byRemote: map[string]*list.Element{}, byAddress: map[string]int{}}
 }
 
-// connection is one connection.
 type connection struct {
 	net.Conn
 	of      *Connections

@@ -212,7 +212,6 @@ func Read(ctx context.Context, objects, stored int) {
 	}
 }
 
-// turnKey is the context's key of a *turn.
 type turnKey struct{}
 
 // turn is a response that is written in turns.

@@ -33,7 +33,6 @@ type Object struct {
 	byFormat map[runtime.Identifier]*encodedObject
 }
 
-// encodedObject is an Object in one format.
 type encodedObject struct {
 	once sync.Once
 	data []byte

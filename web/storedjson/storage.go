@@ -94,7 +94,6 @@ func (s *objects) Watch(ctx context.Context, key string, opts storage.ListOption
 	return s.Interface.Watch(ctx, key, opts)
 }
 
-// writtenKey is the context's key of a *written.
 type writtenKey struct{}
 
 // written is an object that a request has created, of a kind that is served as it is stored.

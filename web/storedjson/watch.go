@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -108,10 +109,7 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	if share.release(); !done {
 		return
 	}
-	query := url.Values{}
-	for name, values := range opts.query {
-		query[name] = values
-	}
+	query := maps.Clone(opts.query)
 	query.Del("sendInitialEvents")
 	query.Del("resourceVersionMatch")
 	query.Set("resourceVersion", strconv.FormatInt(p.rev, 10))

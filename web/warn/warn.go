@@ -3,6 +3,7 @@
 package warn
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -64,14 +65,9 @@ func (l *Limiter) Warn(key, message string, args ...any) {
 }
 
 func (l *Limiter) log(message string, args ...any) {
-	logger := l.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	logger.Warn(message, args...)
+	cmp.Or(l.Logger, slog.Default()).Warn(message, args...)
 }
 
-// closeWindow closes the window.
 func (l *Limiter) closeWindow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -48,7 +48,6 @@ func KeepFlags(cmd *cobra.Command, hint string) string {
 	})
 }
 
-// givenFlag is a flag as it was given.
 func givenFlag(f *pflag.Flag) string {
 	switch values, isList := f.Value.(pflag.SliceValue); {
 	case slices.Contains(secret, f.Name):

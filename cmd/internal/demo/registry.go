@@ -51,7 +51,6 @@ func (r *Registry) Close() {
 	<-r.served
 }
 
-// demoPush is an image to push.
 type demoPush struct {
 	tag   string // repository:tag
 	about string // for people
@@ -62,7 +61,6 @@ type demoPush struct {
 	verdict string // the expected verdict
 }
 
-// demoImage is an image or an index.
 type demoImage interface {
 	remote.Taggable
 	partial.Describable

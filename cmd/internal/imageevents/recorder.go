@@ -2,6 +2,7 @@
 package imageevents
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -83,10 +84,7 @@ func AboutImage(name string) *corev1.ObjectReference {
 
 // Notify implements queue.Notifier. An image without a known digest is named by its reference.
 func (r *Recorder) Notify(_ context.Context, n queue.Notice) {
-	name := n.Image
-	if name == "" {
-		name = n.Reference
-	}
+	name := cmp.Or(n.Image, n.Reference)
 	r.Record(AboutImage(name), n.Warning, n.Reason, n.Message)
 }
 

@@ -12,12 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db"
@@ -61,7 +60,6 @@ type awaited struct {
 	image   reference.Reference
 }
 
-// newAdmission returns the handler of admission reviews.
 func (s *Server) newAdmission() *admission.Handler {
 	o := admission.Options{
 		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics,

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -74,7 +73,6 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 	return all, nil
 }
 
-// clusterOptions are the options for following clusters.
 func (s *Server) clusterOptions() (clusters.Options, error) {
 	sources, err := clusterSources(s.Config)
 	sources = append(sources, s.Options.Cluster.source(s.Config)...)

@@ -3,8 +3,6 @@ package server
 import (
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"

@@ -7,15 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
-
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/inventory"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"

@@ -7,11 +7,10 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
 )

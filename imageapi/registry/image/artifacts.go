@@ -84,7 +84,6 @@ var artifactFields = []string{nameField, digestField, referenceField, knownField
 // indexedArtifactFields are the artifactFields that the storage answers from an index.
 var indexedArtifactFields = []string{referenceField, knownField}
 
-// artifactPredicate selects artifacts.
 func (f *facts) artifactPredicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	predicate := f.predicate(label, field)
 	predicate.IndexFields = slices.DeleteFunc(slices.Clone(indexedArtifactFields), func(name string) bool { return !slices.Contains(predicate.IndexFields, name) })
@@ -258,14 +257,13 @@ type listedStore interface {
 	ListPredicate(ctx context.Context, p storage.SelectionPredicate, options *internalversion.ListOptions) (runtime.Object, error)
 }
 
-// artifactField selects artifacts.
 const artifactField = selectors.Artifact
 
 // markArtifact marks an object with the kind of artifact that it is, and unmarks an image.
 func markArtifact(image *imagev1.Image, kind string) {
 	delete(image.Annotations, annotation.ArtifactType)
 	if kind != "" {
-		setAnnotation(image, annotation.ArtifactType, kind)
+		metav1.SetMetaDataAnnotation(&image.ObjectMeta, annotation.ArtifactType, kind)
 	}
 }
 

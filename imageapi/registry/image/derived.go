@@ -8,6 +8,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -83,14 +84,7 @@ func sortLayers(image *imagev1.Image) {
 	if order == imagev1.DockerImageLayersOrderDescending {
 		slices.Reverse(image.DockerImageLayers)
 	}
-	setAnnotation(image, imagev1.DockerImageLayersOrderAnnotation, imagev1.DockerImageLayersOrderAscending)
-}
-
-func setAnnotation(image *imagev1.Image, key, value string) {
-	if image.Annotations == nil {
-		image.Annotations = map[string]string{}
-	}
-	image.Annotations[key] = value
+	metav1.SetMetaDataAnnotation(&image.ObjectMeta, imagev1.DockerImageLayersOrderAnnotation, imagev1.DockerImageLayersOrderAscending)
 }
 
 // derivedAnnotations are the annotations that the server computes.
@@ -143,7 +137,7 @@ func restoreDerived(image, old *imagev1.Image) {
 	for _, key := range derivedAnnotations {
 		value, ok := want.Annotations[key]
 		if got := image.Annotations[key]; ok && (got == "" || got == old.Annotations[key]) {
-			setAnnotation(image, key, value)
+			metav1.SetMetaDataAnnotation(&image.ObjectMeta, key, value)
 		}
 	}
 }
@@ -156,7 +150,7 @@ func restoreLayers(image, old, want *imagev1.Image) {
 		slices.Reverse(ascending)
 		if slices.Equal(ascending, old.DockerImageLayers) {
 			image.DockerImageLayers = ascending
-			setAnnotation(image, imagev1.DockerImageLayersOrderAnnotation, imagev1.DockerImageLayersOrderAscending)
+			metav1.SetMetaDataAnnotation(&image.ObjectMeta, imagev1.DockerImageLayersOrderAnnotation, imagev1.DockerImageLayersOrderAscending)
 		}
 	}
 	if len(image.DockerImageLayers) == 0 || slices.Equal(image.DockerImageLayers, old.DockerImageLayers) {

@@ -134,7 +134,6 @@ func (x *usedIndexes) complete() bool {
 	return true
 }
 
-// refreshCalls is one index's calls of refresh.
 type refreshCalls struct {
 	running int
 	newest  uint64 // the last call whose answer is known

@@ -1,10 +1,12 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -127,7 +129,7 @@ func dropStoredManifest(image *imagev1.Image) {
 		return
 	}
 	if attestations := attestationsOf(image); len(attestations) > 0 {
-		setAnnotation(image, annotation.AttestationManifests, strings.Join(attestations, ","))
+		metav1.SetMetaDataAnnotation(&image.ObjectMeta, annotation.AttestationManifests, strings.Join(attestations, ","))
 	}
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 }
@@ -151,7 +153,5 @@ func removeManagedSignatureAnnotation(image *imagev1.Image) {
 }
 
 func SetDefaults(image *imagev1.Image) {
-	if image.DockerImageMetadataVersion == "" {
-		image.DockerImageMetadataVersion = manifest.MetadataVersion
-	}
+	image.DockerImageMetadataVersion = cmp.Or(image.DockerImageMetadataVersion, manifest.MetadataVersion)
 }

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -37,7 +38,6 @@ const (
 	maxVerdicts = 8
 )
 
-// column is one column of the table.
 type column struct {
 	metav1.TableColumnDefinition
 	cell func(r row) any
@@ -232,12 +232,7 @@ func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about re
 	return [][]any{cells}
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return table.None
-	}
-	return s
-}
+func orNone(s string) string { return cmp.Or(s, table.None) }
 
 // platforms names what the image runs on. Without the annotation only the architecture is known.
 func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {

@@ -9,6 +9,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"go.opentelemetry.io/otel/trace"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
@@ -105,10 +106,7 @@ func storedVerdict(image, old *imagev1.Image) {
 			continue
 		}
 		if value, ok := old.Annotations[key]; ok {
-			if image.Annotations == nil {
-				image.Annotations = map[string]string{}
-			}
-			image.Annotations[key] = value
+			metav1.SetMetaDataAnnotation(&image.ObjectMeta, key, value)
 		}
 	}
 }

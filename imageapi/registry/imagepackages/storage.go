@@ -3,6 +3,7 @@
 package imagepackages
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -113,10 +114,7 @@ func (r *REST) With(ctx context.Context, value, from string, revision int64, mos
 	options := &internalversion.ListOptions{Limit: int64(most)}
 	switch {
 	case from != "":
-		position := revision
-		if position == 0 {
-			position = -1
-		}
+		position := cmp.Or(revision, -1)
 		if options.Continue, err = storage.EncodeContinue(prefix+from, prefix, position); err != nil {
 			return nil, 0, "", err
 		}
@@ -271,7 +269,6 @@ func validate(list *packages.ImagePackages) (errs field.ErrorList) {
 	return errs
 }
 
-// selector is a field selector by packages.
 type selector struct{ fields.Selector }
 
 // DeepCopySelector is part of fields.Selector.

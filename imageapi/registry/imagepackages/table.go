@@ -1,6 +1,7 @@
 package imagepackages
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -22,10 +23,7 @@ var listTable = table.Of[*packages.ImagePackages]{
 	Rows: func(list *packages.ImagePackages) [][]any {
 		var documents, problems []string
 		for _, s := range list.Sources {
-			document := s.Format
-			if document == "" {
-				document = table.Unknown
-			}
+			document := cmp.Or(s.Format, table.Unknown)
 			if !s.Signed {
 				document += " (unsigned)"
 			}

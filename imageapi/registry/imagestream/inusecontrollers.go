@@ -1,6 +1,7 @@
 package imagestream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -154,10 +155,7 @@ func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.Image
 		},
 		Spec: corev1.ReplicationControllerSpec{Replicas: new(int32), Template: &corev1.PodTemplateSpec{}},
 	}
-	host := n.streams.shown.Registry
-	if host == "" {
-		host = noRegistry
-	}
+	host := cmp.Or(n.streams.shown.Registry, noRegistry)
 	for i, image := range slices.Sorted(maps.Keys(images)) {
 		rc.Spec.Template.Spec.Containers = append(rc.Spec.Template.Spec.Containers, corev1.Container{
 			Name: fmt.Sprintf("image-%d", i), Image: host + "/" + stream.Namespace + "/" + stream.Name + "@" + image,
@@ -266,7 +264,6 @@ func (r *Reader) histories(ctx context.Context, repository string) (map[string]b
 	return historyOf(stream), nil
 }
 
-// historyOf are the images in the histories of a stream.
 func historyOf(stream *imagev1.ImageStream) map[string]bool {
 	has := map[string]bool{}
 	for i := range stream.Status.Tags {

@@ -3,6 +3,7 @@ package imagestream
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,7 +115,7 @@ func (r *Reader) Lead(ctx context.Context, ref reference.Reference, image, cause
 		left, _ = tags.Now(tag)
 		led, failed := tags.Lead(tag, ref, image, at), tags.Fail(tag, "", "", at)
 		if led || failed {
-			setTagCause(tag, cause)
+			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, cause)
 		}
 		return tag, nil
 	}
@@ -181,13 +182,6 @@ func (r *Reader) leadKnown(ctx context.Context, ref reference.Reference, event i
 	return err
 }
 
-func setTagCause(tag *imagev1.ImageTag, cause string) {
-	if tag.Annotations == nil {
-		tag.Annotations = map[string]string{}
-	}
-	tag.Annotations[tags.Cause] = cause
-}
-
 // Own returns the repository of a stream in the registry whose image API this server is, and whether the stream follows
 // it.
 func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Reference, follows bool) {
@@ -226,9 +220,7 @@ func (r *Reader) ChangeImage(ctx context.Context, name string, dryRun []string, 
 		image := *old.(*imagev1.Image)
 		before := image.Annotations
 		image.Annotations = map[string]string{}
-		for key, value := range before {
-			image.Annotations[key] = value
-		}
+		maps.Copy(image.Annotations, before)
 		if change(&image); apiequality.Semantic.DeepEqual(image.Annotations, before) {
 			return old, nil
 		}

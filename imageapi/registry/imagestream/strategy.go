@@ -1,8 +1,10 @@
 package imagestream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -87,15 +89,11 @@ func (s Strategy) followOwn(stream *imagev1.ImageStream) {
 
 // keepAnnotation restores an annotation of an object, whatever its writer sends.
 func keepAnnotation(m, before *metav1.ObjectMeta, key string) {
-	value, ok := before.Annotations[key]
-	if !ok {
+	if value, ok := before.Annotations[key]; ok {
+		metav1.SetMetaDataAnnotation(m, key, value)
+	} else {
 		delete(m.Annotations, key)
-		return
 	}
-	if m.Annotations == nil {
-		m.Annotations = map[string]string{}
-	}
-	m.Annotations[key] = value
 }
 
 // tagChanged reports whether a tag follows something else than before, or wants another import.
@@ -105,9 +103,7 @@ func tagChanged(before, tag *imagev1.TagReference, namespace string) bool {
 			return corev1.ObjectReference{}
 		}
 		f := corev1.ObjectReference{Kind: t.From.Kind, Namespace: t.From.Namespace, Name: t.From.Name}
-		if f.Namespace == "" {
-			f.Namespace = namespace
-		}
+		f.Namespace = cmp.Or(f.Namespace, namespace)
 		return f
 	}
 	return before == nil || from(before) != from(tag) || before.Reference != tag.Reference || before.ImportPolicy.ImportMode != tag.ImportPolicy.ImportMode
@@ -348,9 +344,7 @@ func (s Strategy) resolve(ctx context.Context, stream, shown *imagev1.ImageStrea
 		return &event, nil
 	}
 	namespace, sep := from.Namespace, separator(from.Kind)
-	if namespace == "" {
-		namespace = stream.Namespace
-	}
+	namespace = cmp.Or(namespace, stream.Namespace)
 	name, rest := splitFrom(stream.Name, from.Name, sep)
 	source := shown // a new stream knows nothing
 	if namespace != stream.Namespace || name != stream.Name {
@@ -465,9 +459,7 @@ func (streamStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime
 	moved, ok := stream.Annotations[tags.Moved]
 	stream.Spec, stream.Generation, stream.Labels = before.Spec, before.Generation, before.Labels
 	stream.Annotations = map[string]string{}
-	for key, value := range before.Annotations {
-		stream.Annotations[key] = value
-	}
+	maps.Copy(stream.Annotations, before.Annotations)
 	if ok {
 		stream.Annotations[tags.Moved] = moved
 	}
@@ -480,12 +472,8 @@ func (streamStatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.O
 
 // SetTagDefaults completes a tag of a stream as OpenShift does.
 func SetTagDefaults(tag *imagev1.TagReference) {
-	if tag.ReferencePolicy.Type == "" {
-		tag.ReferencePolicy.Type = imagev1.SourceTagReferencePolicy
-	}
-	if tag.ImportPolicy.ImportMode == "" {
-		tag.ImportPolicy.ImportMode = imagev1.ImportModeLegacy
-	}
+	tag.ReferencePolicy.Type = cmp.Or(tag.ReferencePolicy.Type, imagev1.SourceTagReferencePolicy)
+	tag.ImportPolicy.ImportMode = cmp.Or(tag.ImportPolicy.ImportMode, imagev1.ImportModeLegacy)
 }
 
 // ForgetStrategy writes streams as they are given, after tags were deleted.

@@ -1,6 +1,7 @@
 package imagestream
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,10 +37,7 @@ func streamCells(stream *imagev1.ImageStream) []any {
 	if len(histories) > 0 {
 		updated = Ago(histories[0].Items[0].Created)
 	}
-	repository := stream.Spec.DockerImageRepository
-	if repository == "" {
-		repository = stream.Status.DockerImageRepository
-	}
+	repository := cmp.Or(stream.Spec.DockerImageRepository, stream.Status.DockerImageRepository)
 	return []any{stream.Name, repository, fewOf(names, tagsWidth), updated}
 }
 

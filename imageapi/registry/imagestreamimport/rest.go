@@ -2,6 +2,7 @@
 package imagestreamimport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	goruntime "runtime"
@@ -102,9 +103,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamImport: %T", obj))
 	}
-	if options == nil {
-		options = &metav1.CreateOptions{}
-	}
+	options = cmp.Or(options, &metav1.CreateOptions{})
 	version, uid := asked.ResourceVersion, asked.UID
 	asked.ResourceVersion = ""
 	rest.FillObjectMetaSystemFields(&asked.ObjectMeta)

@@ -2,6 +2,7 @@
 package imagestreammapping
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -62,9 +63,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamMapping: %T", obj))
 	}
-	if options == nil {
-		options = &metav1.CreateOptions{}
-	}
+	options = cmp.Or(options, &metav1.CreateOptions{})
 	rest.FillObjectMetaSystemFields(&mapping.ObjectMeta)
 	if err := rest.BeforeCreate(r.strategy, ctx, mapping); err != nil {
 		return nil, err
@@ -198,9 +197,7 @@ func (streamMappingStrategy) PrepareForCreate(_ context.Context, obj runtime.Obj
 	mapping := obj.(*imagev1.ImageStreamMapping)
 	mapping.Image.Signatures = nil
 	mapping.Image.Namespace = ""
-	if mapping.Tag == "" {
-		mapping.Tag = imagev1.DefaultImageTag
-	}
+	mapping.Tag = cmp.Or(mapping.Tag, imagev1.DefaultImageTag)
 }
 
 // Validate reports what is wrong with a mapping. The image is validated when it is stored.

@@ -1,6 +1,7 @@
 package imagestreamtag
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -112,9 +113,7 @@ func (r *ImageTagsREST) List(ctx context.Context, options *internalversion.ListO
 		r.checked(ctx, all)
 		return list, nil
 	}
-	if options == nil {
-		options = &internalversion.ListOptions{}
-	}
+	options = cmp.Or(options, &internalversion.ListOptions{})
 	l, ctx, err := newStreamTagLister(ctx, options, maxListedTags)
 	if err != nil {
 		return nil, err

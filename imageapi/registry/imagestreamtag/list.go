@@ -1,6 +1,7 @@
 package imagestreamtag
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -32,9 +33,7 @@ const (
 // List is part of rest.Lister. Tags come in the order of their streams' names, then of their own; their images are not
 // read. Each page shows things as they are then: no tag that exists all the time is left out, or comes twice.
 func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	if options == nil {
-		options = &internalversion.ListOptions{}
-	}
+	options = cmp.Or(options, &internalversion.ListOptions{})
 	l, ctx, err := newStreamTagLister(ctx, options, maxStreamTags)
 	if err != nil {
 		return nil, err
@@ -69,13 +68,11 @@ func (l *streamTagLister) list(ctx context.Context, r *REST, options *internalve
 	return nil
 }
 
-// listedTag is a tag of a list, and its stream.
 type listedTag struct {
 	stream  *imagev1.ImageStream
 	history *imagev1.NamedTagEventList
 }
 
-// name is the name of the tag as an object.
 func (t listedTag) name() string { return t.stream.Name + ":" + t.history.Tag }
 
 // streamTagLister finds the tags of a list.
@@ -91,7 +88,6 @@ type streamTagLister struct {
 	selected  func(listedTag) bool
 }
 
-// newStreamTagLister returns a lister of pages of at most most tags.
 func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions, most int) (*streamTagLister, context.Context, error) {
 	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, nil, apierrors.NewBadRequest("resourceVersionMatch: image stream tags are only served as they are now, not as they were")

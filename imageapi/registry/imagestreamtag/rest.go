@@ -2,6 +2,7 @@
 package imagestreamtag
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -321,9 +322,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	if err != nil {
 		return nil, false, err
 	}
-	if options == nil {
-		options = &metav1.DeleteOptions{}
-	}
+	options = cmp.Or(options, &metav1.DeleteOptions{})
 	done := &metav1.Status{Status: metav1.StatusSuccess}
 	var ofRepository *imagev1.ImageTag
 	said := false // by the stream itself

@@ -160,10 +160,7 @@ func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) 
 	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
 	for _, key := range serversAnnotations {
 		if value, ok := before.Annotations[key]; ok {
-			if tag.Annotations == nil {
-				tag.Annotations = map[string]string{}
-			}
-			tag.Annotations[key] = value
+			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, key, value)
 		} else {
 			delete(tag.Annotations, key)
 		}
@@ -276,11 +273,8 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 			texts = append(texts, text)
 		}
 	}
-	if tag.Annotations == nil {
-		tag.Annotations = map[string]string{}
-	}
 	b, _ := json.Marshal(texts) // strings always marshal
-	tag.Annotations[tags.By] = string(b)
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.By, string(b))
 	s.recordCheck(tag)
 }
 

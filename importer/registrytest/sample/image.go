@@ -3,6 +3,7 @@ package sample
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -60,27 +61,13 @@ type Spec struct {
 }
 
 func (s Spec) withDefaults() Spec {
-	if s.Name == "" {
-		s.Name = "sample"
-	}
-	if s.Version == "" {
-		s.Version = "1.0.0"
-	}
-	if s.Platform == "" {
-		s.Platform = "linux/amd64"
-	}
-	if s.Layers == 0 {
-		s.Layers = 3
-	}
-	if s.LayerSize == 0 {
-		s.LayerSize = 4096
-	}
-	if s.Format == "" {
-		s.Format = OCI
-	}
-	if s.Packing == "" {
-		s.Packing = Gzip
-	}
+	s.Name = cmp.Or(s.Name, "sample")
+	s.Version = cmp.Or(s.Version, "1.0.0")
+	s.Platform = cmp.Or(s.Platform, "linux/amd64")
+	s.Layers = cmp.Or(s.Layers, 3)
+	s.LayerSize = cmp.Or(s.LayerSize, 4096)
+	s.Format = cmp.Or(s.Format, OCI)
+	s.Packing = cmp.Or(s.Packing, Gzip)
 	if s.Created.IsZero() {
 		s.Created = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	}

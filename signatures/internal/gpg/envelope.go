@@ -144,7 +144,6 @@ func (e *envelope) plain() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// content returns the signed content.
 func (e *envelope) content() ([]byte, error) {
 	p, err := e.literal.Parse()
 	if err != nil {

@@ -323,7 +323,6 @@ func parseDiscovery(body []byte, issuer string) (d discovery, err error) {
 	return d, nil
 }
 
-// bounded bounds answers.
 type bounded struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

@@ -48,7 +48,6 @@ type Run[M any] struct {
 	Items []Item[M]
 }
 
-// location is where a value is.
 type location[M any] struct {
 	at  int64  // position, see Cache.next
 	sum uint32 // CRC-32C: a value that a disk has changed is not returned
