@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -124,7 +125,12 @@ const (
 // them. If it fails, as on a full disk, it tries again while the server is ready: roles from
 // before are in force.
 func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext) error {
-	client, err := kubernetes.NewForConfig(ctx.LoopbackClientConfig)
+	// Kubernetes' code for this repeats refused requests, whatever becomes of the server.
+	config := rest.CopyConfig(ctx.LoopbackClientConfig)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) { return next.RoundTrip(r.WithContext(ctx)) })
+	})
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
@@ -142,6 +148,12 @@ func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext)
 	}()
 	return nil
 }
+
+// roundTripper is a function as an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // awaitBootstrap waits until the informers have seen what was reconciled, at most for
 // bootstrapPatience: somebody may have deleted a role at once.
