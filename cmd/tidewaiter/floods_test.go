@@ -139,6 +139,7 @@ func TestFloods(t *testing.T) {
 		attackFromHere(t, attack)
 		return
 	}
+	t.Parallel() // for the most part it waits: for deadlines, and for answers to honest callers
 	parent, dirs, twins, names := t, map[[2]int]string{}, map[[2]int]string{}, map[[2]int]string{}
 	for i, f := range floods {
 		n, most, lasts := f.few, floodMemory*1.5, time.Second

@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	debug.SetGCPercent(400) // most tests start a server, whose garbage takes a sixth of their time to collect
+	// Most tests start a server, whose garbage takes a sixth of their time to collect.
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(1 << 30) // bytes; near them it is collected more often
 	cli.SetUpProcess(context.Background())
 	// Tests run side by side: no verb asks the cluster of whoever runs them, and none has the log for itself.
 	if err := errors.Join(os.Setenv("KUBECONFIG", ""), setUpLogging(io.Discard, 0, logText)); err != nil {
