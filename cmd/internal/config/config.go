@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	configv1 "github.com/openshift/api/config/v1"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/utils/ptr"
 
@@ -140,14 +139,6 @@ type registryLocation struct {
 	DomainName string `yaml:"domainName" example:"\"*.example.org:5000\""`
 	// Insecure allows plain HTTP, by default at port 80.
 	Insecure bool `yaml:"insecure" example:"true"`
-}
-
-// AllowedRegistries are the registries that users may have the server ask, in the form of OpenShift's configuration.
-func (c Streams) AllowedRegistries() (out []configv1.RegistryLocation) {
-	for _, l := range c.AllowedRegistriesForImport {
-		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})
-	}
-	return out
 }
 
 // Registry has an administrator's settings for a registry or a part of it.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	configv1 "github.com/openshift/api/config/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -208,7 +209,7 @@ func (p *pushes) ask(ctx context.Context, text, by string) (whole string, err er
 		return "", apierrors.NewBadRequest(err.Error())
 	}
 	ref = ref.Pulled()
-	if !imagestream.AllowedRegistry(p.cfg.Streams.AllowedRegistries(), ref.Host, false) {
+	if !imagestream.AllowedRegistry(allowedRegistries(p.cfg.Streams), ref.Host, false) {
 		return "", apierrors.NewForbidden(imagev1.Resource("images"), "", fmt.Errorf("images from %s may not be imported: the configuration has no such entry (streams.allowedRegistriesForImport)", ref.Host))
 	}
 	e := push.Event{Receiver: push.OfPeople, Action: push.Pushed, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest, Actor: printable.Line(by, push.MaxActor)}
@@ -274,4 +275,12 @@ func (p *pushes) servePlain(ctx context.Context, receivers http.Handler) error {
 		return err
 	}
 	return nil
+}
+
+// allowedRegistries are the registries that users may have the server ask, in the form of OpenShift's configuration.
+func allowedRegistries(c config.Streams) (out []configv1.RegistryLocation) {
+	for _, l := range c.AllowedRegistriesForImport {
+		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})
+	}
+	return out
 }

@@ -352,7 +352,7 @@ func (s *Server) assemble(context.Context) error {
 	images, err := imageapi.Storage(p.Registries, imageapi.Options{
 		Scheme:              legacyscheme.Scheme,
 		Importer:            imports,
-		AllowedRegistries:   s.Config.Streams.AllowedRegistries(),
+		AllowedRegistries:   allowedRegistries(s.Config.Streams),
 		Verifier:            s.Verification.live,
 		Summarize:           Summarize,
 		Attested:            signatures.Attested,
