@@ -15,6 +15,7 @@ import (
 // The clients need no C compiler, are small, ask a server as the whole program does, and say what they cannot do. What krew
 // and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
 func TestClient(t *testing.T) {
+	t.Parallel()
 	systems := []string{"linux", "windows"} // not all: each takes minutes the first time
 	arch := goEnv(t, "GOHOSTARCH")
 	makeTarget(t, "clients", "CLIENTS="+strings.Join(systems, "/"+arch+" ")+"/"+arch)

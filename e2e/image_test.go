@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -44,8 +45,21 @@ func makeTarget(t *testing.T, args ...string) string {
 	return string(out)
 }
 
+// makeRelease is makeTarget for a release, which is made once for all tests.
+func makeRelease(t *testing.T) string {
+	t.Helper()
+	releaseOnce.Do(func() { releaseSaid = makeTarget(t, "release") })
+	return releaseSaid
+}
+
+var (
+	releaseOnce sync.Once
+	releaseSaid string
+)
+
 // What `make image` makes runs where nothing else is, as the user that it names, and is an image that Tidewaiter imports.
 func TestImage(t *testing.T) {
+	t.Parallel() // with TestClient: a linker takes one processor for the most part
 	t.Run("other architecture", func(t *testing.T) {
 		other := otherArchitecture(t)
 		if _, err := exec.LookPath(other.compiler); err != nil {
@@ -173,7 +187,7 @@ func extract(t *testing.T, image v1.Image, root string) {
 
 // What `make release` makes is checked by its own sums, runs, and has a unit that systemd takes.
 func TestRelease(t *testing.T) {
-	said := makeTarget(t, "release")
+	said := makeRelease(t)
 	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "release")
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	must(t, err)
@@ -229,7 +243,7 @@ func TestRelease(t *testing.T) {
 // What deploy/publish pushes is what its policy trusts: the image by its tag and by its digest, with how it was built. helm
 // pulls the chart. Signed with another key, and not signed, it is refused.
 func TestPublish(t *testing.T) {
-	makeTarget(t, "release")
+	makeRelease(t)
 	root := filepath.Dir(harness.ModuleDir(t))
 	r, c := registry.Start(t, registry.Distribution), newCosign(t)
 	c.key("ours", "p256")
