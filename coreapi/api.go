@@ -105,7 +105,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	served := eventsREST{events, opts.NewestFirst}
 	groups := map[schema.GroupVersion]map[string]rest.Storage{
 		corev1.SchemeGroupVersion: merge(
-			namespaces.storage(), pods.storage(), services.storage(), accountStorage(accounts),
+			namespaces.storage(), pods.storage(), map[string]rest.Storage{"services": services.rest, "services/status": services.status}, accountStorage(accounts),
 			map[string]rest.Storage{"events": served}),
 		eventsv1.SchemeGroupVersion:       {"events": sharedEvents{served}},
 		coordinationv1.SchemeGroupVersion: {"leases": leases},

@@ -17,7 +17,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
 	apistorage "k8s.io/apiserver/pkg/storage/errors"
@@ -115,10 +114,6 @@ func keptIn(g generic.RESTOptionsGetter, name string, kept **ranges.Store) alloc
 		*kept = s
 		return s, err
 	}
-}
-
-func (s *services) storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"services": s.rest, "services/status": s.status}
 }
 
 // firstRepair is the pause between attempts at the first repair.

@@ -150,8 +150,7 @@ func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err err
 		w.rollback()
 		d.metrics.commitFailures.Inc()
 		err = d.translate(err)
-		var unavailable *datafile.UnavailableError
-		if errors.As(err, &unavailable) {
+		if unavailable, ok := errors.AsType[*datafile.UnavailableError](err); ok {
 			d.failing.Store(unavailable)
 		}
 		return batch, err

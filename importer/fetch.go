@@ -29,8 +29,7 @@ var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 func fetchHead(ctx context.Context, s *pull.Session, identifier string) (digest, mediaType string, err error) {
 	ctx = pull.WithBudget(ctx, maxUnread, s.Limits.Request, pull.JobOf(ctx))
 	resp, err := s.Registry.Do(ctx, http.MethodHead, s.Registry.Path("manifests/"+identifier), acceptManifests)
-	var answer *transport.Error
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*transport.Error](err); ok {
 		switch answer.StatusCode {
 		case http.StatusMethodNotAllowed, http.StatusNotImplemented, http.StatusBadRequest, http.StatusNotAcceptable:
 			return "", "", nil
@@ -61,7 +60,7 @@ func fetchManifest(ctx context.Context, s *pull.Session, identifier, want string
 	}
 	var m *manifest.Manifest
 	if raw == nil {
-		err = tooLargeToRead(part.Size)
+		err = fmt.Errorf("manifest of %d bytes is %w: the limit is %d", part.Size, manifest.ErrTooLarge, manifest.MaxManifestSize)
 	} else {
 		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha512"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -54,11 +53,6 @@ func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPa
 	n, err := io.Copy(h, r)
 	part.Size, part.Digest = part.Size+n, by+hex.EncodeToString(h.Sum(nil))
 	return nil, part, err
-}
-
-// tooLargeToRead is the error of a manifest of size bytes.
-func tooLargeToRead(size int64) error {
-	return fmt.Errorf("manifest of %d bytes is %w: the limit is %d", size, manifest.ErrTooLarge, manifest.MaxManifestSize)
 }
 
 // notRead is the error for a manifest that Parse refuses. It is an *unread if the

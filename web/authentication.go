@@ -126,10 +126,7 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 	} else if err := c.applyOptions(ctx, cfg); err != nil {
 		return nil, nil, err
 	}
-	own, err := c.Credentials.authenticator()
-	if err != nil {
-		return nil, nil, err
-	}
+	own := c.Credentials.authenticator()
 	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
 	requests := []authenticator.Request{open}
 	if others := cfg.Authentication.Authenticator; others != nil {
@@ -238,11 +235,11 @@ func (o *ownCallers) request(audiences authenticator.Audiences) authenticator.Re
 
 // authenticator returns an authenticator that knows every caller with a credential of c,
 // until the credential is revoked.
-func (c *Credentials) authenticator() (*ownCallers, error) {
+func (c *Credentials) authenticator() *ownCallers {
 	return &ownCallers{
 		certificates: x509.NewDynamic(c.clientCA.VerifyOptions, c.revoked.except(x509.CommonNameUserConversion)),
 		tokens:       tokenunion.New(c.tokens, c.localToken()),
-	}, nil
+	}
 }
 
 // reviews serve the answers to who a token's bearer is, and who the caller is.

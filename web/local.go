@@ -18,7 +18,9 @@ type Local struct {
 
 // NewLocal makes the way to a server that is not made yet, since making it may need the
 // way; see [Config.Local].
-func NewLocal() *Local { return &Local{newLocalListener(), newToken()} }
+func NewLocal() *Local {
+	return &Local{&localListener{conns: make(chan net.Conn), closed: make(chan struct{})}, newToken()}
+}
 
 // ClientConfig returns the configuration for a client that goes this way. It works from
 // [Server.Run] on; until then requests wait.
@@ -39,10 +41,6 @@ type localListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
-}
-
-func newLocalListener() *localListener {
-	return &localListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
 // Accept implements net.Listener.

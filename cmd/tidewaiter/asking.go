@@ -159,8 +159,7 @@ func (f *found) orElse(err error) error {
 	if err == nil || f == nil || f.State != answers.Absent || len(f.Meaning.Others) == 0 {
 		return err
 	}
-	var exit *cli.Exit
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*cli.Exit](err); ok {
 		return &cli.Exit{Code: exit.Code, Err: cli.WithHint(exit.Err, "%s", f.taken())}
 	}
 	return cli.WithHint(err, "%s", f.taken())

@@ -83,8 +83,7 @@ certificates stay valid. Watches opened with the old token or certificate end.`,
 // serverHolds reports whether a listening server holds dir.
 func serverHolds(dir string) (bool, error) {
 	err := datafile.Owner(dir)
-	var locked *datafile.LockedError
-	if errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*datafile.LockedError](err); ok {
 		return locked.IsServer(), nil
 	}
 	return false, err

@@ -188,21 +188,18 @@ func explainFlagError(cmd *cobra.Command, args []string, err error) error {
 	usage := func(hint string, args ...any) error {
 		return &cli.Exit{Code: cli.ExitUsage, Err: cli.WithHint(err, hint, args...)}
 	}
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		name := unknown.GetSpecifiedName()
 		if near := nearestFlag(cmd, name); near != "" {
 			return usage("did you mean --%s? Try: %s", near, corrected(args, name, near))
 		}
 	}
-	var without *pflag.ValueRequiredError
-	if errors.As(err, &without) && without.GetFlag() != nil {
+	if without, ok := errors.AsType[*pflag.ValueRequiredError](err); ok && without.GetFlag() != nil {
 		f := without.GetFlag()
 		err = fmt.Errorf("--%s needs a value", f.Name)
 		return usage("--%s: %s", f.Name, f.Usage)
 	}
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		f := invalid.GetFlag()
 		if _, ok := f.Value.(*cli.Output); ok {
 			err = fmt.Errorf("-o %s is not known", invalid.GetValue())

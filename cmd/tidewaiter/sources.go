@@ -37,8 +37,7 @@ func (o *importOptions) openSources(args []string) (opened bulk.Sources, others 
 			continue
 		}
 		source, err := archive.Open(arg, as)
-		var unsupported *archive.UnsupportedError
-		if errors.As(err, &unsupported) {
+		if unsupported, ok := errors.AsType[*archive.UnsupportedError](err); ok {
 			err = cli.WithHint(err, "%s", unsupported.Instead)
 		}
 		if err != nil {

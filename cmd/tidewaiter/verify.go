@@ -188,8 +188,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 	}
 	f, err := l.withImage(cmd.Context(), arg, "")
 	if err != nil {
-		var exit *cli.Exit
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*cli.Exit](err); ok {
 			exit.Code = exitUndeclared // an unknown verdict is neither signed nor unsigned
 		}
 		return err

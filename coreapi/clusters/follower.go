@@ -499,7 +499,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 		return nil // key made it
 	}
 	c := w.follower.clusters
-	full := podName(w.follower.source.Name, namespace, name)
+	full := w.follower.source.Name + ":" + namespace + ":" + name // none of the parts has a colon
 	if !exists {
 		if err := remove(ctx, c.pods, full); err != nil {
 			return err
@@ -527,9 +527,6 @@ func (w *writer) write(ctx context.Context, k string) error {
 	w.mu.Unlock()
 	return nil
 }
-
-// podName is the name of a ClusterPod. None of its parts has a colon.
-func podName(cluster, namespace, pod string) string { return cluster + ":" + namespace + ":" + pod }
 
 // alike reports whether two states of a pod would be stored as the same.
 func alike(a, b *pod) bool {

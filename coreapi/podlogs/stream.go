@@ -36,7 +36,7 @@ func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadClose
 	select {
 	case s.slots <- struct{}{}:
 	default:
-		return nil, false, "", errTooMany(cap(s.slots))
+		return nil, false, "", apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", cap(s.slots)), 1)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -78,8 +78,4 @@ func since(now time.Time, seconds *int64, at time.Time) time.Time {
 		return now.Add(-time.Duration(min(*seconds, int64(math.MaxInt64/time.Second))) * time.Second)
 	}
 	return at
-}
-
-func errTooMany(limit int) error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", limit), 1)
 }

@@ -24,8 +24,7 @@ func Check(ctx context.Context, dir string) error {
 	}
 	defer c.Close()
 	err = check(c, path)
-	var corrupt *CorruptError
-	if errors.As(err, &corrupt) {
+	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
 		corrupt.Copy, _ = IsMirror(c) // what is damaged may be just that, and is restored as any other then
 	}
 	return err

@@ -184,8 +184,7 @@ type corruptReporter struct{ *Store }
 // Get implements storage.Interface.
 func (s corruptReporter) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	err := s.Store.Get(ctx, key, opts, out)
-	var c *corruptError
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[*corruptError](err); ok {
 		return storage.NewCorruptObjError(key, c)
 	}
 	return err

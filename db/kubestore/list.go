@@ -59,8 +59,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 		return err
 	}
 	if err := l.errs.err(); err != nil {
-		var corrupt *corruptListError
-		if errors.As(err, &corrupt) && l.pred.Limit > 0 {
+		if corrupt, ok := errors.AsType[*corruptListError](err); ok && l.pred.Limit > 0 {
 			last := corrupt.objects[len(corrupt.objects)-1].Key
 			if corrupt.next, _, err = storage.PrepareContinueToken(last, prefix, l.rev, 0, true, opts); err != nil {
 				return err
@@ -322,8 +321,7 @@ func newItemFunc(listObj runtime.Object, v reflect.Value) func() runtime.Object 
 // GetList implements storage.Interface.
 func (s corruptReporter) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	err := s.Store.GetList(ctx, key, opts, list)
-	var c *corruptListError
-	if errors.As(err, &c) {
+	if c, ok := errors.AsType[*corruptListError](err); ok {
 		return c.status(s.groupResource)
 	}
 	return err

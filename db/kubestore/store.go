@@ -66,7 +66,6 @@ type Store struct {
 	resourcePrefix string
 	groupResource  schema.GroupResource
 	newFunc        func() runtime.Object
-	objectType     string
 	unconverted    bool
 	indexes        []*index
 	recents        recents
@@ -100,10 +99,9 @@ func New(cfg Config) (*Store, error) {
 		resourcePrefix: cfg.ResourcePrefix,
 		groupResource:  cfg.GroupResource,
 		newFunc:        cfg.New,
-		objectType:     "<unknown>",
 		unconverted:    cfg.Unconverted,
-		progress:       cfg.ProgressInterval,
-		bookmark:       cfg.BookmarkInterval,
+		progress:       cmp.Or(cfg.ProgressInterval, 5*time.Second),
+		bookmark:       cmp.Or(cfg.BookmarkInterval, time.Minute),
 		watches:        map[*watchChan]struct{}{},
 		budget:         cfg.budget,
 	}
@@ -119,11 +117,6 @@ func New(cfg Config) (*Store, error) {
 	if !strings.HasSuffix(s.pathPrefix, "/") {
 		s.pathPrefix += "/"
 	}
-	if s.newFunc != nil {
-		s.objectType = reflect.TypeOf(s.newFunc()).String()
-	}
-	s.progress = cmp.Or(s.progress, 5*time.Second)
-	s.bookmark = cmp.Or(s.bookmark, time.Minute)
 	if err := s.declareIndexes(cfg.Triggers, cfg.Indexers); err != nil {
 		return nil, err
 	}

@@ -168,8 +168,7 @@ func (a *Answer) unknown(part string, err error) {
 
 // whyNot is the text of an error for the caller.
 func whyNot(err error) string {
-	var not *unpermitted
-	if errors.As(err, &not) {
+	if not, ok := errors.AsType[*unpermitted](err); ok {
 		return not.reason
 	}
 	return printable.Line(err.Error(), maxText)

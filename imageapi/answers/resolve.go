@@ -98,8 +98,7 @@ func (r *resolver) named(ctx context.Context, text string) (*resolved, error) {
 // invalid is the meaning of a text that is not a reference.
 func invalid(err error) *resolved {
 	m := &resolved{state: Invalid, message: err.Error()}
-	var bad *reference.Error
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*reference.Error](err); ok {
 		m.suggestion = bad.Suggestion
 	}
 	return m

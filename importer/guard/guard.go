@@ -178,8 +178,7 @@ type way struct {
 // RoundTrip implements http.RoundTripper.
 func (w way) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := w.send(req)
-	var refused *RefusedError
-	if errors.As(err, &refused) && refused.Host == "" {
+	if refused, ok := errors.AsType[*RefusedError](err); ok && refused.Host == "" {
 		return nil, &RefusedError{Host: req.URL.Host, Addr: refused.Addr, kind: refused.kind}
 	}
 	return resp, err

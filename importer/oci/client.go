@@ -77,8 +77,7 @@ func (c *Client) send(ctx context.Context, method, path, accept string) (*http.R
 		req.Header.Set("Accept", accept)
 	}
 	resp, err := c.http.Do(req)
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL
 	}
 	if err != nil {

@@ -131,8 +131,7 @@ func CausedBy(reason Reason, message string, cause error) *Error {
 
 // ReasonOf is the reason of the first *Error in err's tree, or "".
 func ReasonOf(err error) Reason {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason
 	}
 	return ""
@@ -141,19 +140,16 @@ func ReasonOf(err error) Reason {
 // Describe makes an *Error about ref from the error of a request or a parser.
 func Describe(ref reference.Reference, err error) *Error {
 	e := &Error{}
-	var known *Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Error](err); ok {
 		*e = *known
 	} else {
 		e.Reason, e.Message = classify(err, ref.Host)
 		e.cause = err
 	}
-	var there *elsewhereError
-	if errors.As(err, &there) && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
+	if there, ok := errors.AsType[*elsewhereError](err); ok && e.Reason != Canceled && !strings.Contains(e.Message, there.host) {
 		e.Message = fmt.Sprintf("%s, to which the registry redirected: %s", there.host, e.Message)
 	}
-	var part *partError
-	if errors.As(err, &part) && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {
+	if part, ok := errors.AsType[*partError](err); ok && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {
 		e.Message = part.part + ": " + e.Message
 	}
 	if e.Reference == "" {

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"sync"
@@ -43,7 +44,11 @@ func newTransports(o Options) *transports {
 		files: o.Files, options: guard.Options{Networks: o.AllowedNetworks, MaxConnsPerHost: o.Limits.HostConcurrency}, rootCAs: o.RootCAs,
 		age: o.Limits.Recycle, clock: o.Clock,
 	}
-	t.own = lru.NewWithEvictionFunc(maxHosts, func(_ lru.Key, value any) { value.(*ownTransport).close() })
+	t.own = lru.NewWithEvictionFunc(maxHosts, func(_ lru.Key, value any) {
+		if own := value.(*ownTransport); own.Transport != nil {
+			own.CloseIdleConnections()
+		}
+	})
 	t.verified, t.unverified = t.make(&tls.Config{}, true), t.make(&tls.Config{}, false)
 	return t
 }
@@ -72,7 +77,7 @@ func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
 	defer t.mu.Unlock()
 	if v, ok := t.own.Get(key); ok {
 		if own := v.(*ownTransport); t.clock.Now().Before(own.expires) {
-			return own.or(shared), nil
+			return cmp.Or(own.Transport, shared), nil
 		}
 		t.own.Remove(key)
 	}
@@ -85,20 +90,7 @@ func (t *transports) get(host string, verify bool) (*guard.Transport, error) {
 		own.Transport = t.make(c, verify)
 	}
 	t.own.Add(key, own)
-	return own.or(shared), nil
-}
-
-func (o *ownTransport) or(shared *guard.Transport) *guard.Transport {
-	if o.Transport == nil {
-		return shared
-	}
-	return o.Transport
-}
-
-func (o *ownTransport) close() {
-	if o.Transport != nil {
-		o.CloseIdleConnections()
-	}
+	return cmp.Or(own.Transport, shared), nil
 }
 
 // closeIdle drops the idle connections.

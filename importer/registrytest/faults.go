@@ -3,6 +3,7 @@ package registrytest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -190,7 +191,5 @@ func rewrite(send func(w http.ResponseWriter, req *http.Request, body []byte)) F
 }
 
 func copyHeader(w http.ResponseWriter, answer *httptest.ResponseRecorder) {
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 }

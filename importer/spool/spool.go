@@ -116,8 +116,7 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
 		return err
 	})
-	var unavailable *datafile.UnavailableError
-	if errors.As(err, &unavailable) {
+	if _, ok := errors.AsType[*datafile.UnavailableError](err); ok {
 		opts.Logger.Warn("pushes whose import was interrupted wait for their leases to end", "err", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)

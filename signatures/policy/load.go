@@ -102,8 +102,7 @@ func readBounded(path string) ([]byte, error) {
 
 // bare strips the path from a file error, because Error states it already.
 func bare(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

@@ -114,8 +114,7 @@ func fieldErrors(err error) field.ErrorList {
 		return errs
 	}
 	e := &field.Error{Type: field.ErrorTypeInvalid, Field: "spec", BadValue: field.OmitValueType{}, Detail: err.Error()}
-	var at *policy.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*policy.Error](err); ok {
 		e.Field, e.Detail = at.Field, at.Err.Error()
 	}
 	if errors.Is(err, policy.ErrNamesFile) {

@@ -99,8 +99,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		http.Error(w, fmt.Sprintf("an AdmissionReview has at most %d bytes", maxReview), http.StatusRequestEntityTooLarge)
 		return
 	}

@@ -107,8 +107,7 @@ func (v *visit) queue() error {
 		return &apiError{Code: http.StatusBadRequest, Message: "a push is retried or dropped, by its number"}
 	}
 	if err := v.call.post(v.ctx(), spoolPath, url.Values{"do": {do}, "id": {id}}, nil, nil); err != nil {
-		var e *apiError
-		if errors.As(err, &e) && e.Code == http.StatusForbidden {
+		if e, ok := errors.AsType[*apiError](err); ok && e.Code == http.StatusForbidden {
 			v.showWith(http.StatusForbidden, &page{Name: "notice", Title: "You may not " + do + " a push", Data: &notice{Title: "You may not " + do + " a push", Message: string(e.Message), Role: "tidewaiter:queue-operator"}})
 			return nil
 		}

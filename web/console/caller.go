@@ -133,7 +133,7 @@ func (c *caller) do(ctx context.Context, method, path string, query url.Values, 
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{header: http.Header{}, done: ctx.Done()}
+	a := &answer{header: http.Header{}}
 	if err := serve(c.api, a, r); err != nil {
 		return nil, err
 	}
@@ -181,7 +181,6 @@ type answer struct {
 	code    int
 	body    bytes.Buffer
 	tooLong bool
-	done    <-chan struct{}
 }
 
 // read reads what the API answered at a path into v.
@@ -196,9 +195,7 @@ func (a *answer) read(path string, v any) error {
 func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answer) WriteHeader(code int) {
-	a.code = cmp.Or(a.code, code)
-}
+func (a *answer) WriteHeader(code int) { a.code = cmp.Or(a.code, code) }
 
 // Write implements http.ResponseWriter.
 func (a *answer) Write(p []byte) (int, error) {
@@ -215,8 +212,7 @@ func (*answer) Flush() {}
 
 // CloseNotify is what Kubernetes' filters ask of a writer that is to be flushed.
 func (a *answer) CloseNotify() <-chan bool {
-	gone := make(chan bool)
-	return gone
+	return make(chan bool)
 }
 
 // stream takes the answer to a watch, and hands on its events whenever they are flushed. A page that is open has no goroutine
@@ -277,7 +273,7 @@ func (c *caller) watch(ctx context.Context, path string, query url.Values, accep
 	if err != nil {
 		return err
 	}
-	s := &stream{answer: answer{header: http.Header{}, done: ctx.Done()}, each: each, stop: stop}
+	s := &stream{answer: answer{header: http.Header{}}, each: each, stop: stop}
 	err = serve(c.api, s, r)
 	s.Flush()
 	switch {

@@ -95,8 +95,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string
 // fail shows why there is no page.
 func (v *visit) fail(err error) {
 	code, n := http.StatusInternalServerError, noticeOf("see this page", err)
-	var e *apiError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*apiError](err); ok {
 		code = e.Code
 	} else {
 		slog.Error("A page of the console cannot be made", "page", v.r.URL.Path, "err", err)

@@ -175,8 +175,7 @@ func looksLikeFile(s string) bool {
 
 // ExplainReference adds the corrected command to an error about a reference.
 func ExplainReference(err error) error {
-	var bad *reference.Error
-	if errors.As(err, &bad) && bad.Suggestion != "" {
+	if bad, ok := errors.AsType[*reference.Error](err); ok && bad.Suggestion != "" {
 		return cli.WithHint(err, "tidewaiter import %s", bad.Suggestion)
 	}
 	return err

@@ -32,8 +32,7 @@ var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tid
 // of connections to them are put into words. The rest of the error stays, and so does an error of a registry.
 func Explain(verb string, err error) (text, hint string) {
 	text = err.Error()
-	var given *HintError
-	if errors.As(err, &given) {
+	if given, ok := errors.AsType[*HintError](err); ok {
 		hint = given.Hint
 	}
 	say := func(of error, words, advice string) {

@@ -22,10 +22,6 @@ type notifier struct {
 	pushed   chan string // references; pushes that find it full are not reported
 }
 
-func newNotifier(host string, registry http.Handler) *notifier {
-	return &notifier{host, registry, make(chan string, 64)}
-}
-
 // manifestPath matches the path of a manifest, with its repository and its tag or digest.
 var manifestPath = regexp.MustCompile(`^/v2/(.+)/manifests/([^/]+)$`)
 

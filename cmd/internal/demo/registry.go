@@ -34,7 +34,7 @@ func StartRegistry(ctx context.Context) (*Registry, error) {
 		return nil, err
 	}
 	host := listener.Addr().String()
-	n := newNotifier(host, registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)))
+	n := &notifier{host, registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithReferrersSupport(true)), make(chan string, 64)}
 	r := &Registry{
 		notifier: n,
 		Host:     host,

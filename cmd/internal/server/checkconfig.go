@@ -17,8 +17,7 @@ import (
 // a cluster or a TUF repository answers.
 func CheckConfig(path string) (found []error, err error) {
 	c, err := config.Load(path)
-	var unread *fs.PathError
-	if errors.As(err, &unread) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, err
 	}
 	if err != nil {

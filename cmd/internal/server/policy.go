@@ -118,7 +118,7 @@ func (v *verification) indexVerdictChanged(index *imagev1.Image) {
 
 // keepVerdicts keeps policies and verdicts up to date until ctx ends.
 func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Recorder) error {
-	policyMetrics()
+	registerMetrics(policyReloads, policyLoaded)
 	policyLoaded.Set(1)
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -179,5 +179,3 @@ var (
 		Help: "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.",
 	})
 )
-
-func policyMetrics() { registerMetrics(policyReloads, policyLoaded) }

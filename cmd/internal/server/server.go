@@ -57,6 +57,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/importer/feeder"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -541,7 +542,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "renew", Run: s.renewImages, One: true},
 		Task{Name: "streams", Run: s.keepStreams, One: true},
 		Task{Name: "promotions", Run: func(ctx context.Context) error { return s.promotions.run(ctx, s.streams) }},
-		Task{Name: "followed-tags", Run: s.feedStreams, One: true},
+		Task{Name: "followed-tags", Run: (&feeder.Streams{Followed: s.followed, Queue: s.pushes.spool}).Run, One: true},
 		Task{Name: "clusters", Run: s.clusters.Run},
 		Task{Name: "running", Run: s.countRunning},
 	)

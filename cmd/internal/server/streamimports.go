@@ -16,7 +16,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/feeder"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -73,11 +72,6 @@ func (i *streamImports) Tags(ctx context.Context, repository reference.Reference
 // Imported is part of queue.Streams.
 func (t followedTags) Imported(ctx context.Context, ref reference.Reference, failed error) error {
 	return t.TagImports.Imported(ctx, ref, importStatus(failed))
-}
-
-// feedStreams has the references imported that tags of streams follow, until ctx is done.
-func (s *Server) feedStreams(ctx context.Context) error {
-	return (&feeder.Streams{Followed: s.followed, Queue: s.pushes.spool}).Run(ctx)
 }
 
 // importStatus is the error of an import in the words of the Kubernetes API, as

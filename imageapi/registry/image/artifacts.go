@@ -161,8 +161,7 @@ func (r *REST) listWithArtifacts(ctx context.Context, options internalversion.Li
 		options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	}
 	obj, err := r.artifacts.List(ctx, &options)
-	var status *apierrors.StatusError
-	if errors.As(err, &status) && status.ErrStatus.Continue != "" {
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && status.ErrStatus.Continue != "" {
 		status.ErrStatus.Continue = secondPart + status.ErrStatus.Continue
 	}
 	if err != nil {

@@ -72,11 +72,6 @@ func canonicalBase(value string) (string, error) {
 	return ref.String(), nil
 }
 
-// errBaseListOnly refuses a request other than a list by base: with a tag that moves, images change their base.
-func errBaseListOnly() error {
-	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted", baseField))
-}
-
 // basesIn reads the images of the base that a selector names; nil if it names none.
 func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, error) {
 	var b *bases

@@ -45,7 +45,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		if err != nil || len(kept) == 0 {
 			return err
 		}
-		refusal := apierrors.NewConflict(imagev1.Resource("images"), name, fmt.Errorf("it is kept: %s. %s", kept, kept.hint(name)))
+		refusal := apierrors.NewConflict(imagev1.Resource("images"), name, fmt.Errorf("it is kept: %s. To delete it anyway: kubectl annotate image %s --overwrite %s=%s",
+			kept, name, annotation.AllowDelete, strings.Join(kept.words(), ",")))
 		refusal.ErrStatus.Details.Causes = kept.causes()
 		return refusal
 	}
@@ -127,11 +128,6 @@ func (all reasons) causes() (causes []metav1.StatusCause) {
 		causes = append(causes, metav1.StatusCause{Type: metav1.CauseType(one.word), Message: one.text})
 	}
 	return causes
-}
-
-// hint says how to have the image deleted all the same.
-func (all reasons) hint(name string) string {
-	return fmt.Sprintf("To delete it anyway: kubectl annotate image %s --overwrite %s=%s", name, annotation.AllowDelete, strings.Join(all.words(), ","))
 }
 
 // keeps returns why an image may not be deleted; nothing if it may. It looks into an index for tags, streams and the

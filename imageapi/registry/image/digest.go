@@ -73,11 +73,6 @@ func canonicalDigest(value string) (string, error) {
 	return value, nil
 }
 
-// errListOnly refuses a request other than a list that selects by the beginning of a digest.
-func errListOnly() error {
-	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: use %s with the whole digest", digestField, nameField))
-}
-
 // listByDigest lists the images whose digest has the given beginning, or those of the given digests.
 func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()

@@ -22,11 +22,6 @@ import (
 // maxNamesWithPackage is how many names of images with a package are read at a time.
 const maxNamesWithPackage = 500
 
-// errPackageListOnly refuses a request other than a list that selects by a package.
-func errPackageListOnly() error {
-	return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: their packages are in imagepackages, which can be watched by it", packageField))
-}
-
 // listWithPackage lists the images that have a package, and warns of those of which that is not known. Which they are is known of
 // the other kind, by its index.
 func (r *REST) listWithPackage(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {

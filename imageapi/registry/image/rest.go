@@ -232,11 +232,11 @@ func selectsByUse(options *internalversion.ListOptions) bool {
 func listOnly(options *internalversion.ListOptions) error {
 	switch {
 	case selectsBy(options, digestField):
-		return errListOnly()
+		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: use %s with the whole digest", digestField, nameField))
 	case selectsBy(options, packageField):
-		return errPackageListOnly()
+		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: their packages are in imagepackages, which can be watched by it", packageField))
 	case selectsBy(options, baseField):
-		return errBaseListOnly()
+		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted", baseField)) // a tag of theirs moves
 	}
 	return nil
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
@@ -352,11 +351,6 @@ func (r *Reader) tagsOf(ctx context.Context, repository string) ([]imagev1.Image
 		return nil, err
 	}
 	return obj.(*imagev1.ImageTagList).Items, nil
-}
-
-// watch completes the streams that a watch of stored reports.
-func (r *Reader) watch(ctx context.Context, stored watch.Interface) watch.Interface {
-	return relay.New(stored, func(event watch.Event) watch.Event { return r.event(ctx, event) }, func() {})
 }
 
 // event completes the stream of an event with where its tags lead.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+	"github.com/tidewaiter/tidewaiter/imageapi/relay"
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
@@ -199,7 +200,7 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	if err != nil {
 		return nil, err
 	}
-	return r.shown.watch(ctx, stored), nil
+	return relay.New(stored, func(event watch.Event) watch.Event { return r.shown.event(ctx, event) }, func() {}), nil
 }
 
 // repositoriesOf returns the repositories that a stream follows, sorted, each once.

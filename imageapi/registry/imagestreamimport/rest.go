@@ -416,8 +416,8 @@ func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []s
 		if stream, err = update(r.given, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 			stream := old.(*imagev1.ImageStream).DeepCopy()
 			for i := range all {
-				if all[i].tag != "" && all[i].out.Image == nil {
-					all[i].fail(stream)
+				if w := &all[i]; w.tag != "" && w.out.Image == nil { // a tag that its registry is known to have shows what is known instead
+					imagestream.SetFailed(imagestream.OwnHistory(stream, w.tag), &w.out.Status, stream.Generation)
 				}
 			}
 			return stream, nil
@@ -441,12 +441,6 @@ func (w *wanted) setFrom(stream *imagev1.ImageStream) {
 	tag := &stream.Spec.Tags[at]
 	tag.From, tag.ImportPolicy, tag.Reference = &corev1.ObjectReference{Kind: "DockerImage", Name: w.spec.From.Name}, w.spec.ImportPolicy, false
 	imagestream.SetTagDefaults(tag)
-}
-
-// fail records in a tag of a stream why it could not be imported. A tag that its registry is known to have shows what
-// is known instead.
-func (w *wanted) fail(stream *imagev1.ImageStream) {
-	imagestream.SetFailed(imagestream.OwnHistory(stream, w.tag), &w.out.Status, stream.Generation)
 }
 
 // streamImportStrategy prepares and validates an ImageStreamImport.

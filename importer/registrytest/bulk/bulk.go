@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -163,9 +164,7 @@ func (r *Registry) Requests() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make(map[string]int64, len(r.requests))
-	for kind, n := range r.requests {
-		out[kind] = n
-	}
+	maps.Copy(out, r.requests)
 	return out
 }
 

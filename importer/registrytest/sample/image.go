@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -120,9 +121,7 @@ func config(spec Spec, platform *v1.Platform) *v1.ConfigFile {
 		"org.opencontainers.image.title":   spec.Name,
 		"org.opencontainers.image.version": spec.Version,
 	}
-	for k, v := range spec.Labels {
-		labels[k] = v
-	}
+	maps.Copy(labels, spec.Labels)
 	return &v1.ConfigFile{
 		Architecture: platform.Architecture,
 		OS:           platform.OS,

@@ -166,8 +166,7 @@ func (s *Signature) artifact() verify.ArtifactPolicyOption {
 // one of our certificates, did it sign this, is it logged?
 func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMaterial, err error) *evidence.Failure {
 	if chainErr := verifyChain(material, s.leaf, s.leaf.NotBefore); chainErr != nil {
-		var invalid x509.CertificateInvalidError
-		if errors.As(chainErr, &invalid) && invalid.Reason == x509.Expired {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](chainErr); ok && invalid.Reason == x509.Expired {
 			// Not authentic: the expired certificate may be one that came with the signature.
 			return &evidence.Failure{Reason: evidence.CertificateExpired, Expired: true,
 				Err: fmt.Errorf("a CA certificate was not valid when %s was issued: %w", describe(s.leaf), chainErr)}

@@ -277,7 +277,7 @@ func fromBundle(raw, manifest []byte) (*Signature, error) {
 	if m := b.GetMessageSignature(); m != nil {
 		return s, s.fromMessageSignature(m, manifest)
 	}
-	return s, s.fromEnvelope(b)
+	return s, s.readEnvelope(b.GetDsseEnvelope())
 }
 
 func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manifest []byte) error {
@@ -305,10 +305,6 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 			"the signature covers a %s of something other than this image's manifest", m.GetMessageDigest().GetAlgorithm())
 	}
 	return nil
-}
-
-func (s *Signature) fromEnvelope(b *bundle.Bundle) error {
-	return s.readEnvelope(b.GetDsseEnvelope())
 }
 
 func (s *Signature) readEnvelope(envelope *protodsse.Envelope) error {
