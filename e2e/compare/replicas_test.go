@@ -33,7 +33,7 @@ func TestReplicas(t *testing.T) {
 			replicas.AwaitShared(t, 3)
 			servers := []*server{alone, replicaServer(t, etcd, replicas)}
 			all = append(all, round(t, l, i, servers))
-			notes = append(notes, cachedGets(t, l, servers), replicaNotes(t, etcd, replicas), etcdAlone(t, l))
+			notes = append(notes, pricesOfGets(t, l, servers, &server{processes: etcd.Members()}), replicaNotes(t, etcd, replicas), etcdAlone(t, l))
 		})
 	}
 	if t.Failed() {
@@ -84,33 +84,36 @@ func replicaNotes(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) string 
 		strings.Join(servers, ", "), strings.Join(members, ", "), filled.Seconds(), time.Since(begun).Seconds(), led.Seconds())
 }
 
-// cachedGets says how many gets with resourceVersion=0, for which nothing is asked of etcd, the three servers answer beside one
-// alone: the most that gets can reach.
-func cachedGets(t testing.TB, l load, servers []*server) string {
+// pricesOfGets says what gets cost the servers and etcd's members, and what they would without a question to etcd: with
+// resourceVersion=0 none is asked, but the object is decoded.
+func pricesOfGets(t testing.TB, l load, servers []*server, members *server) string {
 	t.Helper()
 	names := make([]string, l.objects)
 	for i := range names {
 		names[i] = image(i).name
 	}
-	rates := make([]float64, len(servers))
-	spent, used := map[*server]time.Duration{}, map[*server]time.Duration{}
-	inTurn(l.parts, servers, func(s *server, part int) {
-		before, begun := s.processorTime(t), time.Now()
-		err := concurrently(l.gets/l.parts, *connections, func(i int) error {
-			return s.client.get(t.Context(), names[(part+i)*7919%l.objects]+"?resourceVersion=0")
+	var said []string
+	for _, query := range []string{"", "?resourceVersion=0"} {
+		asked := members.processorTime(t)
+		spent, used := map[*server]time.Duration{}, map[*server]time.Duration{}
+		inTurn(l.parts, servers, func(s *server, part int) {
+			before, begun := s.processorTime(t), time.Now()
+			err := concurrently(l.gets/l.parts, *connections, func(i int) error {
+				return s.client.get(t.Context(), names[(part+i)*7919%l.objects]+query)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spent[s] += time.Since(begun)
+			used[s] += s.processorTime(t) - before
 		})
-		if err != nil {
-			t.Fatal(err)
+		for i, s := range servers {
+			said = append(said, fmt.Sprintf("gets%s %s: %.0f/s, %.2f ms of processor time each", query, []string{"alone", "of three"}[i],
+				float64(l.gets)/spent[s].Seconds(), used[s].Seconds()*1000/float64(l.gets)))
 		}
-		spent[s] += time.Since(begun)
-		used[s] += s.processorTime(t) - before
-	})
-	for i, s := range servers {
-		rates[i] = float64(l.gets) / spent[s].Seconds()
+		said = append(said, fmt.Sprintf("of which the members use %.2f", (members.processorTime(t)-asked).Seconds()*1000/float64(l.gets)))
 	}
-	each := func(s *server) float64 { return used[s].Seconds() * 1000 / float64(l.gets) }
-	return fmt.Sprintf("gets with resourceVersion=0: %.0f/s alone, %.0f/s of three: %.2f; %.2f and %.2f ms of processor time each",
-		rates[0], rates[1], rates[1]/rates[0], each(servers[0]), each(servers[1]))
+	return strings.Join(said, "; ")
 }
 
 // etcdAlone says what three members of etcd do in a second when nothing else runs here, as a server asks them, and how much
