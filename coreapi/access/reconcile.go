@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 )
-
-// reconciledAtOnce is how many roles and bindings are written at once: they share commits.
-const reconciledAtOnce = 8
 
 // reconcile creates the bootstrap roles and bindings that do not exist, and adds what
 // others lack, with kube-apiserver's own code. Additions of an administrator stay. A role
@@ -27,21 +22,11 @@ const reconciledAtOnce = 8
 // A client repeats requests for seconds after 429, so ctx is checked
 // between roles.
 func reconcile(ctx context.Context, client kubernetes.Interface) error {
-	var writers errgroup.Group
-	writers.SetLimit(reconciledAtOnce)
-	var mu sync.Mutex
 	var errs []error
 	run := func(kind, name string, do func() error) {
-		writers.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			err := named(kind, name, do)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-			return nil
-		})
+		if ctx.Err() == nil {
+			errs = append(errs, named(kind, name, do))
+		}
 	}
 	for _, role := range Roles() {
 		run("clusterrole", role.Name, func() error {
@@ -63,7 +48,6 @@ func reconcile(ctx context.Context, client kubernetes.Interface) error {
 			return err
 		})
 	}
-	_ = writers.Wait() // the errors are in errs
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
