@@ -50,8 +50,10 @@ func (q *fakeQueue) Retry(_ context.Context, id int64) error {
 	return nil
 }
 
-// take returns what was queued since the last call, once nothing else happens.
+// take returns what was queued since the last call, once nothing else happens, also after the pause between two batches: what is
+// used one after the other may come in several.
 func (q *fakeQueue) take() (out []string) {
+	time.Sleep(10 * time.Second)
 	synctest.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
