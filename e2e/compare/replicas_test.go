@@ -33,7 +33,8 @@ func TestReplicas(t *testing.T) {
 			replicas.AwaitShared(t, 3)
 			servers := []*server{alone, replicaServer(t, etcd, replicas)}
 			all = append(all, round(t, l, i, servers))
-			notes = append(notes, pricesOfGets(t, l, servers, &server{processes: etcd.Members()}), replicaNotes(t, etcd, replicas), etcdAlone(t, l))
+			members := &server{processes: etcd.Members()}
+			notes = append(notes, pricesOfGets(t, l, servers, members), pricesOfCreations(t, l, replicas, members), replicaNotes(t, etcd, replicas), etcdAlone(t, l))
 		})
 	}
 	if t.Failed() {
@@ -114,6 +115,35 @@ func pricesOfGets(t testing.TB, l load, servers []*server, members *server) stri
 		said = append(said, fmt.Sprintf("of which the members use %.2f", (members.processorTime(t)-asked).Seconds()*1000/float64(l.gets)))
 	}
 	return strings.Join(said, "; ")
+}
+
+// pricesOfCreations says what creations at one of three servers cost it, the members, and each server that only follows.
+func pricesOfCreations(t testing.TB, l load, r *harness.Replicas, members *server) string {
+	t.Helper()
+	asked := newServer(t, r.Servers[0].Config(t), imagesPath, image, r.Servers[0].Process())
+	follow := &server{processes: []*harness.Process{r.Servers[1].Process(), r.Servers[2].Process()}}
+	var created []object
+	for i := range l.objects {
+		created = append(created, image(l.objects+l.watched+i)) // none of which is there
+	}
+	all := []*server{asked, members, follow}
+	var before []time.Duration
+	for _, s := range all {
+		before = append(before, s.processorTime(t))
+	}
+	begun := time.Now()
+	err := concurrently(len(created), *connections, func(i int) error { return asked.client.create(t.Context(), created[i]) })
+	took := time.Since(begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.settle(t)
+	follow.settle(t)
+	each := func(i int) float64 {
+		return (all[i].processorTime(t) - before[i]).Seconds() * 1000 / float64(len(created))
+	}
+	return fmt.Sprintf("creations at one of three: %.0f/s; processor time of it %.2f ms each, of the members %.2f, of each that follows %.2f",
+		float64(len(created))/took.Seconds(), each(0), each(1), each(2)/2)
 }
 
 // etcdAlone says what three members of etcd do in a second when nothing else runs here, as a server asks them, and how much
