@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
@@ -129,7 +128,7 @@ func (t *tx) remove(rev int64) error {
 	}
 	entries, err := unpackIndexed(packed)
 	if err != nil {
-		return &datafile.CorruptError{Path: t.db.path, Detail: fmt.Sprintf("revision %d of %s: %v", rev, key, err), Copy: t.db.opts.Truth != nil, Err: err}
+		return t.db.corruptError(fmt.Sprintf("revision %d of %s: %v", rev, key, err), err)
 	}
 	for _, e := range entries {
 		if _, err := t.c.Exec("DELETE FROM index_entries WHERE id = ? AND value = ? AND rev = ?", e.id, e.value, rev); err != nil {

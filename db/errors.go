@@ -62,7 +62,7 @@ func (d *DB) translate(err error) error {
 	if se.Code == sqlite3.ErrReadonly {
 		if version := datafile.WriteVersion(d.path); version > datafile.WALVersion {
 			d.metrics.damaged.Inc()
-			return &datafile.CorruptError{Path: d.path, Detail: fmt.Sprintf("its header has version %d of the write format, but SQLite supports up to %d", version, datafile.WALVersion), Copy: d.opts.Truth != nil, Err: err}
+			return d.corruptError(fmt.Sprintf("its header has version %d of the write format, but SQLite supports up to %d", version, datafile.WALVersion), err)
 		}
 	}
 	switch se.Code {
@@ -86,7 +86,14 @@ func (d *DB) corrupt(err error) error {
 	if device != nil {
 		return device
 	}
-	return &datafile.CorruptError{Path: d.path, Detail: detail, Unsure: !known, Copy: d.opts.Truth != nil, Err: err}
+	corrupt := d.corruptError(detail, err)
+	corrupt.Unsure = !known
+	return corrupt
+}
+
+// corruptError says what was found in this database's file.
+func (d *DB) corruptError(detail string, err error) *datafile.CorruptError {
+	return &datafile.CorruptError{Path: d.path, Detail: detail, Copy: d.opts.Truth != nil, Err: err}
 }
 
 func (d *DB) isSQLite(err error) bool {

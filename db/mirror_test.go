@@ -431,11 +431,7 @@ func TestMirrorIsMended(t *testing.T) {
 	}
 	store.Start()
 	for i := range keys {
-		for deadline := time.Now().Add(time.Minute); !mended(i); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("/k/%d is not mended", i)
-			}
-		}
+		eventually(t, fmt.Sprintf("mending /k/%d", i), func() bool { return mended(i) })
 	}
 	if got := contents(t, d); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

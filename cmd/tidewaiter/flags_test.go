@@ -42,8 +42,8 @@ func TestFlagsDocument(t *testing.T) {
 // upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
 var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document: what the flags mean that verbs share, and those of serve, these in the sections of its help; and
-// which flags the other verbs have.
+// flagsReference is the document. It explains the flags that verbs share and those of serve, in the sections of its help. Of each
+// other verb it names the flags.
 func flagsReference(root *cobra.Command) string {
 	var b, rest strings.Builder
 	ofServer, ofRegistry := sharedFlags(root)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
 
@@ -127,9 +127,7 @@ const (
 func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext) error {
 	// Kubernetes' code for this repeats refused requests, whatever becomes of the server.
 	config := rest.CopyConfig(ctx.LoopbackClientConfig)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) { return next.RoundTrip(r.WithContext(ctx)) })
-	})
+	config.Wrap(transport.ContextCanceller(ctx, context.Canceled))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -148,12 +146,6 @@ func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext)
 	}()
 	return nil
 }
-
-// roundTripper is a function as an http.RoundTripper.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // awaitBootstrap waits until the informers have seen what was reconciled, at most for
 // bootstrapPatience: somebody may have deleted a role at once.

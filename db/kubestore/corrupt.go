@@ -50,8 +50,7 @@ type corruptError struct {
 
 func (e *corruptError) Error() string {
 	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
-	var d *db.DamagedError
-	if errors.As(e.err, &d) && !d.Copy { // a plain deletion reads it, too
+	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && !d.Copy { // a plain deletion reads it, too
 		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
 	return message
