@@ -50,7 +50,10 @@ test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
 # Folders in which something runs beside something else. In the others the race detector has nothing to find.
 CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]|\.Go\b|\b(sync|atomic|synctest|httptest|errgroup|singleflight)\.' -- '*.go' ':!e2e'))))
 
+# A program with the race detector sleeps for a second before it exits, for goroutines that still run. What tests leave behind
+# is not what they test.
 .PHONY: race
+race: export GORACE := atexit_sleep_ms=0 $(GORACE)
 race: ## Run the tests in which something runs side by side under the race detector, but for those that kill processes
 	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(if $(filter file,$(origin PACKAGES)),$(CONCURRENT),$(PACKAGES))
 
