@@ -177,6 +177,7 @@ func TestReplicas(t *testing.T) {
 // TestReplicasAreKilled: while servers and members of etcd are killed and stopped, no write that was answered is lost, no
 // read is older than what was answered before it, and no update undoes another.
 func TestReplicasAreKilled(t *testing.T) {
+	t.Parallel()
 	r := startReplicas(t, 3)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

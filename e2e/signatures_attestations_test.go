@@ -46,6 +46,7 @@ func TestCosignAttestations(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*cosign{"without a log": newCosign(t), "log of version 1": newCosignWithLog(t, rekor.Start(t))} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			attestations(t, &cosign{t: t, dir: c.dir, log: c.log})
 		})
 	}

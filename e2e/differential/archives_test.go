@@ -22,6 +22,7 @@ import (
 // An archive of docker save before version 25 has no manifest. The one that is made is the one that skopeo and podman
 // make, so that the image has the same digest here and there.
 func TestManifestsOfDockerArchives(t *testing.T) {
+	t.Parallel()
 	layers := [][]byte{[]byte("first"), []byte("second"), {}}
 	config := `{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[`
 	manifest := `[{"Config":"c.json","RepoTags":["quay.io/acme/web:v1"],"Layers":[`

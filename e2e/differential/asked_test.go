@@ -26,6 +26,7 @@ import (
 // a repository that it was promoted or copied to, another spelling. The signatures are those of the repository that is asked about. One
 // policy covers it, or two that share a scope, both of which must be met. No answer is looser than that of containers/image to the same question.
 func TestNeverLooserWhenAsked(t *testing.T) {
+	t.Parallel()
 	registry := newTheirs(t)
 	digest := digestOf([]byte(manifest))
 	names := []string{"registry.example.com/demo/app", "registry.example.com:5000/demo/app", "other.example.com/app", "docker.io/library/busybox"}

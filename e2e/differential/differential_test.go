@@ -175,6 +175,7 @@ const perRoot = 250
 var seed = flag.Uint64("seed", 42, "of the random changes")
 
 func TestNeverLooser(t *testing.T) {
+	t.Parallel()
 	registry := newTheirs(t)
 	digest := digestOf([]byte(manifest))
 	sum := sha512.Sum512([]byte(manifest))
@@ -220,6 +221,7 @@ func TestNeverLooser(t *testing.T) {
 
 // What is around a document is damaged after it was signed: the OpenPGP packets, the annotations.
 func TestNeverLooserDamaged(t *testing.T) {
+	t.Parallel()
 	registry := newTheirs(t)
 	digest := digestOf([]byte(manifest))
 	image := "registry.example.com/demo/app@" + digest
@@ -274,6 +276,7 @@ func damage(r *rand.Rand, good []byte) []byte {
 
 // The signatures that containers/image carries for its own tests, each by every root of trust that is meant for one.
 func TestNeverLooserFixtures(t *testing.T) {
+	t.Parallel()
 	registry := newTheirs(t)
 	fixtures := fixtures(t)
 	counts := tally{stricter: map[string]int{}}

@@ -143,6 +143,7 @@ func situations(a, b root, identity string) []situation {
 // a namespace. No answer is looser than that of containers/image to the same question; where the index vouches, not looser than
 // that to the question about the index by the very policies that cover the platform.
 func TestNeverLooserForPlatforms(t *testing.T) {
+	t.Parallel()
 	registry := newTheirs(t)
 	digests := map[string]string{manifest: digestOf([]byte(manifest)), index: digestOf([]byte(index))}
 	all := roots(t)
@@ -280,6 +281,7 @@ func (r *cosignRegistry) hold(t *testing.T, raw string, contents [][]byte) {
 // The same questions are put to cosign, which looks at signatures and no names: what is accepted here, cosign accepts by the key of
 // each policy; where an index vouches, for the index.
 func TestNeverLooserThanCosign(t *testing.T) {
+	t.Parallel()
 	program, err := filepath.Abs("../.tools/bin/cosign")
 	if err == nil {
 		_, err = os.Stat(program)

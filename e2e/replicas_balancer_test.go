@@ -23,10 +23,15 @@ func TestReplicasBehindABalancer(t *testing.T) {
 	r := startReplicas(t, 3, "--pod-logs-dir", logs)
 	s := r.Balanced(t)
 	t.Run("endpoints", func(t *testing.T) { walkEndpoints(t, s, logs) })
-	t.Run("informer", func(t *testing.T) {
-		informerSeesEveryImport(t, s, 80)
-		s.DeleteImages(t)
-	})
+	t.Run("informer", func(t *testing.T) { informerSeesEveryImport(t, s, 80) })
+}
+
+// TestSuitesBehindABalancer: so they are to tests of one server, when a namespace ends, and to those that ask before a pod is
+// made. It has servers of its own, so that nobody waits for one long test at the end.
+func TestSuitesBehindABalancer(t *testing.T) {
+	t.Parallel()
+	r := startReplicas(t, 3)
+	s := r.Balanced(t)
 	t.Run("suites", func(t *testing.T) { runSuites(t, s) })
 	t.Run("namespace", func(t *testing.T) {
 		for i := range 3 {
