@@ -85,9 +85,7 @@ func startBrowser(t *testing.T, base string, more ...chromedp.ExecAllocatorOptio
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 800), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("ignore-certificate-errors", true))
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(stop)
-	ctx, stopAll := chromedp.NewExecAllocator(ctx, append(options, more...)...)
+	ctx, stopAll := chromedp.NewExecAllocator(t.Context(), append(options, more...)...)
 	t.Cleanup(stopAll)
 	ctx, stopTab := chromedp.NewContext(ctx)
 	t.Cleanup(stopTab)
@@ -106,13 +104,17 @@ func startBrowser(t *testing.T, base string, more ...chromedp.ExecAllocatorOptio
 			}
 		}
 	})
+	must(t, chromedp.Run(ctx)) // the browser lives as long as the context of the first
 	b.run(t, log.Enable(), network.Enable())
 	return b
 }
 
+// run has the browser do something. How much a test does in all is not bounded, so that a slow machine ends it, too.
 func (b *browser) run(t *testing.T, actions ...chromedp.Action) {
 	t.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
+	ctx, stop := context.WithTimeout(b.ctx, harness.Patience)
+	defer stop()
+	if err := chromedp.Run(ctx, actions...); err != nil {
 		t.Fatal(err)
 	}
 }

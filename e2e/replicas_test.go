@@ -595,8 +595,10 @@ func TestStorageSuiteOnEtcd(t *testing.T) {
 // storageSuite runs Kubernetes' tests of storage over an etcd, or what stands in for it, and wants all to pass but some.
 func storageSuite(t *testing.T, servers string, but []string) {
 	t.Helper()
+	program := filepath.Join(t.TempDir(), "kubestore.test")
+	harness.MustRun(t, harness.Command{Path: "go", Args: []string{"test", "-c", "-vet=off", "-o", program, "./db/kubestore"}, Dir: ".."})
 	r := harness.Run(t, harness.Command{
-		Path: "go", Args: []string{"test", "./db/kubestore", "-run", "^TestUpstreamOnEtcd$", "-count=1", "-json"}, Dir: "..",
+		Path: "go", Args: []string{"tool", "test2json", program, "-test.run", "^TestUpstreamOnEtcd$", "-test.v=test2json"}, Dir: "../db/kubestore",
 		Env: []string{"TIDEWAITER_TEST_ETCD_SERVERS=" + servers},
 	})
 	passed, failed := 0, []string{}
