@@ -157,6 +157,12 @@ func CopyLogInCommits() (undo func()) {
 	return func() { checkpointPages, datafile.WriterPragmas = pages, pragmas }
 }
 
+// HoldCheckpoints keeps the log from being copied until release is called.
+func (d *DB) HoldCheckpoints() (release func()) {
+	d.checkpointing.Lock()
+	return d.checkpointing.Unlock
+}
+
 // ReplayAlone has each watcher read for itself what the changelog has dropped.
 func (d *DB) ReplayAlone() { d.replay.MaxBytes = 0 }
 
