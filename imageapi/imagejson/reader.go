@@ -17,7 +17,10 @@ import (
 // imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also of
 // each Image of a list, and leaves the rest of the document to the serializer. In doubt it leaves the
 // whole document to it, so whatever is accepted, and every error and warning, is the serializer's.
-type imageReader struct{ runtime.Serializer }
+type imageReader struct {
+	runtime.Serializer
+	requests bool // see dropDerived
+}
 
 var _ recognizer.RecognizingDecoder = imageReader{}
 
@@ -31,6 +34,14 @@ func (r imageReader) RecognizesData(data []byte) (ok, unknown bool, err error) {
 
 // Decode is part of runtime.Decoder.
 func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, gvk, err := r.decode(data, defaults, into)
+	if image, ok := obj.(*imagev1.Image); ok && r.requests && err == nil {
+		dropDerived(image)
+	}
+	return obj, gvk, err
+}
+
+func (r imageReader) decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if list, ok := into.(*imagev1.ImageList); ok && reflect.ValueOf(list).Elem().IsZero() {
 		return r.decodeList(data, defaults, list)
 	}
@@ -47,6 +58,15 @@ func (r imageReader) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	}
 	*image = imagev1.Image{}
 	return r.Serializer.Decode(data, defaults, into)
+}
+
+// dropDerived leaves the dockerImageMetadata out of a request to create an Image with manifest and config. The server
+// derives it from these, and stores nothing of what the client sent. Otherwise managed fields decode it twice, which
+// takes a seventh of the creation's processor time.
+func dropDerived(image *imagev1.Image) {
+	if image.ResourceVersion == "" && image.DockerImageManifest != "" && image.DockerImageConfig != "" {
+		image.DockerImageMetadata = runtime.RawExtension{}
+	}
 }
 
 // decodeList is Decode into an empty list. Of an item it reads the fields that takeFields takes, with kind and version.

@@ -24,14 +24,62 @@ func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 		tb.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	pick := func(s runtime.NegotiatedSerializer) map[string]runtime.Serializer {
+	pick := func(s interface {
+		SupportedMediaTypes() []runtime.SerializerInfo
+	}) map[string]runtime.Serializer {
 		info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
 		if !ok {
 			tb.Fatal("no JSON")
 		}
 		return map[string]runtime.Serializer{"lenient": info.Serializer, "strict": info.StrictSerializer}
 	}
-	return pick(NewSerializer(codecs)), pick(codecs)
+	return pick(NewStorageSerializer(codecs)), pick(codecs)
+}
+
+// TestDerivedIsDropped: requests leave out the metadata that the server derives, and nothing else does.
+func TestDerivedIsDropped(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := imageapi.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	read := func(s interface {
+		SupportedMediaTypes() []runtime.SerializerInfo
+	}, document string) *imagev1.Image {
+		t.Helper()
+		info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
+		if !ok {
+			t.Fatal("no JSON")
+		}
+		image := &imagev1.Image{}
+		if _, _, err := info.StrictSerializer.Decode([]byte(document), nil, image); err != nil {
+			t.Fatal(err)
+		}
+		return image
+	}
+	sample := string(sampleImage(t))
+	change := func(old, new string) string {
+		changed := strings.Replace(sample, old, new, 1)
+		if changed == sample {
+			t.Fatalf("no %s in %s", old, sample)
+		}
+		return changed
+	}
+	for document, kept := range map[string]bool{
+		sample: false,
+		change(`"Size":1500`, `"Comment":"\ud83d\ude00"`):                               false, // is not read plainly
+		change(`"name":"a"`, `"name":"a","resourceVersion":"1"`):                        true,
+		strings.Replace(sample, "dockerImageConfig", "dockerImageManifestMediaType", 1): true,
+	} {
+		want, got := read(NewStorageSerializer(codecs), document), read(NewSerializer(codecs), document)
+		if len(want.DockerImageMetadata.Raw) == 0 || (len(got.DockerImageMetadata.Raw) > 0) != kept {
+			t.Errorf("of %s the metadata is %s, kept: %t", document, got.DockerImageMetadata.Raw, kept)
+		}
+		want.DockerImageMetadata, got.DockerImageMetadata = runtime.RawExtension{}, runtime.RawExtension{}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
 }
 
 func sampleImage(tb testing.TB) []byte {

@@ -137,10 +137,14 @@ func tooLarge(limit int) error { return fmt.Errorf("%w: it is over %d bytes", Er
 func (b *Body) fill(r io.Reader, limit, announced int) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
-			size := min(max(4*cap(b.buf), firstRead), limit+1)
+			size := max(4*cap(b.buf), firstRead)
 			if announced >= cap(b.buf) {
+				if cap(b.buf) > 0 { // some of it has arrived
+					size = max(size, lightRead)
+				}
 				size = min(size, announced+1) // and the end
 			}
+			size = min(size, limit+1)
 			if size > lightRead && b.larger != nil {
 				var ok bool
 				if r, ok = b.larger(r); !ok {
