@@ -162,6 +162,7 @@ func (t *tx) begin() error {
 	t.now = t.db.clock.Now().UnixMilli()
 	t.base = t.db.revision.Load()
 	t.rev = t.base
+	t.indexedTo = t.db.indexedTo.Load()
 	t.bytes = 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
 	if _, err := t.c.Exec("BEGIN IMMEDIATE"); err != nil {
@@ -222,6 +223,12 @@ func (t *tx) commit() error {
 	t.db.changes.Publish(t.events, t.rev)
 	for _, fn := range t.after {
 		fn()
+	}
+	if t.rev-t.indexedTo >= entriesRows {
+		select {
+		case t.db.manyUnindexed <- struct{}{}:
+		default: // the loop has been told
+		}
 	}
 	return nil
 }

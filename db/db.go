@@ -111,6 +111,8 @@ type DB struct {
 	checkpointing sync.Mutex    // SQLite refuses a second checkpoint at a time
 	logBound      int64         // used by maintain, see boundLog
 
+	indexedTo      atomic.Int64  // index_entries is complete up to this revision
+	manyUnindexed  chan struct{} // many later ones have been committed, see entriesLoop
 	betweenCommits chan func()   // run by the writer
 	stop           chan struct{} // closed by Close
 	writerDone     chan struct{} // closed after the last commit
@@ -183,13 +185,15 @@ type tx struct {
 	db *DB
 	c  *sqlite.Conn
 	// now is the time of everything in the transaction, in Unix milliseconds.
-	now    int64
-	base   int64 // last revision before the transaction
-	rev    int64 // last revision given out
-	bytes  int64
-	events []*changelog.Event
-	deltas []delta
-	after  []func() // run once the commit is durable
+	now  int64
+	base int64 // last revision before the transaction
+	rev  int64 // last revision given out
+	// indexedTo is up to which revision index_entries is complete.
+	indexedTo int64
+	bytes     int64
+	events    []*changelog.Event
+	deltas    []delta
+	after     []func() // run once the commit is durable
 
 	logPages int64 // of the log after the last commit
 	logged   int64 // pages of it since the last checkpoint was asked for

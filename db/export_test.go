@@ -87,6 +87,21 @@ func SetFewMatches(n int64) (undo func()) {
 	return func() { fewMatches = old }
 }
 
+// SetEntriesRows sets entriesRows until undo is called.
+func SetEntriesRows(n int64) (undo func()) {
+	old := entriesRows
+	entriesRows = n
+	return func() { entriesRows = old }
+}
+
+// WriteEntries is writeEntries, once.
+func (d *DB) WriteEntries(t testing.TB) {
+	t.Helper()
+	if err := d.write(context.Background(), func(tx *tx) error { return tx.writeEntries() }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // SetFewChanges sets fewChanges until undo is called.
 func SetFewChanges(n int64) (undo func()) {
 	old := fewChanges

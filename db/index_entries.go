@@ -1,10 +1,14 @@
 package db
 
 import (
+	"cmp"
+	"context"
 	"database/sql/driver"
 	"encoding/binary"
 	"errors"
 	"slices"
+
+	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
 // IndexEntry says under which value a revision stands in an index.
@@ -93,4 +97,94 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 func (t *tx) addEntry(rev int64, e indexedValue) error {
 	_, err := t.c.Exec("INSERT OR IGNORE INTO index_entries VALUES (?, ?, ?)", e.id, e.value, rev)
 	return err
+}
+
+// entriesRows is of how many revisions writeEntries writes the entries at a time. A variable for tests.
+var entriesRows int64 = 512
+
+// A row of revisions has its index entries, and index_entries gets them later, many at a time and in order. Values such
+// as digests are in no order, so each entry of one object goes to a page of its own, and a commit would write all these
+// pages. Those of 512 objects share them: the creation of an Image with 12 layers writes 83 kB instead of 147. Up to which
+// revision index_entries is complete stands in meta, as "indexed"; readers look at the rows after it themselves.
+
+// entriesLoop writes entries when enough revisions have none.
+func (d *DB) entriesLoop() {
+	defer d.wg.Done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-d.manyUnindexed:
+		}
+		for d.revision.Load()-d.indexedTo.Load() >= entriesRows {
+			err := d.write(ctx, func(t *tx) error { return t.writeEntries() })
+			if err == nil {
+				continue
+			}
+			var full *datafile.UnavailableError
+			if !errors.As(err, &full) && !errors.Is(err, ErrClosed) {
+				d.log.Error("writing index entries failed, will retry", "dir", d.dir, "err", err)
+			}
+			break
+		}
+	}
+}
+
+// entryOf is an index entry of a revision.
+type entryOf struct {
+	indexedValue
+	rev int64
+}
+
+// writeEntries writes the entries of the next revisions that index_entries lacks.
+func (t *tx) writeEntries() error {
+	if err := t.mayGrow(); err != nil {
+		return err
+	}
+	known := map[int64]bool{} // rows may have entries of indexes that were dropped
+	if err := t.c.Each(func(row []driver.Value) error {
+		known[row[0].(int64)] = true
+		return nil
+	}, "SELECT id FROM indexes"); err != nil {
+		return err
+	}
+	var all []entryOf
+	var rows int64
+	to := t.indexedTo
+	err := t.c.Each(func(row []driver.Value) error {
+		rows, to = rows+1, row[0].(int64)
+		packed, _ := row[1].([]byte)
+		entries, err := unpackIndexed(packed)
+		if err != nil { // such an object has no entries, as when they cannot be computed
+			t.db.log.Error("object left out of the indexes: its entries are damaged", "revision", to, "err", err)
+		}
+		for _, e := range entries {
+			if known[e.id] {
+				all = append(all, entryOf{e, to})
+			}
+		}
+		return nil
+	}, "SELECT rev, indexed FROM revisions WHERE rev > ? ORDER BY rev LIMIT ?", t.indexedTo, entriesRows)
+	if err != nil {
+		return err
+	}
+	if rows < entriesRows {
+		to = max(to, t.rev)
+	}
+	slices.SortFunc(all, func(a, b entryOf) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.value, b.value), cmp.Compare(a.rev, b.rev))
+	})
+	for _, e := range all {
+		if err := t.addEntry(e.rev, e.indexedValue); err != nil {
+			return err
+		}
+	}
+	if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = '"+datafile.IndexedMeta+"'", to); err != nil {
+		return err
+	}
+	t.indexedTo = to
+	t.after = append(t.after, func() { t.db.indexedTo.Store(to) })
+	return nil
 }

@@ -85,6 +85,7 @@ func TestIndex(t *testing.T) {
 	putIndexed(t, d, "/a/2", 0, "blue", ix)
 	putIndexed(t, d, "/a/3", 0, "red wine", ix)
 	before := d.Revision()
+	d.WriteEntries(t)
 	r1b := putIndexed(t, d, "/a/1", r1, "blue", ix)
 	if _, err := d.Delete(t.Context(), "/a/3", before); err != nil {
 		t.Fatal(err)
@@ -108,8 +109,69 @@ func TestIndex(t *testing.T) {
 	if err := d.Compact(t.Context(), d.Revision()); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != 2 {
-		t.Errorf("%d entries after compaction, %v; want those of the 2 live keys", n, err)
+	for _, want := range []int64{1, 2, 2} { // that of /a/2, which is written; that of /a/1, which was not
+		if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != want {
+			t.Errorf("%d entries after compaction, %v; want %d", n, err, want)
+		}
+		d.WriteEntries(t)
+	}
+}
+
+// TestEntriesAreWritten: entries are written once enough revisions have none, also those of an earlier process, and none of an index
+// that is gone.
+func TestEntriesAreWritten(t *testing.T) {
+	dir := t.TempDir()
+	const rows = 10
+	defer db.SetEntriesRows(rows)()
+	await := func(d *db.DB) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			to, err := d.QueryInt("SELECT value FROM meta WHERE name = 'indexed'")
+			if err != nil || time.Now().After(deadline) {
+				t.Fatalf("entries are written up to revision %d of %d, %v", to, d.Revision(), err)
+			}
+			if d.Revision()-to < rows {
+				return
+			}
+		}
+	}
+	entries := func(d *db.DB) int64 {
+		t.Helper()
+		n, err := d.QueryInt("SELECT count(*) FROM index_entries")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
+	ix := declare(t, d, "color", "old")
+	for i := range 3*rows + rows/2 {
+		putIndexed(t, d, fmt.Sprintf("/a/%02d", i), 0, "red", ix)
+	}
+	await(d)
+	if n := entries(d); n <= 2*2*rows || n > 2*3*rows+rows {
+		t.Errorf("%d entries of %d revisions with two each", n, d.Revision())
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = dbtest.OpenOptions(t, db.Options{Dir: dir})
+	ix = declare(t, d, "color")
+	for deadline := time.Now().Add(time.Minute); entries(d) > 3*rows+rows/2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("an index that is gone keeps its entries")
+		}
+	}
+	if got := len(strings.Fields(keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: "red"}))); got != 3*rows+rows/2 {
+		t.Errorf("%d keys are found after a restart", got)
+	}
+	for i := range rows {
+		putIndexed(t, d, fmt.Sprintf("/a/later%02d", i), 0, "red", ix)
+	}
+	await(d)
+	d.WriteEntries(t)
+	if n := entries(d); n != 4*rows+rows/2 {
+		t.Errorf("%d entries of one index, want %d", n, 4*rows+rows/2)
 	}
 }
 
@@ -127,6 +189,9 @@ func TestIndexedRange(t *testing.T) {
 	live := map[string]int64{}
 	for range 400 {
 		key := fmt.Sprintf("/a/%02d", rnd.IntN(60))
+		if rnd.IntN(150) == 0 {
+			d.WriteEntries(t) // of all; those after it are found in their rows
+		}
 		if live[key] != 0 && rnd.IntN(3) == 0 {
 			if _, err := d.Delete(t.Context(), key, live[key]); err != nil {
 				t.Fatal(err)

@@ -286,6 +286,44 @@ func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	}
 }
 
+// TestMirrorIndexesWhatItFills: a fill writes revisions from before those whose index entries are written.
+func TestMirrorIndexesWhatItFills(t *testing.T) {
+	store := dbtest.NewTruth()
+	d := openMirror(t, store, t.TempDir())
+	ixs, err := d.DeclareIndexes(t.Context(), "/k/", []string{"value"}, func(kv db.KV, declared []*db.Index) ([]db.IndexEntry, error) {
+		return []db.IndexEntry{{Index: declared[0], Value: string(kv.Value)}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("/k/%02d", i))
+		if _, err := d.Put(t.Context(), keys[i], 0, []byte("v"), db.PutOptions{Index: []db.IndexEntry{{Index: ixs[0], Value: "v"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.CatchUp(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	d.WriteEntries(t)
+	// A fill fetches a value again that is missing.
+	if err := d.Write(t.Context(), func(tx *db.Tx) error {
+		return tx.ExecSQL("DELETE FROM contents WHERE rev = (SELECT rev FROM revisions WHERE key = '/k/07')")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	fills := store.Fills.Load()
+	store.DeleteTogether(keys[18:]...)
+	for store.Fills.Load() == fills || len(contents(t, d)) != 18 {
+		time.Sleep(time.Millisecond)
+	}
+	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: ixs[0], IndexValue: "v"})
+	if err != nil || len(p.KVs) != 18 {
+		t.Errorf("%d keys under their value, %v; want 18", len(p.KVs), err)
+	}
+}
+
 // TestMirrorOfRestoredStore: a store that was put back to an earlier revision is not read before somebody has raised its
 // revision, because clients know what its next revisions were.
 func TestMirrorOfRestoredStore(t *testing.T) {

@@ -60,6 +60,7 @@ func open(opts Options) (_ *DB, err error) {
 		checkpoint:     make(chan struct{}, 1),
 		logBound:       walLimit,
 		betweenCommits: make(chan func()),
+		manyUnindexed:  make(chan struct{}, 1),
 		stop:           make(chan struct{}),
 		writerDone:     make(chan struct{}),
 	}
@@ -129,7 +130,8 @@ func open(opts Options) (_ *DB, err error) {
 	} else if err := mirrors(writer, d.path); err != nil {
 		return nil, err
 	}
-	d.wg.Add(3)
+	d.wg.Add(4)
+	go d.entriesLoop()
 	go d.commitLoop(writer)
 	go d.checkpointLoop(checkpointer)
 	go d.maintain()
@@ -158,7 +160,7 @@ func (d *DB) prepareFile(c *sqlite.Conn) error {
 	if err := d.noticeLoss(c); err != nil {
 		return err
 	}
-	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted} {
+	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted, datafile.IndexedMeta: &d.indexedTo} {
 		n, err := datafile.ReadMeta(c, d.path, name)
 		if err != nil {
 			return err

@@ -18,21 +18,28 @@ type indexedRange struct {
 }
 
 // An index is in the order of revisions, and a range in that of keys. If a value has few
-// revisions, they are gathered and sorted. If it has many, many of the next keys have it:
+// revisions, they are gathered and sorted, with those of the latest rows, whose entries
+// are not in index_entries yet. If it has many, many of the next keys have it:
 // so keys are read in their order, and each row tells its own index entries. SQL asks
 // whether these contain the value's bytes, and the reader of the rows whether the bytes
 // are an entry.
 const (
-	rangeSparse = `SELECT r.key AS key, r.rev AS rev FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
-		WHERE e.id = ?5 AND e.value = ?6 AND e.rev <= ?4 AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
-		ORDER BY r.key LIMIT ?3`
+	rangeSparse = `SELECT key, rev, indexed FROM (
+		SELECT r.key AS key, r.rev AS rev, NULL AS indexed FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
+			WHERE e.id = ?5 AND e.value = ?6 AND e.rev <= min(?4, (SELECT value FROM meta WHERE name = 'indexed'))
+			AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
+		UNION ALL
+		SELECT key, rev, indexed FROM revisions NOT INDEXED
+			WHERE rev > (SELECT value FROM meta WHERE name = 'indexed') AND rev <= ?4
+			AND key >= ?1 AND key < ?2 AND (until IS NULL OR until > ?4) AND instr(indexed, ?3) > 0
+		ORDER BY key LIMIT -1)`
 	rangeDense = `SELECT key, rev, indexed FROM (
 		SELECT key, rev, indexed FROM revisions INDEXED BY live
 			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
 		UNION ALL
 		SELECT key, rev, indexed FROM %s AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
 		ORDER BY key LIMIT -1)`
-	withDenseValues = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
+	withIndexedValues = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
 // fewMatches is how many revisions of a value are gathered and sorted for a page
@@ -54,20 +61,20 @@ func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r 
 	if err != nil {
 		return err
 	}
-	if matches <= few {
-		sql := rangeSparse
-		if !r.keysOnly {
-			sql = fmt.Sprintf(withValues, sql)
-		}
-		return c.Each(take, sql, r.from, r.end, r.limit, r.rev, r.value.id, r.value.value)
-	}
+	args := []any{r.from, r.end, indexedValues{r.value}.pack(), r.rev}
 	sql := fmt.Sprintf(rangeDense, d.superseded(r.rev))
+	if matches <= few {
+		sql, args = rangeSparse, append(args, r.value.id, r.value.value)
+	}
 	if !r.keysOnly {
-		sql = fmt.Sprintf(withDenseValues, sql)
+		sql = fmt.Sprintf(withIndexedValues, sql)
 	}
 	return c.Each(func(row []driver.Value) error {
 		last := len(row) - 1
-		packed, _ := row[last].([]byte)
+		packed, ok := row[last].([]byte)
+		if !ok { // found in index_entries
+			return take(row[:last])
+		}
 		switch has, err := r.value.in(packed); {
 		case err != nil:
 			return err
@@ -75,5 +82,5 @@ func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r 
 			return nil // the bytes are part of another entry
 		}
 		return take(row[:last])
-	}, sql, r.from, r.end, indexedValues{r.value}.pack(), r.rev)
+	}, sql, args...)
 }

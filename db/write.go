@@ -175,9 +175,11 @@ func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []I
 	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, datafile.Checksum(key, value), value); err != nil {
 		return 0, err
 	}
-	for _, e := range entries {
-		if err := t.addEntry(rev, e); err != nil {
-			return 0, err
+	if rev <= t.indexedTo { // else writeEntries comes to it
+		for _, e := range entries {
+			if err := t.addEntry(rev, e); err != nil {
+				return 0, err
+			}
 		}
 	}
 	t.record(&changelog.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)

@@ -71,7 +71,7 @@ func Multiply(t testing.TB, dir, prefix string, names []string) {
 	}
 	_, err = tx.Exec("UPDATE directories SET objects = objects + ?, bytes = bytes + ? WHERE dir = ?", len(names), size, prefix)
 	check(err)
-	_, err = tx.Exec("UPDATE meta SET value = ? WHERE name = 'revision'", rev)
+	_, err = tx.Exec("UPDATE meta SET value = ? WHERE name IN ('revision', 'indexed')", rev)
 	check(err)
 	check(tx.Commit())
 }
