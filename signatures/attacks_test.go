@@ -342,7 +342,8 @@ func TestAttackTwoIssuers(t *testing.T) {
 func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, kind := range []string{signaturestest.RSA2048, signaturestest.Ed25519} {
-		doc := signaturestest.Document("demo", `["registry.example.com"]`, signaturestest.TrustKey(key, signaturestest.NewKey(t, kind).PEM), matchRepository)
+		logKey, _ := twoKeys(t, kind)
+		doc := signaturestest.Document("demo", `["registry.example.com"]`, signaturestest.TrustKey(key, logKey.PEM), matchRepository)
 		if _, err := policy.Parse([]byte(doc), ""); err == nil || !strings.Contains(err.Error(), "ECDSA") {
 			t.Errorf("a Rekor key of kind %s: %v", kind, err)
 		}

@@ -91,7 +91,7 @@ func layer(t testing.TB, key *signaturestest.Key, statement []byte) *payload.Blo
 func TestAttestationsOfKeys(t *testing.T) {
 	t.Parallel()
 	for _, kind := range signaturestest.Kinds {
-		key, other := signaturestest.NewKey(t, kind), signaturestest.NewKey(t, kind)
+		key, other := twoKeys(t, kind)
 		s := statement(digest, slsa1, `{"builder":"here"}`)
 		for form, content := range map[string]any{"bundle": key.Bundle(t, s), "layer": layer(t, key, s)} {
 			a := stored(t, signatures.TypeAttestation, content)

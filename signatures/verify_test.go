@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func TestWordsForAnotherKey(t *testing.T) {
 	t.Parallel()
 	trusted := signaturestest.NewKey(t, signaturestest.P256)
 	for _, kind := range []string{signaturestest.P256, signaturestest.RSA2048} {
-		other := signaturestest.NewKey(t, kind)
+		_, other := twoKeys(t, kind)
 		set := signaturestest.Set(t, signaturestest.TrustKey(trusted, nil), "{matchPolicy: MatchRepository}")
 		v := verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, other.SimpleSigning(t, digest, repository)), set)
 		c, _ := v.Condition("Trusted")
@@ -97,12 +98,31 @@ func want(t testing.TB, v signatures.Verdict, expected string) {
 
 const trusted = "True SignatureVerified / True"
 
+// keysMade are the keys that tests share: to generate one with RSA takes up to seconds.
+var keysMade = struct {
+	sync.Mutex
+	of map[string][2]signaturestest.Key // by kind
+}{of: map[string][2]signaturestest.Key{}}
+
+// twoKeys returns two different keys of a kind, always the same.
+func twoKeys(t *testing.T, kind string) (one, other *signaturestest.Key) {
+	t.Helper()
+	keysMade.Lock()
+	defer keysMade.Unlock()
+	keys, made := keysMade.of[kind]
+	if !made {
+		keys = [2]signaturestest.Key{*signaturestest.NewKey(t, kind), *signaturestest.NewKey(t, kind)}
+		keysMade.of[kind] = keys
+	}
+	return &keys[0], &keys[1]
+}
+
 func TestVerifyKeys(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	for _, kind := range signaturestest.Kinds {
-		stranger := signaturestest.NewKey(t, kind)
+		_, stranger := twoKeys(t, kind)
 		for _, old := range []bool{false, true} {
-			key := signaturestest.NewKey(t, kind)
+			key, _ := twoKeys(t, kind)
 			key.Old = old
 			for _, rekor := range []bool{false, true} {
 				if rekor && old && kind == signaturestest.Ed25519 {
@@ -143,7 +163,7 @@ func TestVerifyKeys(t *testing.T) {
 			}
 		}
 		t.Run(kind+"/bundle", func(t *testing.T) {
-			key := signaturestest.NewKey(t, kind)
+			key, _ := twoKeys(t, kind)
 			content := signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(digest, "https://sigstore.dev/cosign/sign/v1")))
 			trust := signaturestest.TrustKey(key, nil)
 			v := verify(t, signatures.TypeBundle, content, signaturestest.Set(t, trust, "{matchPolicy: DigestOnly}"))
@@ -157,7 +177,7 @@ func TestVerifyKeys(t *testing.T) {
 			want(t, verify(t, signatures.TypeBundle, content, other), "False NoMatchingKey / Unknown")
 		})
 		t.Run(kind+"/manifest-bundle", func(t *testing.T) {
-			key := signaturestest.NewKey(t, kind)
+			key, _ := twoKeys(t, kind)
 			content := signaturestest.Marshal(t, key.ManifestBundle(t, []byte(manifest)))
 			set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), "{matchPolicy: DigestOnly}")
 			want(t, verify(t, signatures.TypeBundle, content, set), trusted)

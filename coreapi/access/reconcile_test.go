@@ -16,7 +16,7 @@ import (
 // then writes nothing. What an administrator took from a role, and protected, comes back in none.
 func TestAggregatedRolesAreWrittenWhole(t *testing.T) {
 	t.Parallel()
-	client := fake.NewClientset()
+	client := fake.NewSimpleClientset()
 	roles := client.RbacV1().ClusterRoles()
 	check := func() {
 		t.Helper()

@@ -227,7 +227,7 @@ func (r *running) owned() (n int) {
 // TestRun: servers that run hold Leases, see each other, and leave when their work has ended.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		a, b := start(t, client), start(t, client)
 		time.Sleep(5 * time.Second)
 		if x, y := a.owned(), b.owned(); x == 0 || y == 0 || x+y != keys {
@@ -253,7 +253,7 @@ func TestRun(t *testing.T) {
 // TestServersOfTwoReleases: compressed values are written once all servers that may be at work read them.
 func TestServersOfTwoReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		a := start(t, client)
 		if a.AllReadCompressed() {
 			t.Error("a server that knows of nobody, not even itself, takes all for new")
@@ -286,7 +286,7 @@ func TestServersOfTwoReleases(t *testing.T) {
 // server is gone; a pause is not longer than it was, and ends.
 func TestServersTellOfPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		a, b := start(t, client), start(t, client)
 		const host = "registry.example.com:5000"
 		time.Sleep(5 * time.Second)
@@ -352,7 +352,7 @@ func FuzzReadPauses(f *testing.F) {
 // TestServersShareAHost: a server counts those that ask a host beside it, and all until they know that it asks.
 func TestServersShareAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := fake.NewSimpleClientset()
 		a, b, c := start(t, client), start(t, client), start(t, client)
 		const host = "registry.example.com:5000"
 		expect := func(when string, r *running, want int) {
