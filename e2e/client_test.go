@@ -16,12 +16,11 @@ import (
 // and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
 func TestClient(t *testing.T) {
 	t.Parallel()
-	systems := []string{"linux", "windows"} // not all: each takes minutes the first time
+	makeRelease(t)
 	arch := goEnv(t, "GOHOSTARCH")
-	makeTarget(t, "clients", "CLIENTS="+strings.Join(systems, "/"+arch+" ")+"/"+arch)
 	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "clients")
 	programs := map[string]string{}
-	for _, system := range systems {
+	for _, system := range clientSystems {
 		archive := filepath.Join(dir, "tidewaiter-client_"+released+"_"+system+"_"+arch+".tar.gz")
 		to := t.TempDir()
 		harness.MustRun(t, harness.Command{Path: "tar", Args: []string{"-xzf", archive, "-C", to}})
@@ -35,7 +34,7 @@ func TestClient(t *testing.T) {
 			t.Errorf("the client for %s: %d bytes, %v; want %d at most", system, info.Size(), err, most)
 		}
 	}
-	t.Run("manifests", func(t *testing.T) { checkManifests(t, dir, len(systems)) })
+	t.Run("manifests", func(t *testing.T) { checkManifests(t, dir, len(clientSystems)) })
 	s := harness.StartServer(t)
 	t.Run("of kubectl", func(t *testing.T) { // which finds the program as a plugin, and that calls itself by that name
 		path := t.TempDir()

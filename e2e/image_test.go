@@ -45,10 +45,17 @@ func makeTarget(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// makeRelease is makeTarget for a release, which is made once for all tests.
+// clientSystems are those that these tests make clients for. Not all: each takes minutes the first time.
+var clientSystems = []string{"linux", "windows"}
+
+// makeRelease is makeTarget for a release and the clients, which are made once for all tests, and side by side: a linker takes
+// one processor for the most part.
 func makeRelease(t *testing.T) string {
 	t.Helper()
-	releaseOnce.Do(func() { releaseSaid = makeTarget(t, "release") })
+	releaseOnce.Do(func() {
+		arch := goEnv(t, "GOHOSTARCH")
+		releaseSaid = makeTarget(t, "-j2", "release", "clients", "CLIENTS="+strings.Join(clientSystems, "/"+arch+" ")+"/"+arch)
+	})
 	return releaseSaid
 }
 
@@ -59,7 +66,8 @@ var (
 
 // What `make image` makes runs where nothing else is, as the user that it names, and is an image that Tidewaiter imports.
 func TestImage(t *testing.T) {
-	t.Parallel() // with TestClient: a linker takes one processor for the most part
+	t.Parallel()
+	makeRelease(t) // whose programs the images have
 	t.Run("other architecture", func(t *testing.T) {
 		other := otherArchitecture(t)
 		if _, err := exec.LookPath(other.compiler); err != nil {
@@ -187,6 +195,7 @@ func extract(t *testing.T, image v1.Image, root string) {
 
 // What `make release` makes is checked by its own sums, runs, and has a unit that systemd takes.
 func TestRelease(t *testing.T) {
+	t.Parallel()
 	said := makeRelease(t)
 	dir := filepath.Join(filepath.Dir(harness.ModuleDir(t)), "bin", "release")
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
@@ -243,6 +252,7 @@ func TestRelease(t *testing.T) {
 // What deploy/publish pushes is what its policy trusts: the image by its tag and by its digest, with how it was built. helm
 // pulls the chart. Signed with another key, and not signed, it is refused.
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	makeRelease(t)
 	root := filepath.Dir(harness.ModuleDir(t))
 	r, c := registry.Start(t, registry.Distribution), newCosign(t)
