@@ -163,7 +163,7 @@ func (t *tx) begin() error {
 	t.base = t.db.revision.Load()
 	t.rev = t.base
 	t.indexedTo = t.db.indexedTo.Load()
-	t.bytes = 0
+	t.bytes, t.unindexed = 0, 0
 	t.events, t.deltas, t.after = nil, t.deltas[:0], nil
 	if _, err := t.c.Exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -221,12 +221,13 @@ func (t *tx) commit() error {
 	t.db.observe(t.rev)
 	t.db.live.commit(t.events)
 	t.db.changes.Publish(t.events, t.rev)
+	t.db.unindexed.Add(t.unindexed)
 	for _, fn := range t.after {
 		fn()
 	}
-	if t.rev-t.indexedTo >= entriesRows {
+	if t.db.manyUnindexed() {
 		select {
-		case t.db.manyUnindexed <- struct{}{}:
+		case t.db.entriesDue <- struct{}{}:
 		default: // the loop has been told
 		}
 	}

@@ -112,7 +112,8 @@ type DB struct {
 	logBound      int64         // used by maintain, see boundLog
 
 	indexedTo      atomic.Int64  // index_entries is complete up to this revision
-	manyUnindexed  chan struct{} // many later ones have been committed, see entriesLoop
+	unindexed      atomic.Int64  // bytes of the entries of later revisions
+	entriesDue     chan struct{} // see manyUnindexed
 	betweenCommits chan func()   // run by the writer
 	stop           chan struct{} // closed by Close
 	writerDone     chan struct{} // closed after the last commit
@@ -190,6 +191,7 @@ type tx struct {
 	rev  int64 // last revision given out
 	// indexedTo is up to which revision index_entries is complete.
 	indexedTo int64
+	unindexed int64 // bytes of entries that writeEntries comes to
 	bytes     int64
 	events    []*changelog.Event
 	deltas    []delta

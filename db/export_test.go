@@ -87,19 +87,31 @@ func SetFewMatches(n int64) (undo func()) {
 	return func() { fewMatches = old }
 }
 
-// SetEntriesRows sets entriesRows until undo is called.
-func SetEntriesRows(n int64) (undo func()) {
-	old := entriesRows
-	entriesRows = n
-	return func() { entriesRows = old }
+// SetEntries sets entriesRows and entriesBytes until undo is called.
+func SetEntries(rows, bytes int64) (undo func()) {
+	oldRows, oldBytes := entriesRows, entriesBytes
+	entriesRows, entriesBytes = rows, bytes
+	return func() { entriesRows, entriesBytes = oldRows, oldBytes }
 }
 
-// WriteEntries is writeEntries, once.
-func (d *DB) WriteEntries(t testing.TB) {
+// WriteEntries is writeEntries, once. It returns how many entries were written.
+func (d *DB) WriteEntries(t testing.TB) (written int64) {
 	t.Helper()
-	if err := d.write(context.Background(), func(tx *tx) error { return tx.writeEntries() }); err != nil {
+	err := d.write(context.Background(), func(tx *tx) error {
+		before, _, err := tx.c.First("SELECT count(*) FROM index_entries")
+		if err == nil {
+			err = tx.writeEntries()
+		}
+		if err == nil {
+			written, _, err = tx.c.First("SELECT count(*) FROM index_entries")
+		}
+		written -= before
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return written
 }
 
 // SetFewChanges sets fewChanges until undo is called.

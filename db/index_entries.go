@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
 // IndexEntry says under which value a revision stands in an index.
@@ -99,8 +100,12 @@ func (t *tx) addEntry(rev int64, e indexedValue) error {
 	return err
 }
 
-// entriesRows is of how many revisions writeEntries writes the entries at a time. A variable for tests.
-var entriesRows int64 = 256
+// writeEntries writes the entries of up to entriesRows revisions, and ends with the one that makes entriesBytes full. Variables for
+// tests.
+var (
+	entriesRows  int64 = 256
+	entriesBytes int64 = 1 << 20
+)
 
 // A row of revisions has its index entries, and index_entries gets them later, many at a time and in order. Values such
 // as digests are in no order, so each entry of one object goes to a page of its own, and a commit would write all these
@@ -116,9 +121,9 @@ func (d *DB) entriesLoop() {
 		select {
 		case <-d.stop:
 			return
-		case <-d.manyUnindexed:
+		case <-d.entriesDue:
 		}
-		for d.revision.Load()-d.indexedTo.Load() >= entriesRows {
+		for d.manyUnindexed() {
 			err := d.write(ctx, func(t *tx) error { return t.writeEntries() })
 			if err == nil {
 				continue
@@ -130,6 +135,12 @@ func (d *DB) entriesLoop() {
 			break
 		}
 	}
+}
+
+// manyUnindexed reports whether there are as many revisions, or bytes of their entries, as writeEntries takes. Readers look at
+// all of them.
+func (d *DB) manyUnindexed() bool {
+	return d.revision.Load()-d.indexedTo.Load() >= entriesRows || d.unindexed.Load() >= entriesBytes
 }
 
 // entryOf is an index entry of a revision.
@@ -151,11 +162,16 @@ func (t *tx) writeEntries() error {
 		return err
 	}
 	var all []entryOf
-	var rows int64
+	var rows, size int64
 	to := t.indexedTo
 	err := t.c.Each(func(row []driver.Value) error {
+		if size >= entriesBytes {
+			rows = entriesRows
+			return sqlite.ErrStop
+		}
 		rows, to = rows+1, row[0].(int64)
 		packed, _ := row[1].([]byte)
+		size += int64(len(packed))
 		entries, err := unpackIndexed(packed)
 		if err != nil { // such an object has no entries, as when they cannot be computed
 			t.db.log.Error("object left out of the indexes: its entries are damaged", "revision", to, "err", err)
@@ -170,7 +186,8 @@ func (t *tx) writeEntries() error {
 	if err != nil {
 		return err
 	}
-	if rows < entriesRows {
+	whole := rows < entriesRows
+	if whole {
 		to = max(to, t.rev)
 	}
 	slices.SortFunc(all, func(a, b entryOf) int {
@@ -185,6 +202,12 @@ func (t *tx) writeEntries() error {
 		return err
 	}
 	t.indexedTo = to
-	t.after = append(t.after, func() { t.db.indexedTo.Store(to) })
+	if whole {
+		size = t.db.unindexed.Load() + t.unindexed
+	}
+	t.after = append(t.after, func() {
+		t.db.indexedTo.Store(to)
+		t.db.unindexed.Store(max(t.db.unindexed.Load()-size, 0))
+	})
 	return nil
 }

@@ -122,7 +122,7 @@ func TestIndex(t *testing.T) {
 func TestEntriesAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	const rows = 10
-	defer db.SetEntriesRows(rows)()
+	t.Cleanup(db.SetEntries(rows, 1<<20))
 	await := func(d *db.DB) {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -172,6 +172,54 @@ func TestEntriesAreWritten(t *testing.T) {
 	d.WriteEntries(t)
 	if n := entries(d); n != 4*rows+rows/2 {
 		t.Errorf("%d entries of one index, want %d", n, 4*rows+rows/2)
+	}
+}
+
+// TestLargeEntriesAreWritten: a few revisions with large entries are many, and written a few at a time.
+func TestLargeEntriesAreWritten(t *testing.T) {
+	dir, red := t.TempDir(), strings.Repeat("red", 100)
+	// fill adds ten keys to those that another process left.
+	fill := func(rows, bytes int64) (d *db.DB, entries func() int64) {
+		t.Helper()
+		t.Cleanup(db.SetEntries(rows, bytes))
+		d = dbtest.OpenOptions(t, db.Options{Dir: dir})
+		ix := declare(t, d, "color")
+		for i := range 10 {
+			putIndexed(t, d, fmt.Sprintf("/a/%d/%d", bytes, i), 0, red, ix)
+		}
+		return d, func() int64 {
+			t.Helper()
+			n, err := d.QueryInt("SELECT count(*) FROM index_entries")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	d, entries := fill(1<<40, 1<<40)
+	if n := entries(); n != 0 {
+		t.Errorf("%d entries, want none yet", n)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, _ = fill(1<<40, 10_000) // which are not reached
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db.SetEntries(1<<40, 1000)
+	d = dbtest.OpenOptions(t, db.Options{Dir: dir})
+	if n := d.WriteEntries(t); n != 4 { // the fourth makes them full
+		t.Errorf("%d entries were written at once, want 4", n)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, entries = fill(1<<40, 999)
+	for deadline := time.Now().Add(time.Minute); entries() < 27; time.Sleep(time.Millisecond) { // three have less than 999 bytes
+		if time.Now().After(deadline) {
+			t.Fatalf("%d entries of 30", entries())
+		}
 	}
 }
 

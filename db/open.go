@@ -60,7 +60,7 @@ func open(opts Options) (_ *DB, err error) {
 		checkpoint:     make(chan struct{}, 1),
 		logBound:       walLimit,
 		betweenCommits: make(chan func()),
-		manyUnindexed:  make(chan struct{}, 1),
+		entriesDue:     make(chan struct{}, 1),
 		stop:           make(chan struct{}),
 		writerDone:     make(chan struct{}),
 	}
@@ -167,6 +167,11 @@ func (d *DB) prepareFile(c *sqlite.Conn) error {
 		}
 		dst.Store(n)
 	}
+	unindexed, _, err := c.First("SELECT sum(length(indexed)) FROM revisions WHERE rev > ?", d.indexedTo.Load())
+	if err != nil {
+		return err
+	}
+	d.unindexed.Store(unindexed)
 	d.revisionFile.Set(d.revision.Load())
 	return nil
 }

@@ -175,7 +175,9 @@ func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []I
 	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, datafile.Checksum(key, value), value); err != nil {
 		return 0, err
 	}
-	if rev <= t.indexedTo { // else writeEntries comes to it
+	if b, ok := packed.([]byte); ok && rev > t.indexedTo {
+		t.unindexed += int64(len(b)) // writeEntries comes to it
+	} else {
 		for _, e := range entries {
 			if err := t.addEntry(rev, e); err != nil {
 				return 0, err
