@@ -198,7 +198,7 @@ func (t *tx) writeEntries() error {
 			return err
 		}
 	}
-	if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = '"+datafile.IndexedMeta+"'", to); err != nil {
+	if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'indexed'", to); err != nil {
 		return err
 	}
 	t.indexedTo = to

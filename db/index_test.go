@@ -125,15 +125,13 @@ func TestEntriesAreWritten(t *testing.T) {
 	t.Cleanup(db.SetEntries(rows, 1<<20))
 	await := func(d *db.DB) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		eventually(t, "writing entries", func() bool {
 			to, err := d.QueryInt("SELECT value FROM meta WHERE name = 'indexed'")
-			if err != nil || time.Now().After(deadline) {
-				t.Fatalf("entries are written up to revision %d of %d, %v", to, d.Revision(), err)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if d.Revision()-to < rows {
-				return
-			}
-		}
+			return d.Revision()-to < rows
+		})
 	}
 	entries := func(d *db.DB) int64 {
 		t.Helper()
@@ -157,11 +155,7 @@ func TestEntriesAreWritten(t *testing.T) {
 	}
 	d = dbtest.OpenOptions(t, db.Options{Dir: dir})
 	ix = declare(t, d, "color")
-	for deadline := time.Now().Add(time.Minute); entries(d) > 3*rows+rows/2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("an index that is gone keeps its entries")
-		}
-	}
+	eventually(t, "removing the entries of an index that is gone", func() bool { return entries(d) <= 3*rows+rows/2 })
 	if got := len(strings.Fields(keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: "red"}))); got != 3*rows+rows/2 {
 		t.Errorf("%d keys are found after a restart", got)
 	}
@@ -216,11 +210,7 @@ func TestLargeEntriesAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, entries = fill(1<<40, 999)
-	for deadline := time.Now().Add(time.Minute); entries() < 27; time.Sleep(time.Millisecond) { // three have less than 999 bytes
-		if time.Now().After(deadline) {
-			t.Fatalf("%d entries of 30", entries())
-		}
-	}
+	eventually(t, "writing 27 entries of 30", func() bool { return entries() >= 27 }) // three have less than 999 bytes
 }
 
 // TestIndexedRange compares what an index finds with what reading everything does:

@@ -315,9 +315,7 @@ func TestMirrorIndexesWhatItFills(t *testing.T) {
 	}
 	fills := store.Fills.Load()
 	store.DeleteTogether(keys[18:]...)
-	for store.Fills.Load() == fills || len(contents(t, d)) != 18 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "another fill", func() bool { return store.Fills.Load() != fills && len(contents(t, d)) == 18 })
 	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: ixs[0], IndexValue: "v"})
 	if err != nil || len(p.KVs) != 18 {
 		t.Errorf("%d keys under their value, %v; want 18", len(p.KVs), err)

@@ -160,7 +160,7 @@ func (d *DB) prepareFile(c *sqlite.Conn) error {
 	if err := d.noticeLoss(c); err != nil {
 		return err
 	}
-	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted, datafile.IndexedMeta: &d.indexedTo} {
+	for name, dst := range map[string]*atomic.Int64{"revision": &d.revision, "compacted": &d.compacted, "indexed": &d.indexedTo} {
 		n, err := datafile.ReadMeta(c, d.path, name)
 		if err != nil {
 			return err

@@ -14,9 +14,6 @@ import (
 //go:embed migrations/*.sql
 var migrationFS embed.FS
 
-// IndexedMeta is the name in meta of the revision up to which index_entries is complete.
-const IndexedMeta = "indexed"
-
 // Migrations holds the SQL of each step in order; step n brings the schema
 // from version n-1 to n. PRAGMA user_version holds the version. A step, once
 // released, never changes.

@@ -24,16 +24,19 @@ func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 		tb.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	pick := func(s interface {
-		SupportedMediaTypes() []runtime.SerializerInfo
-	}) map[string]runtime.Serializer {
-		info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
-		if !ok {
-			tb.Fatal("no JSON")
-		}
-		return map[string]runtime.Serializer{"lenient": info.Serializer, "strict": info.StrictSerializer}
+	return ofJSON(tb, NewStorageSerializer(codecs)), ofJSON(tb, codecs)
+}
+
+// ofJSON returns the serializers of JSON.
+func ofJSON(tb testing.TB, s interface {
+	SupportedMediaTypes() []runtime.SerializerInfo
+}) map[string]runtime.Serializer {
+	tb.Helper()
+	info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		tb.Fatal("no JSON")
 	}
-	return pick(NewStorageSerializer(codecs)), pick(codecs)
+	return map[string]runtime.Serializer{"lenient": info.Serializer, "strict": info.StrictSerializer}
 }
 
 // TestDerivedIsDropped: requests leave out the metadata that the server derives, and nothing else does.
@@ -43,16 +46,11 @@ func TestDerivedIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	read := func(s interface {
-		SupportedMediaTypes() []runtime.SerializerInfo
-	}, document string) *imagev1.Image {
+	stored, requests := ofJSON(t, NewStorageSerializer(codecs))["strict"], ofJSON(t, NewSerializer(codecs))["strict"]
+	read := func(s runtime.Serializer, document string) *imagev1.Image {
 		t.Helper()
-		info, ok := runtime.SerializerInfoForMediaType(s.SupportedMediaTypes(), runtime.ContentTypeJSON)
-		if !ok {
-			t.Fatal("no JSON")
-		}
 		image := &imagev1.Image{}
-		if _, _, err := info.StrictSerializer.Decode([]byte(document), nil, image); err != nil {
+		if _, _, err := s.Decode([]byte(document), nil, image); err != nil {
 			t.Fatal(err)
 		}
 		return image
@@ -71,7 +69,7 @@ func TestDerivedIsDropped(t *testing.T) {
 		change(`"name":"a"`, `"name":"a","resourceVersion":"1"`):                        true,
 		strings.Replace(sample, "dockerImageConfig", "dockerImageManifestMediaType", 1): true,
 	} {
-		want, got := read(NewStorageSerializer(codecs), document), read(NewSerializer(codecs), document)
+		want, got := read(stored, document), read(requests, document)
 		if len(want.DockerImageMetadata.Raw) == 0 || (len(got.DockerImageMetadata.Raw) > 0) != kept {
 			t.Errorf("of %s the metadata is %s, kept: %t", document, got.DockerImageMetadata.Raw, kept)
 		}
