@@ -3,12 +3,14 @@ package harness
 import (
 	"crypto/x509"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -176,13 +178,29 @@ func (c *Cluster) write(t testing.TB, name, content string) string {
 	return path
 }
 
-// FreePort is a port of 127.0.0.1 that nobody listened on a moment ago.
+// Programs under test are given ports below those that Linux gives to whoever asks for any (ip_local_port_range, from 32768):
+// one of those may go to another connection before the program listens, which takes seconds on a busy machine.
+const firstPort, lastPort = 10000, 32767
+
+// ports counts the ports that were given. It begins anywhere, because the tests of several packages run side by side.
+var ports = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(lastPort - firstPort + 1))
+	return &n
+}()
+
+// FreePort is a port of 127.0.0.1 that nobody listens on, and that is given to no other caller in this process.
 func FreePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	for range 100 {
+		port := strconv.Itoa(firstPort + int(ports.Add(1)%(lastPort-firstPort+1)))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal(err)
+	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +57,7 @@ type Process struct {
 	command Command
 	cmd     *exec.Cmd
 	exited  chan struct{}
+	awaited atomic.Bool // whoever waited for its end reports it
 }
 
 // Start starts a program that is killed, if it still runs, when the test ends.
@@ -78,9 +80,9 @@ func Start(t testing.TB, c Command) *Process {
 		p.Stderr.close()
 	}()
 	t.Cleanup(func() {
-		served := p.Running() // the caller that ran it has reported that it ended by itself
+		awaited := p.awaited.Load()
 		p.Kill(t)
-		if t.Failed() && served {
+		if t.Failed() && !awaited {
 			t.Logf("%s\n--- its standard output:\n%s\n--- its standard error:\n%s", c, tail(p.Stdout.String()), tail(p.Stderr.String()))
 		}
 	})
@@ -115,6 +117,7 @@ func (p *Process) Signal(t testing.TB, sig syscall.Signal) {
 // signal ended it.
 func (p *Process) Wait(t testing.TB) int {
 	t.Helper()
+	p.awaited.Store(true)
 	select {
 	case <-p.exited:
 	case <-time.After(2 * Patience):
