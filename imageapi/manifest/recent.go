@@ -41,11 +41,18 @@ func Of(image *imagev1.Image) (*Manifest, error) {
 // ConfigOf parses the config that image carries, as ParseConfig does. The result
 // may be shared and must not be changed. It may be another image's: see checkConfig.
 func ConfigOf(image *imagev1.Image) (*Config, error) {
-	key := image.DockerImageConfig
+	return configOf(image.DockerImageConfig, nil)
+}
+
+// configOf is ConfigOf of a config, and of its bytes if the caller has them.
+func configOf(key string, raw []byte) (*Config, error) {
 	if c, ok := recentConfigs.Get(key); ok {
 		return c.(*Config), nil
 	}
-	c, err := ParseConfig([]byte(key))
+	if raw == nil {
+		raw = []byte(key)
+	}
+	c, err := ParseConfig(raw)
 	if err == nil && len(key) <= recentBytes {
 		recentConfigs.Add(key, c)
 	}
@@ -72,10 +79,11 @@ func (m *Manifest) checkConfig(image *imagev1.Image) (*checked, error) {
 	if c, ok := recentChecked.Get(key); ok {
 		return c.(*checked), nil
 	}
-	if err := m.VerifyConfig([]byte(image.DockerImageConfig)); err != nil {
+	raw := []byte(key.config)
+	if err := m.VerifyConfig(raw); err != nil {
 		return nil, err
 	}
-	config, err := ConfigOf(image)
+	config, err := configOf(key.config, raw)
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,8 @@ func (s *objects) Create(ctx context.Context, key string, obj, out runtime.Objec
 		return err
 	}
 	w.object = o
-	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj.DeepCopyObject()).Elem())
+	// What obj holds now belongs to out: registries leave obj alone once it is created.
+	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
 	out.(metav1.Object).SetResourceVersion(o.GetResourceVersion())
 	return nil
 }
