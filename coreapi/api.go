@@ -36,8 +36,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
-// API is what a server installs: the storage of each resource and subresource by group and version, to be served
-// with the scheme and codecs of k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to run once it listens.
+// API is what a server installs: the storage of each resource and subresource by group and version,
+// to be served with the scheme and codecs of k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to
+// run once it listens.
 type API struct {
 	Groups         map[schema.GroupVersion]map[string]rest.Storage
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
@@ -55,17 +56,19 @@ type Usage struct {
 	clusters *clusters.Clusters
 }
 
-// Complete reports whether every pod, also of each cluster, has been read once, so that a count of zero means that
-// none uses the image.
+// Complete reports whether every pod, also of each cluster, has been read once, so that a count of
+// zero means that none uses the image.
 func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 
 // StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
 func (u Usage) StaleReasons() []string { return u.clusters.StaleReasons() }
 
-// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty otherwise.
+// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty
+// otherwise.
 func (u Usage) Unfollowed() string { return u.clusters.Unfollowed() }
 
-// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of
+// now, and why.
 func (u Usage) WorkloadStaleReasons() []string { return u.clusters.WorkloadStaleReasons() }
 
 // New builds the API over the storages that g gives.

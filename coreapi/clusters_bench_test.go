@@ -20,8 +20,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// BenchmarkFollowedPods reports what a pod of a cluster costs in memory once all are known, and the server with it: 100,000 pods of two containers, on
-// 1,000 images and 2,000 nodes, each as large as usual.
+// BenchmarkFollowedPods reports what a pod of a cluster costs in memory once all are known, and the
+// server with it: 100,000 pods of two containers, on 1,000 images and 2,000 nodes, each as large as
+// usual.
 func BenchmarkFollowedPods(b *testing.B) {
 	const pods = 100_000
 	labels := map[string]string{}

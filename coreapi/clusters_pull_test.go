@@ -38,8 +38,8 @@ func node(name, os, architecture string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{OperatingSystem: os, Architecture: architecture}}}
 }
 
-// The credentials for what pods run are those of the pods that name it now, read when they are asked for: of the pod and of its
-// service account, and of nobody else's.
+// The credentials for what pods run are those of the pods that name it now, read when they are
+// asked for: of the pod and of its service account, and of nobody else's.
 func TestPullSecretsOfPods(t *testing.T) {
 	t.Parallel()
 	c := clustertest.New(t)
@@ -101,8 +101,8 @@ func TestPullSecretsOfPods(t *testing.T) {
 	}
 }
 
-// A pod that runs an index counts for the platform of its node, also of one that is known only later; a credential that may not
-// read nodes leaves platforms unknown and pods counted.
+// A pod that runs an index counts for the platform of its node, also of one that is known only
+// later; a credential that may not read nodes leaves platforms unknown and pods counted.
 func TestPlatformOfTheNodesOfPods(t *testing.T) {
 	t.Parallel()
 	c, blind := clustertest.New(t), clustertest.New(t)

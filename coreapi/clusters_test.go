@@ -139,7 +139,8 @@ func way(s *server) func() (*rest.Config, error) {
 	return func() (*rest.Config, error) { return s.config, nil }
 }
 
-// The pods of two clusters and of the server itself count, each by where it is, as they come and go.
+// The pods of two clusters and of the server itself count, each by where it is, as they come and
+// go.
 func TestPodsOfClustersCount(t *testing.T) {
 	t.Parallel()
 	prod, test := start(t, coreapi.Options{}), start(t, coreapi.Options{})
@@ -190,8 +191,9 @@ func TestPodsOfClustersCount(t *testing.T) {
 	}
 }
 
-// What was last seen is there after a restart while the cluster is away, with its age; what went while nobody looked is
-// forgotten once the cluster is back, and a cluster that is configured no more at once.
+// What was last seen is there after a restart while the cluster is away, with its age; what went
+// while nobody looked is forgotten once the cluster is back, and a cluster that is configured no
+// more at once.
 func TestClusterIsAway(t *testing.T) {
 	t.Parallel()
 	prod := start(t, coreapi.Options{})

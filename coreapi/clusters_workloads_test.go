@@ -53,8 +53,8 @@ func (f *following) needed(t *testing.T, digest string, want ...string) {
 	})
 }
 
-// What makes pods needs its images though no pod runs: every kind of Kubernetes and of OpenShift, and those of the configuration.
-// None of them runs an image.
+// What makes pods needs its images though no pod runs: every kind of Kubernetes and of OpenShift,
+// and those of the configuration. None of them runs an image.
 func TestWorkloadsNeedImages(t *testing.T) {
 	t.Parallel()
 	prod := clustertest.New(t)
@@ -116,7 +116,8 @@ func TestWorkloadsNeedImages(t *testing.T) {
 	f.needed(t, digestA, "prod/team/deployments/app")
 }
 
-// While a kind may not be listed it is unknown what it needs. Kinds that are added to a cluster are found.
+// While a kind may not be listed it is unknown what it needs. Kinds that are added to a cluster are
+// found.
 func TestWorkloadsThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	prod := clustertest.New(t)
@@ -152,8 +153,8 @@ tidewaiter_cluster_current{cluster="prod"} 0
 	without.needed(t, digestA)
 }
 
-// A cluster that hangs, and closes no connection, is not known any more when its last answer is some seconds old. When it
-// answers again, all is read before it is known again.
+// A cluster that hangs, and closes no connection, is not known any more when its last answer is
+// some seconds old. When it answers again, all is read before it is known again.
 func TestClusterHangs(t *testing.T) {
 	t.Parallel()
 	prod := clustertest.New(t)

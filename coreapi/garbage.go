@@ -66,8 +66,8 @@ func runGarbageCollector(ignored []schema.GroupResource) genericapiserver.PostSt
 	}
 }
 
-// ownersMapper does not know the kinds that have no objects here: the collector would take the owners of pods that were copied
-// from a cluster for gone, and delete the pods.
+// ownersMapper does not know the kinds that have no objects here: the collector would take the
+// owners of pods that were copied from a cluster for gone, and delete the pods.
 type ownersMapper struct {
 	meta.ResettableRESTMapper
 	workloads map[schema.GroupVersion]map[string]rest.Storage

@@ -76,8 +76,8 @@ func TestDependentsAreCollected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			owner := s.createPod(t, "team", pod(name))
 			s.createPod(t, "team", ownedBy(name+"-child", ownerPod(owner)))
-			// The collector lets go of the dependents that it knows of. One that owns an absent pod is
-			// collected, so when that has happened it knows the child, too.
+			// The collector lets go of the dependents that it knows of. One that owns an absent pod
+			// is collected, so when that has happened it knows the child, too.
 			s.createPod(t, "team", ownedBy(name+"-fence", metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "never", UID: types.UID(name)}))
 			s.awaitGone(t, name+"-fence")
 			s.deleteWith(t, name, options)

@@ -21,8 +21,8 @@ import (
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 )
 
-// newestField selects the Events that were written last, the newest first: newest=100. Kubernetes has
-// them in the order of their names, in which the newest of many may be on the last page.
+// newestField selects the Events that were written last, the newest first: newest=100. Kubernetes
+// has them in the order of their names, in which the newest of many may be on the last page.
 const newestField = "newest"
 
 // maxNewest bounds its value.
@@ -61,7 +61,8 @@ type eventsREST struct {
 	newestFirst func(context.Context) context.Context
 }
 
-// newest reports whether a selector asks for Events by their age. It returns how many, or 0 if it asks for anything else with them.
+// newest reports whether a selector asks for Events by their age. It returns how many, or 0 if it
+// asks for anything else with them.
 func newest(selector fields.Selector) (n int64, asked bool) {
 	if selector == nil {
 		return 0, false

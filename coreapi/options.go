@@ -34,7 +34,8 @@ const minIPv4Mask = 12
 // Options are the choices that a server offers; the zero value means the
 // defaults.
 type Options struct {
-	// NewestFirst has the storage list what the context that it returns is for by age, the newest first; nil if it cannot.
+	// NewestFirst has the storage list what the context that it returns is for by age, the newest
+	// first; nil if it cannot.
 	NewestFirst func(context.Context) context.Context
 
 	// EventTTL is how long to keep an Event after its last write, in

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
-// Pages of all namespaces of which one is selected end, and have each object of that one once. (The generic registry narrows the
-// first page alone.)
+// Pages of all namespaces of which one is selected end, and have each object of that one once. (The
+// generic registry narrows the first page alone.)
 func TestPagesOfASelectedNamespaceEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t, coreapi.Options{})
@@ -58,7 +58,8 @@ func TestPagesOfASelectedNamespaceEnd(t *testing.T) {
 	}
 }
 
-// inPages reads pages of two of the objects of a namespace, which are so many and have the names of the test.
+// inPages reads pages of two of the objects of a namespace, which are so many and have the names of
+// the test.
 func inPages(t *testing.T, kind, namespace string, objects int, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) {
 	t.Helper()
 	seen := map[string]int{}

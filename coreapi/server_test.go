@@ -131,8 +131,8 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 func TestMain(m *testing.M) {
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
 	utilruntime.Must(coreapi.Install(legacyscheme.Scheme))
-	// Most tests wait, for intervals of Kubernetes' controllers and clients, so more of them run at a time than there are
-	// processors.
+	// Most tests wait, for intervals of Kubernetes' controllers and clients, so more of them run at
+	// a time than there are processors.
 	flag.Parse()
 	utilruntime.Must(flag.Set("test.parallel", "8"))
 	os.Exit(m.Run())

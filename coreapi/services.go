@@ -163,8 +163,8 @@ func (s *services) runRepair(ctx genericapiserver.PostStartHookContext) error {
 	return nil
 }
 
-// dropStored rewrites services that an earlier release stored with fields that their type does not use (see dropUnused):
-// watches deliver what is stored.
+// dropStored rewrites services that an earlier release stored with fields that their type does not
+// use (see dropUnused): watches deliver what is stored.
 func (s *services) dropStored(ctx context.Context, client corev1client.ServicesGetter) error {
 	var failed error
 	options := metav1.ListOptions{Limit: pages.Size, FieldSelector: fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeExternalName)).String()}
@@ -181,7 +181,8 @@ func (s *services) dropStored(ctx context.Context, client corev1client.ServicesG
 	return errors.Join(err, failed)
 }
 
-// dropOne is dropStored for one service, as it was read. It looks at what is stored, which no read through the API shows.
+// dropOne is dropStored for one service, as it was read. It looks at what is stored, which no read
+// through the API shows.
 func (s *services) dropOne(ctx context.Context, client corev1client.ServicesGetter, service *corev1.Service) error {
 	key, err := s.rest.KeyFunc(genericapirequest.WithNamespace(ctx, service.Namespace), service.Name)
 	if err != nil {

@@ -269,8 +269,8 @@ func TestTwoServersNeverHandOutOneAddressTwice(t *testing.T) {
 	}
 }
 
-// Services that an earlier release stored with an internalTrafficPolicy lose it when the server starts, so that watches do
-// not show it either.
+// Services that an earlier release stored with an internalTrafficPolicy lose it when the server
+// starts, so that watches do not show it either.
 func TestStoredExternalNameLosesItsTrafficPolicy(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t)

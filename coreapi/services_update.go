@@ -38,8 +38,9 @@ func settleUpdates(r *servicestore.REST, refusals func() [3]*apierrors.StatusErr
 	return settled{r}
 }
 
-// dropUnused takes out of a service what its type has no use for. The registry does that only when it reads a service, and so
-// neither for watches, which deliver what is stored, nor for the answer to a change of the status.
+// dropUnused takes out of a service what its type has no use for. The registry does that only when
+// it reads a service, and so neither for watches, which deliver what is stored, nor for the answer
+// to a change of the status.
 func dropUnused(obj runtime.Object) {
 	if s, ok := obj.(*api.Service); ok && s.Spec.Type == api.ServiceTypeExternalName {
 		s.Spec.InternalTrafficPolicy = nil

@@ -22,9 +22,10 @@ import (
 	printerstorage "k8s.io/kubernetes/pkg/printers/storage"
 )
 
-// workloads are the kinds that make pods, and LimitRange. Nothing runs here, so there are none; they are served because clients
-// that ask which images are needed, as oc adm prune images does, ask for all of them and stop at the first that is not found.
-// They also ask for ReplicationControllers, which [ReplicationControllers] returns.
+// workloads are the kinds that make pods, and LimitRange. Nothing runs here, so there are none;
+// they are served because clients that ask which images are needed, as oc adm prune images does,
+// ask for all of them and stop at the first that is not found. They also ask for
+// ReplicationControllers, which [ReplicationControllers] returns.
 func workloads() map[schema.GroupVersion]map[string]rest.Storage {
 	limits := readOnly(api.Resource("limitranges"), "limitrange", "limits", &api.LimitRange{}, &api.LimitRangeList{})
 	limits.TableConvertor = rest.NewDefaultTableConvertor(limits.resource) // as in Kubernetes
@@ -46,7 +47,8 @@ func workloads() map[schema.GroupVersion]map[string]rest.Storage {
 // replicationControllers are the resource that [ReplicationControllers] returns the storage of.
 var replicationControllers = corev1.SchemeGroupVersion.WithResource("replicationcontrollers")
 
-// readOnlyREST is a namespaced resource that nobody writes, and that has no objects. It is not in the category all.
+// readOnlyREST is a namespaced resource that nobody writes, and that has no objects. It is not in
+// the category all.
 type readOnlyREST struct {
 	rest.TableConvertor
 	resource        schema.GroupResource

@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 )
 
-// The kinds that make pods can be read, also as tables, and there are none of any; nobody writes one.
+// The kinds that make pods can be read, also as tables, and there are none of any; nobody writes
+// one.
 func TestNothingMakesPods(t *testing.T) {
 	t.Parallel()
 	s := start(t, coreapi.Options{})

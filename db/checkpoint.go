@@ -39,8 +39,9 @@ func (d *DB) checkpointLoop(c *sqlite.Conn) {
 	}
 }
 
-// grown is called after a commit, with the connection that made it. It asks SQLite how many pages the log has, and how
-// many of them are copied, since a small value can change as many as a large one.
+// grown is called after a commit, with the connection that made it. It asks SQLite how many pages
+// the log has, and how many of them are copied, since a small value can change as many as a large
+// one.
 func (t *tx) grown() {
 	var behind int64 // bytes that are not copied
 	err := t.c.Each(func(row []driver.Value) error {
@@ -67,9 +68,9 @@ func (t *tx) grown() {
 	}
 }
 
-// copyLog copies the log as the loop does, and reports whether it could. The writer calls it when the loop comes too
-// late: a page that is only in the log needs room in the file as well, and that room must be there when the disk is
-// full.
+// copyLog copies the log as the loop does, and reports whether it could. The writer calls it when
+// the loop comes too late: a page that is only in the log needs room in the file as well, and that
+// room must be there when the disk is full.
 func (t *tx) copyLog() bool {
 	if !t.db.checkpointing.TryLock() {
 		return false

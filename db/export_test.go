@@ -175,8 +175,8 @@ func CommitAlone() (undo func()) {
 	return func() { maxBatch = old }
 }
 
-// CopyLogInCommits has commits copy the log of databases that are opened, as SQLite does by itself, until
-// undo is called.
+// CopyLogInCommits has commits copy the log of databases that are opened, as SQLite does by itself,
+// until undo is called.
 func CopyLogInCommits() (undo func()) {
 	pages, pragmas := checkpointPages, datafile.WriterPragmas
 	checkpointPages = math.MaxInt64

@@ -18,7 +18,8 @@ import (
 const (
 	// followAgain is the pause after following has failed.
 	followAgain = 200 * time.Millisecond
-	// beginTimeout bounds the requests before following begins, so that readers learn why it does not begin.
+	// beginTimeout bounds the requests before following begins, so that readers learn why it does
+	// not begin.
 	beginTimeout = 5 * time.Second
 )
 
@@ -78,8 +79,8 @@ func (m *mirror) mendDamaged(ctx context.Context) {
 	}
 }
 
-// mend writes the value of a revision as the store has it. It does nothing if the store has a later one, which following
-// brings.
+// mend writes the value of a revision as the store has it. It does nothing if the store has a later
+// one, which following brings.
 func (m *mirror) mend(ctx context.Context, key string, rev int64) (mended bool, err error) {
 	page, _, _, err := m.store.Range(ctx, key, 0)
 	if err != nil || len(page) == 0 || page[0].Key != key || page[0].Rev != rev {
@@ -184,7 +185,8 @@ func (t *tx) apply(c truth.Change, entries []IndexEntry) error {
 	return err
 }
 
-// entries returns the index entries of a change. known is false if no indexes have been declared for its key yet.
+// entries returns the index entries of a change. known is false if no indexes have been declared
+// for its key yet.
 func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	if c.Deleted {
 		return nil, true
@@ -202,8 +204,8 @@ func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value}, d.entries, d.indexes), true
 }
 
-// reindexFrom has the indexes of a key that are complete, and are not declared yet, built from before a change on: when
-// they are declared.
+// reindexFrom has the indexes of a key that are complete, and are not declared yet, built from
+// before a change on: when they are declared.
 func (t *tx) reindexFrom(c truth.Change) error {
 	_, err := t.c.Exec("UPDATE indexes SET built = ?1 WHERE built = ?2 AND prefix = substr(?3, 1, length(prefix))", c.Rev-1, int64(complete), c.Key)
 	return err
@@ -267,8 +269,8 @@ func (m *mirror) begin(ctx context.Context) error {
 	return m.fill(ctx, id, replaced)
 }
 
-// goesOn tells whether the store had, at the file's revision rev, what the file has last. A store that was restored in place has
-// the same identity, and may be past the file's revision.
+// goesOn tells whether the store had, at the file's revision rev, what the file has last. A store
+// that was restored in place has the same identity, and may be past the file's revision.
 func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
 	var last truth.Change
 	var sum int64
@@ -288,8 +290,9 @@ func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
 	return len(page) > 0 && page[0].Key == last.Key && page[0].Rev == last.Rev && datafile.Checksum(last.Key, page[0].Value) == sum, err
 }
 
-// fill makes the file a copy of what the store has at one revision. Objects that the file has already stay; history
-// begins at the revision. Nothing is read meanwhile. A store that was replaced has something else at the file's revision.
+// fill makes the file a copy of what the store has at one revision. Objects that the file has
+// already stay; history begins at the revision. Nothing is read meanwhile. A store that was
+// replaced has something else at the file's revision.
 func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 	d := m.db
 	begun := d.clock.Now()
@@ -348,7 +351,8 @@ func (t *tx) setMeta(name string, value int64) error {
 // fillRows bounds the rows that one step of a fill removes.
 const fillRows = 500
 
-// beginFill ends all watches, and removes the history. If the file was a copy of another store, it removes everything.
+// beginFill ends all watches, and removes the history. If the file was a copy of another store, it
+// removes everything.
 func (m *mirror) beginFill(ctx context.Context, id, rev int64, replaced bool) error {
 	d := m.db
 	same := false
@@ -410,7 +414,8 @@ func (t *tx) removeAll(query string, args ...any) (removed int, err error) {
 	return len(rows), err
 }
 
-// fillRange makes the keys from one on, up to another, those of a page, and returns how many it has written.
+// fillRange makes the keys from one on, up to another, those of a page, and returns how many it has
+// written.
 func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.Change) (written int, err error) {
 	err = m.db.write(ctx, func(t *tx) error {
 		written = 0
@@ -464,7 +469,8 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 	return written, err
 }
 
-// Filled returns when a database that is a copy has been filled once. Until then nothing can be read.
+// Filled returns when a database that is a copy has been filled once. Until then nothing can be
+// read.
 func (d *DB) Filled(ctx context.Context) error {
 	m, ok := d.authority.(*mirror)
 	if !ok {

@@ -21,9 +21,9 @@ type Index struct {
 // Ready reports whether the index is complete, so that Range may use it.
 func (i *Index) Ready() bool { return i.ready.Load() }
 
-// IndexFunc computes the entries of kv in some of the indexes that were declared, and reads kv once for all. With an
-// error it returns those of the indexes that it does not concern. It must be pure: an index whose meaning changes needs
-// another name.
+// IndexFunc computes the entries of kv in some of the indexes that were declared, and reads kv once
+// for all. With an error it returns those of the indexes that it does not concern. It must be pure:
+// an index whose meaning changes needs another name.
 type IndexFunc func(kv KV, indexes []*Index) ([]IndexEntry, error)
 
 // DeclareIndexes gives the keys below prefix the named indexes, and no others. From then
@@ -108,8 +108,8 @@ type declaration struct {
 	entries IndexFunc
 }
 
-// indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the answer is final: what
-// is declared later is built from what is written until then.
+// indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the
+// answer is final: what is declared later is built from what is written until then.
 func (d *DB) indexesFor(key string) (found *declaration) {
 	d.functions.Range(func(_, v any) bool {
 		if decl := v.(*declaration); strings.HasPrefix(key, decl.prefix) {

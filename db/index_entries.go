@@ -100,18 +100,19 @@ func (t *tx) addEntry(rev int64, e indexedValue) error {
 	return err
 }
 
-// writeEntries writes the entries of up to entriesRows revisions, and ends with the one that makes entriesBytes full. Variables for
-// tests.
+// writeEntries writes the entries of up to entriesRows revisions, and ends with the one that makes
+// entriesBytes full. Variables for tests.
 var (
 	entriesRows  int64 = 256
 	entriesBytes int64 = 1 << 20
 )
 
-// A row of revisions has its index entries, and index_entries gets them later, many at a time and in order. Values such
-// as digests are in no order, so each entry of one object goes to a page of its own, and a commit would write all these
-// pages. Those of 256 objects share them: the creation of an Image with 12 layers writes 88 kB instead of 147. Up to which
-// revision index_entries is complete stands in meta, as "indexed"; readers look at the rows after it themselves. For 256
-// rows with 14 entries each, that takes 0.7 ms.
+// A row of revisions has its index entries, and index_entries gets them later, many at a time and
+// in order. Values such as digests are in no order, so each entry of one object goes to a page of
+// its own, and a commit would write all these pages. Those of 256 objects share them: the creation
+// of an Image with 12 layers writes 88 kB instead of 147. Up to which revision index_entries is
+// complete stands in meta, as "indexed"; readers look at the rows after it themselves. For 256 rows
+// with 14 entries each, that takes 0.7 ms.
 
 // entriesLoop writes entries when enough revisions have none.
 func (d *DB) entriesLoop() {
@@ -138,8 +139,8 @@ func (d *DB) entriesLoop() {
 	}
 }
 
-// manyUnindexed reports whether there are as many revisions, or bytes of their entries, as writeEntries takes. Readers look at
-// all of them.
+// manyUnindexed reports whether there are as many revisions, or bytes of their entries, as
+// writeEntries takes. Readers look at all of them.
 func (d *DB) manyUnindexed() bool {
 	return d.revision.Load()-d.indexedTo.Load() >= entriesRows || d.unindexed.Load() >= entriesBytes
 }

@@ -117,8 +117,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestEntriesAreWritten: entries are written once enough revisions have none, also those of an earlier process, and none of an index
-// that is gone.
+// TestEntriesAreWritten: entries are written once enough revisions have none, also those of an
+// earlier process, and none of an index that is gone.
 func TestEntriesAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	const rows = 10
@@ -169,7 +169,8 @@ func TestEntriesAreWritten(t *testing.T) {
 	}
 }
 
-// TestLargeEntriesAreWritten: a few revisions with large entries are many, and written a few at a time.
+// TestLargeEntriesAreWritten: a few revisions with large entries are many, and written a few at a
+// time.
 func TestLargeEntriesAreWritten(t *testing.T) {
 	dir, red := t.TempDir(), strings.Repeat("red", 100)
 	// fill adds ten keys to those that another process left.

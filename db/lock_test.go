@@ -119,8 +119,8 @@ func TestOwnerIsServer(t *testing.T) {
 	}
 }
 
-// TestLockIsGivenUpAtOnce: whoever has a copy of the lock's files, as a child has that was forked and does not yet run its
-// program, does not keep the directory locked.
+// TestLockIsGivenUpAtOnce: whoever has a copy of the lock's files, as a child has that was forked
+// and does not yet run its program, does not keep the directory locked.
 func TestLockIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -85,8 +85,8 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 }
 
-// compactOld removes the history that is older than the window and not held, and values that are too old to
-// be held.
+// compactOld removes the history that is older than the window and not held, and values that are
+// too old to be held.
 func (d *DB) compactOld(ctx context.Context, now time.Time) error {
 	window := d.opts.HistoryWindow
 	// A change that is dated more than a window ahead was written while the clock was

@@ -13,16 +13,19 @@ import (
 )
 
 const (
-	// lagLimit is how long a reader or writer waits for changes that the store has and the file does not.
+	// lagLimit is how long a reader or writer waits for changes that the store has and the file
+	// does not.
 	lagLimit = 15 * time.Second
 	// faultLimit is how long it is when following fails.
 	faultLimit = 2 * time.Second
-	// maxDamaged bounds the values that wait to be fetched again. Others are noticed again when they are read again.
+	// maxDamaged bounds the values that wait to be fetched again. Others are noticed again when
+	// they are read again.
 	maxDamaged = 64
 )
 
-// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the store. All writes
-// there, also those of others, are applied to the file in order; reads wait until the file has them.
+// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the
+// store. All writes there, also those of others, are applied to the file in order; reads wait until
+// the file has them.
 type mirror struct {
 	db    *DB
 	store truth.Store
@@ -42,7 +45,8 @@ type mirror struct {
 	stopFollowing context.CancelFunc
 }
 
-// pendingWrite has the index entries of a value, so that they are not computed again when it comes back.
+// pendingWrite has the index entries of a value, so that they are not computed again when it comes
+// back.
 type pendingWrite struct {
 	value   []byte
 	entries []IndexEntry
@@ -55,7 +59,8 @@ func newMirror(d *DB, s truth.Store) *mirror {
 	return m
 }
 
-// askHead is the store's Head. A store that knows less than the file was put back to an earlier state.
+// askHead is the store's Head. A store that knows less than the file was put back to an earlier
+// state.
 func (m *mirror) askHead(ctx context.Context) (int64, error) {
 	m.mu.Lock()
 	had, filling := m.applied, m.filling
@@ -163,8 +168,9 @@ func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, e
 	return m.written(ctx, had, rev, err)
 }
 
-// serves waits until the file is a copy of the store, and returns its revision. A store that was restored is refused: what
-// is written there would be lost with it when it is restored as it should be.
+// serves waits until the file is a copy of the store, and returns its revision. A store that was
+// restored is refused: what is written there would be lost with it when it is restored as it should
+// be.
 func (m *mirror) serves(ctx context.Context) (rev int64, err error) {
 	if _, err = m.wait(ctx, math.MinInt64); err != nil {
 		return 0, err
@@ -174,7 +180,8 @@ func (m *mirror) serves(ctx context.Context) (rev int64, err error) {
 	return m.applied, nil
 }
 
-// written waits until the file has a write, or what it conflicts with. The file had revision had before.
+// written waits until the file has a write, or what it conflicts with. The file had revision had
+// before.
 func (m *mirror) written(ctx context.Context, had, rev int64, err error) (int64, error) {
 	if err == nil && rev <= had {
 		err = &truth.UnknownError{Err: fmt.Errorf("%w: it writes at revision %d, and was at %d", truth.ErrReplaced, rev, had)}

@@ -54,8 +54,8 @@ func mustPut(t *testing.T, d *db.DB, key string, expect int64, value string) int
 	return rev
 }
 
-// TestMirrorsAgree: what one database wrote is read from the other at once, at the same revision, also as of a
-// revision that the other has told of, and both tell it to watches.
+// TestMirrorsAgree: what one database wrote is read from the other at once, at the same revision,
+// also as of a revision that the other has told of, and both tell it to watches.
 func TestMirrorsAgree(t *testing.T) {
 	store := dbtest.NewTruth()
 	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
@@ -123,7 +123,8 @@ func TestMirrorsAgree(t *testing.T) {
 	}
 }
 
-// TestMirrorWaitsForNoAnnouncedWrite: a commit of a copy has what the store has told, and does not wait for a write that goes there.
+// TestMirrorWaitsForNoAnnouncedWrite: a commit of a copy has what the store has told, and does not
+// wait for a write that goes there.
 func TestMirrorWaitsForNoAnnouncedWrite(t *testing.T) {
 	d := openMirror(t, dbtest.NewTruth(), t.TempDir())
 	_, end := d.Announce(t.Context())
@@ -133,8 +134,9 @@ func TestMirrorWaitsForNoAnnouncedWrite(t *testing.T) {
 	}
 }
 
-// TestMirrorFollowsAfterRestart: a database that was away has what was written meanwhile, in its indexes too, without
-// being filled again; one that was away for longer than changes are kept is filled with what differs.
+// TestMirrorFollowsAfterRestart: a database that was away has what was written meanwhile, in its
+// indexes too, without being filled again; one that was away for longer than changes are kept is
+// filled with what differs.
 func TestMirrorFollowsAfterRestart(t *testing.T) {
 	for _, compacted := range []bool{false, true} {
 		t.Run(fmt.Sprint("compacted=", compacted), func(t *testing.T) {
@@ -219,8 +221,8 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 	}
 }
 
-// TestMirrorIsFilledWhileItServes: a database that cannot follow is filled; its watches begin again, also those that
-// were idle, and no read sees part of it.
+// TestMirrorIsFilledWhileItServes: a database that cannot follow is filled; its watches begin
+// again, also those that were idle, and no read sees part of it.
 func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	store := dbtest.NewTruth()
 	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
@@ -286,7 +288,8 @@ func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	}
 }
 
-// TestMirrorIndexesWhatItFills: a fill writes revisions from before those whose index entries are written.
+// TestMirrorIndexesWhatItFills: a fill writes revisions from before those whose index entries are
+// written.
 func TestMirrorIndexesWhatItFills(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -322,8 +325,8 @@ func TestMirrorIndexesWhatItFills(t *testing.T) {
 	}
 }
 
-// TestMirrorOfRestoredStore: a store that was put back to an earlier revision is not read before somebody has raised its
-// revision, because clients know what its next revisions were.
+// TestMirrorOfRestoredStore: a store that was put back to an earlier revision is not read before
+// somebody has raised its revision, because clients know what its next revisions were.
 func TestMirrorOfRestoredStore(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -352,8 +355,9 @@ func TestMirrorOfRestoredStore(t *testing.T) {
 	}
 }
 
-// TestMirrorOfStoreRestoredInPlace: a store that was restored and is the same cluster is noticed by a write, which is not
-// answered as one; by a database that was away, the store being past its revision, in that what it has last is not there.
+// TestMirrorOfStoreRestoredInPlace: a store that was restored and is the same cluster is noticed by
+// a write, which is not answered as one; by a database that was away, the store being past its
+// revision, in that what it has last is not there.
 func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	away, err := db.Open(db.Options{Dir: dir, Truth: store})
@@ -389,8 +393,8 @@ func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
 	}
 }
 
-// TestMirrorWhileStoreIsDown: reads that must be new fail with the reason, reads of any revision are answered, and
-// writes are not known to have happened.
+// TestMirrorWhileStoreIsDown: reads that must be new fail with the reason, reads of any revision
+// are answered, and writes are not known to have happened.
 func TestMirrorWhileStoreIsDown(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -437,8 +441,8 @@ func TestMirrorExpires(t *testing.T) {
 	}
 }
 
-// TestMirrorIsMended: a value that is damaged in the file is fetched again, and nobody is told to delete it or to restore a
-// backup: the store has it.
+// TestMirrorIsMended: a value that is damaged in the file is fetched again, and nobody is told to
+// delete it or to restore a backup: the store has it.
 func TestMirrorIsMended(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir(), quiet)
@@ -474,8 +478,9 @@ func TestMirrorIsMended(t *testing.T) {
 	}
 }
 
-// TestMirrorsFile: a file of one kind is not opened as the other. A copy can be checked while it is in use; it is not backed up, and
-// one that is damaged is not restored from a backup: etcd has it all.
+// TestMirrorsFile: a file of one kind is not opened as the other. A copy can be checked while it is
+// in use; it is not backed up, and one that is damaged is not restored from a backup: etcd has it
+// all.
 func TestMirrorsFile(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir, Truth: store})

@@ -83,7 +83,8 @@ func TestModel(t *testing.T) {
 	testModel(t, dbtest.Open(t, modelOptions))
 }
 
-// TestModelOfMirrors is TestModel over two copies of one store, each of which half of the goroutines use.
+// TestModelOfMirrors is TestModel over two copies of one store, each of which half of the
+// goroutines use.
 func TestModelOfMirrors(t *testing.T) {
 	store := dbtest.NewTruth()
 	testModel(t, openMirror(t, store, t.TempDir(), modelOptions), openMirror(t, store, t.TempDir(), modelOptions))
@@ -279,7 +280,8 @@ type worker struct {
 	told      *atomic.Int64 // the last revision that any worker was told of
 }
 
-// saw fails if an answer is as of a revision before one that some worker was told of before the question.
+// saw fails if an answer is as of a revision before one that some worker was told of before the
+// question.
 func (w *worker) saw(what string, rev, told int64) error {
 	if rev < told {
 		return fmt.Errorf("%s is as of revision %d, after %d was answered", what, rev, told)

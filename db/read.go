@@ -37,7 +37,8 @@ type RangeOptions struct {
 	From string
 	// Rev reads the state at this revision; 0 is the newest.
 	Rev int64
-	// Since says that, when Rev is 0, the state at this revision or any later one will do; 0 means that the state must not be older than the call.
+	// Since says that, when Rev is 0, the state at this revision or any later one will do; 0 means
+	// that the state must not be older than the call.
 	Since int64
 	// Limit bounds the rows; at most, and by default, MaxRangeRows.
 	Limit int
@@ -50,7 +51,8 @@ type RangeOptions struct {
 	// KeysOnly leaves the values out.
 	KeysOnly bool
 	// Newest has the keys in the order of their revisions, the newest first, of the state now. The
-	// page has no next one, and costs a step for each key of the range. It has no From and no Index.
+	// page has no next one, and costs a step for each key of the range. It has no From and no
+	// Index.
 	Newest bool
 	// Count asks for Page.Remaining.
 	Count bool
@@ -169,15 +171,15 @@ const (
 	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-// Rows superseded after ?4 are found in the history of the range, in the order of keys, or from the changes after
-// it, which are gathered and sorted.
+// Rows superseded after ?4 are found in the history of the range, in the order of keys, or from the
+// changes after it, which are gathered and sorted.
 const (
 	byHistory = "revisions INDEXED BY history WHERE until > ?4"
 	byChanges = "revisions NOT INDEXED WHERE rev IN (SELECT prev_rev FROM revisions WHERE rev > ?4)"
 )
 
-// fewChanges is up to how many changes are gathered. The history of five minutes may have a hundred times as many. A
-// variable for tests.
+// fewChanges is up to how many changes are gathered. The history of five minutes may have a hundred
+// times as many. A variable for tests.
 var fewChanges int64 = 100
 
 // superseded returns where to find what was superseded after a revision.
@@ -277,8 +279,8 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 	return p, nil
 }
 
-// Values reads the values of keys that Range has returned alone, as of revision rev, and sets them in kvs. It ends with the
-// value that makes bytes full, and returns how many it has read.
+// Values reads the values of keys that Range has returned alone, as of revision rev, and sets them
+// in kvs. It ends with the value that makes bytes full, and returns how many it has read.
 func (d *DB) Values(ctx context.Context, rev int64, kvs []KV, bytes int) (n int, err error) {
 	err = d.read(ctx, func(c *sqlite.Conn) error {
 		for stored := 0; n < len(kvs) && stored < bytes; n++ {
@@ -306,8 +308,8 @@ func (d *DB) Values(ctx context.Context, rev int64, kvs []KV, bytes int) (n int,
 // livePage is how many keys LivePage returns.
 const livePage = 200
 
-// LivePage returns a page of what exists now, with the times at which it expires, in the order of keys from a key on, as
-// [truth.Store.Range] does. more is whether more keys follow.
+// LivePage returns a page of what exists now, with the times at which it expires, in the order of
+// keys from a key on, as [truth.Store.Range] does. more is whether more keys follow.
 func (d *DB) LivePage(ctx context.Context, from string) (page []truth.Change, more bool, err error) {
 	err = d.caughtUp(ctx, 0, func() error {
 		page, more = nil, false

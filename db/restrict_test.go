@@ -7,8 +7,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestStatementsReachNothingElse: what a schema of somebody else could try if it slipped past the look at it is refused
-// by the connection itself.
+// TestStatementsReachNothingElse: what a schema of somebody else could try if it slipped past the
+// look at it is refused by the connection itself.
 func TestStatementsReachNothingElse(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)

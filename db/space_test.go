@@ -108,7 +108,8 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(dir, "data", "reserve")); err != nil || fi.Size() != 16<<20 {
 			t.Errorf("the reserve is not whole again: %v, %v", fi, err)
 		}
-		// Writes go on as soon as there is some room: they may meet the end of the disk once more before the history is gone.
+		// Writes go on as soon as there is some room: they may meet the end of the disk once more
+		// before the history is gone.
 		again := 0
 		eventually(t, fmt.Sprintf("that a quarter of the %d values fits again", n), func() bool {
 			again = fillFurther(t, d, again, "disk is full")

@@ -30,7 +30,8 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	return d.changes.Watch(key, exact, rev, gone, fileEvents{d}), nil
 }
 
-// RangeAndWatch calls visit with each key below prefix, and returns a Watcher of what changes after that.
+// RangeAndWatch calls visit with each key below prefix, and returns a Watcher of what changes after
+// that.
 func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (*Watcher, error) {
 	for o := (RangeOptions{Prefix: prefix}); ; {
 		p, err := d.Range(ctx, o)

@@ -53,10 +53,12 @@ type expiring struct {
 type authority interface {
 	put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error)
 	delete(ctx context.Context, key string, expect int64) (rev int64, err error)
-	// expire deletes those of the keys that are still at their revisions, and returns how many these are.
+	// expire deletes those of the keys that are still at their revisions, and returns how many
+	// these are.
 	expire(ctx context.Context, keys []expiring) (expired int, err error)
-	// catchUp returns when the file has revision since, or, with 0, all changes reported to anybody before the call. A later
-	// read counts if catchUp, called again for revision 1, returns the same fills.
+	// catchUp returns when the file has revision since, or, with 0, all changes reported to anybody
+	// before the call. A later read counts if catchUp, called again for revision 1, returns the
+	// same fills.
 	catchUp(ctx context.Context, since int64) (fills int64, err error)
 }
 
@@ -104,14 +106,15 @@ func (d local) expire(ctx context.Context, keys []expiring) (expired int, err er
 
 func (local) catchUp(context.Context, int64) (int64, error) { return 0, nil }
 
-// CatchUp returns when the database has revision since, or, with 0, all changes reported to anybody before
-// the call. A database of its own always has.
+// CatchUp returns when the database has revision since, or, with 0, all changes reported to anybody
+// before the call. A database of its own always has.
 func (d *DB) CatchUp(ctx context.Context, since int64) error {
 	_, err := d.authority.catchUp(ctx, since)
 	return err
 }
 
-// caughtUp runs read when the database has revision since, or, with 0, all changes reported to anybody before the call.
+// caughtUp runs read when the database has revision since, or, with 0, all changes reported to
+// anybody before the call.
 func (d *DB) caughtUp(ctx context.Context, since int64, read func() error) error {
 	for {
 		before, err := d.authority.catchUp(ctx, since)

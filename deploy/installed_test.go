@@ -1,4 +1,5 @@
-// Package deploy checks what is installed: that it has no more rights, and reaches no more, than it needs.
+// Package deploy checks what is installed: that it has no more rights, and reaches no more, than it
+// needs.
 package deploy
 
 import (
@@ -32,7 +33,8 @@ func read(t *testing.T, file string) []byte {
 	return b
 }
 
-// installed are the objects of deploy/kustomize that Kubernetes itself has kinds for. The chart's tests show that it makes the same.
+// installed are the objects of deploy/kustomize that Kubernetes itself has kinds for. The chart's
+// tests show that it makes the same.
 func installed(t *testing.T) (all []runtime.Object) {
 	t.Helper()
 	for _, document := range bytes.Split(read(t, "kustomize/tidewaiter.yaml"), []byte("\n---\n")) {
@@ -79,7 +81,8 @@ func TestNoSecretsByDefault(t *testing.T) {
 	}
 }
 
-// The server reaches registries, pods, DNS and kube-apiserver, and no address at which a cloud gives credentials away.
+// The server reaches registries, pods, DNS and kube-apiserver, and no address at which a cloud
+// gives credentials away.
 func TestNoMetadataByDefault(t *testing.T) {
 	t.Parallel()
 	var policy *networkingv1.NetworkPolicy
@@ -123,8 +126,8 @@ func TestNoMetadataByDefault(t *testing.T) {
 	}
 }
 
-// What the documents have people create by hand has no name that is installed, too: whichever came second would take the
-// rights of the other away.
+// What the documents have people create by hand has no name that is installed, too: whichever came
+// second would take the rights of the other away.
 func TestDocumentedNamesAreOthers(t *testing.T) {
 	t.Parallel()
 	taken := map[string]bool{}
@@ -149,8 +152,9 @@ func TestDocumentedNamesAreOthers(t *testing.T) {
 	}
 }
 
-// Each alert says how bad it is and what it is, and its runbook is a section of docs/tasks/alerts.md that says what it means, how
-// to look and what to do. No section is of another alert.
+// Each alert says how bad it is and what it is, and its runbook is a section of
+// docs/tasks/alerts.md that says what it means, how to look and what to do. No section is of
+// another alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	t.Parallel()
 	var file struct {
@@ -189,8 +193,9 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
-// Artifact Hub shows the chart with what it takes from Chart.yaml, and what that links to in this repository is there. The changelog
-// begins with the chart's version, and says on at most 60 lines what users must do, and what is new for them.
+// Artifact Hub shows the chart with what it takes from Chart.yaml, and what that links to in this
+// repository is there. The changelog begins with the chart's version, and says on at most 60 lines
+// what users must do, and what is new for them.
 func TestChartIsPresented(t *testing.T) {
 	t.Parallel()
 	var chart struct {

@@ -31,8 +31,8 @@ func admissionWebhook(t *testing.T) string {
 	return filepath.Join(deployed(t, "kustomize"), "admission", "webhook.yaml")
 }
 
-// testAdmission has kube-apiserver ask about pods: what is signed runs, what is not is refused, warned of or audited. It leaves the
-// webhook behind for testAdmissionAway.
+// testAdmission has kube-apiserver ask about pods: what is signed runs, what is not is refused,
+// warned of or audited. It leaves the webhook behind for testAdmissionAway.
 func (s *inCluster) testAdmission(t *testing.T, r *registry.Registry) {
 	c := s.cluster
 	signer := newCosign(t)
@@ -74,8 +74,9 @@ func (s *inCluster) testAdmission(t *testing.T, r *registry.Registry) {
 	wantContains(t, "metrics", s.Kubectl(t, "get", "--raw", "/metrics"), `tidewaiter_admission_reviews_total{decision="denied"}`, `tidewaiter_admission_reviews_total{decision="warned"}`, `tidewaiter_admission_reviews_total{decision="audited"}`)
 }
 
-// testForetold asks beside kube-apiserver what an act would change, does it, and has admission say the same: a key is revoked, and one
-// image is let through by an exception while another is refused in the same pod.
+// testForetold asks beside kube-apiserver what an act would change, does it, and has admission say
+// the same: a key is revoked, and one image is let through by an exception while another is refused
+// in the same pod.
 func (s *inCluster) testForetold(t *testing.T, r *registry.Registry, signer *cosign, good, bad string) {
 	c := s.cluster
 	run := func(args ...string) harness.Result {
@@ -111,7 +112,8 @@ func (s *inCluster) testForetold(t *testing.T, r *registry.Registry, signer *cos
 	s.eventually(t, "admin", 1, []string{"denied the request", bad}, "create", "--dry-run=server", "-f", podOf(t, "guarded", "ended", bad, ""))
 }
 
-// testAdmissionAway looks, while the server is away, at what starts nevertheless, and takes away what testAdmission made.
+// testAdmissionAway looks, while the server is away, at what starts nevertheless, and takes away
+// what testAdmission made.
 func (s *inCluster) testAdmissionAway(t *testing.T, r *registry.Registry) {
 	c, good, bad := s.cluster, r.Host+"/admitted/good:1", r.Host+"/admitted/bad:1"
 	s.eventually(t, "admin", 1, []string{`failed calling webhook "pods.tidewaiter.dev"`}, "create", "-f", podOf(t, "guarded", "away", good, ""))

@@ -168,8 +168,9 @@ func TestAskingForUse(t *testing.T) {
 	s.Kubectl(t, "delete", "pod", "named", "--force", "--grace-period=0")
 }
 
-// The reviews that the document on images shows can be created with kubectl, which asks for CustomResourceDefinitions before it
-// creates an object that cannot be patched, also by who may do nothing but ask.
+// The reviews that the document on images shows can be created with kubectl, which asks for
+// CustomResourceDefinitions before it creates an object that cannot be patched, also by who may do
+// nothing but ask.
 func TestReviewsAreCreated(t *testing.T) {
 	t.Parallel()
 	s := harness.SharedServer(t)
@@ -191,8 +192,8 @@ func TestReviewsAreCreated(t *testing.T) {
 	}
 }
 
-// Images that share a layer in a registry are found by it, those that are built on another by that, and what loses the layer is
-// what impact says.
+// Images that share a layer in a registry are found by it, those that are built on another by that,
+// and what loses the layer is what impact says.
 func TestAskingForLayers(t *testing.T) {
 	t.Parallel()
 	r, s := registry.Start(t, registry.Distribution), harness.StartServer(t)

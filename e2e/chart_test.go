@@ -58,7 +58,8 @@ func valuesFile(t *testing.T, values string) string {
 	return file
 }
 
-// The chart passes helm's own checks, makes what deploy/kustomize has, and refuses values that it does not know.
+// The chart passes helm's own checks, makes what deploy/kustomize has, and refuses values that it
+// does not know.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	chart := deployed(t, "chart")

@@ -12,8 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// The clients need no C compiler, are small, ask a server as the whole program does, and say what they cannot do. What krew
-// and Homebrew install is each archive by its sum; krew's own validation accepts the manifest.
+// The clients need no C compiler, are small, ask a server as the whole program does, and say what
+// they cannot do. What krew and Homebrew install is each archive by its sum; krew's own validation
+// accepts the manifest.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	makeRelease(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// What runs in a cluster that is followed is imported, and kubectl shows where it runs, also after the cluster is gone, and
-// then says how old that is. What cannot be had is listed with the reason.
+// What runs in a cluster that is followed is imported, and kubectl shows where it runs, also after
+// the cluster is gone, and then says how old that is. What cannot be had is listed with the reason.
 func TestWhereImagesRun(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)

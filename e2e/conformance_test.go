@@ -93,7 +93,8 @@ func TestConformance(t *testing.T) {
 		Path: harness.Tool(t, "e2e.test"),
 		Args: []string{
 			"--kubeconfig", s.Kubeconfig, "--kubectl-path", harness.Tool(t, "kubectl"), "--provider=skeleton",
-			// There are no nodes to wait for, no pods of the system, and beside the service accounts no ConfigMaps kube-root-ca.crt.
+			// There are no nodes to wait for, no pods of the system, and beside the service
+			// accounts no ConfigMaps kube-root-ca.crt.
 			"--num-nodes=1", "--allowed-not-ready-nodes=-1", "--minStartupPods=0", "--e2e-verify-service-account=false",
 			"--dump-logs-on-failure=false", "--disable-log-dump",
 			"--ginkgo.focus", strings.Join(focus, "|"), "--ginkgo.json-report", report, "--ginkgo.no-color", "--ginkgo.succinct",

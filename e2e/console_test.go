@@ -76,7 +76,8 @@ type browser struct {
 	hosts    map[string]bool
 }
 
-// startBrowser starts Chromium. Continuous integration installs it; elsewhere a test that needs it is skipped, and says so.
+// startBrowser starts Chromium. Continuous integration installs it; elsewhere a test that needs it
+// is skipped, and says so.
 func startBrowser(t *testing.T, base string, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -109,7 +110,8 @@ func startBrowser(t *testing.T, base string, more ...chromedp.ExecAllocatorOptio
 	return b
 }
 
-// run has the browser do something. How much a test does in all is not bounded, so that a slow machine ends it, too.
+// run has the browser do something. How much a test does in all is not bounded, so that a slow
+// machine ends it, too.
 func (b *browser) run(t *testing.T, actions ...chromedp.Action) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(b.ctx, harness.Patience)
@@ -154,8 +156,8 @@ func (b *browser) clean(t *testing.T) {
 	}
 }
 
-// Somebody who may only view finds out on the demonstration who signed what, why an image is not verified and where it runs,
-// sees pushes, and is signed out.
+// Somebody who may only view finds out on the demonstration who signed what, why an image is not
+// verified and where it runs, sees pushes, and is signed out.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	d := startDemonstration(t)
@@ -248,7 +250,8 @@ func (d *demonstration) digest(t *testing.T, tag string) string {
 	return strings.TrimSpace(harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"digest", "--insecure", d.registry + "/harbour/" + tag}}))
 }
 
-// runs has a pod of the server's own API run what a tag of the demonstration leads to, which the pod names by the tag, or by its digest.
+// runs has a pod of the server's own API run what a tag of the demonstration leads to, which the
+// pod names by the tag, or by its digest.
 func (d *demonstration) runs(t *testing.T, pod, tag string, byTag bool) {
 	t.Helper()
 	repository, _, _ := strings.Cut(tag, ":")
@@ -265,8 +268,8 @@ func (d *demonstration) runs(t *testing.T, pod, tag string, byTag bool) {
 	harness.MustRun(t, d.kubectl)
 }
 
-// What strangers write into images is text in a browser: markup, marks that turn a line around, and what steers a terminal. Two tags are
-// compared, whose differences are such texts.
+// What strangers write into images is text in a browser: markup, marks that turn a line around, and
+// what steers a terminal. Two tags are compared, whose differences are such texts.
 func TestConsoleShowsHostileTextsAsText(t *testing.T) {
 	t.Parallel()
 	const markup = `<script>document.title="owned"</script><img src=x onerror='document.title="owned"'>`
@@ -312,8 +315,8 @@ func TestConsoleShowsHostileTextsAsText(t *testing.T) {
 	b.clean(t)
 }
 
-// A push that was given up is tried again by who may do that, from the page; who may only look sees no button, and is refused who asks
-// without one.
+// A push that was given up is tried again by who may do that, from the page; who may only look sees
+// no button, and is refused who asks without one.
 func TestConsoleRetriesWithTheRight(t *testing.T) {
 	t.Parallel()
 	d := startDemonstration(t)
@@ -374,7 +377,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b := startBrowser(t, d.url)
 	b.visit(t, "") // the field for the token has the focus
 	b.run(t, chromedp.KeyEvent(d.token), chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("nav"))
-	// reach presses Tab until an element has the focus. Each that has it on the way can be seen and shows it.
+	// reach presses Tab until an element has the focus. Each that has it on the way can be seen and
+	// shows it.
 	reach := func(selector string) {
 		t.Helper()
 		for range 120 {
@@ -414,8 +418,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	b.clean(t)
 }
 
-// A person signs in with a provider of OpenID Connect, with PKCE and no secret, and comes back to the page that was asked for, although
-// the provider is another site.
+// A person signs in with a provider of OpenID Connect, with PKCE and no secret, and comes back to
+// the page that was asked for, although the provider is another site.
 func TestConsoleSignInWithAProvider(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -490,7 +494,8 @@ func TestConsoleWithoutScripts(t *testing.T) {
 	}
 }
 
-// tidewaiter console opens the console without a token, a warning or a certificate, for one browser.
+// tidewaiter console opens the console without a token, a warning or a certificate, for one
+// browser.
 func TestConsoleCommand(t *testing.T) {
 	t.Parallel()
 	d := startDemonstration(t)
@@ -514,7 +519,8 @@ func TestConsoleCommand(t *testing.T) {
 	}
 }
 
-// No page has a serious fault for people who need it read aloud, enlarged or by keyboard, by axe-core's rules, light or dark.
+// No page has a serious fault for people who need it read aloud, enlarged or by keyboard, by
+// axe-core's rules, light or dark.
 func TestConsoleIsAccessible(t *testing.T) {
 	t.Parallel()
 	axe, err := os.ReadFile(filepath.Join(harness.ModuleDir(t), ".tools", "axe", "axe.min.js"))
@@ -575,7 +581,8 @@ func TestConsoleIsAccessible(t *testing.T) {
 	}
 }
 
-// tour is where TestConsoleTour writes pictures of every page; `make console-tour` looks at them so.
+// tour is where TestConsoleTour writes pictures of every page; `make console-tour` looks at them
+// so.
 var tour = flag.String("tour", "", "folder to write pictures of every page of the console to: light, dark, narrow and empty")
 
 // Every page, as a designer looks at it.
@@ -657,7 +664,8 @@ func TestConsoleTour(t *testing.T) {
 // filler is the digest of the nth of many Images.
 func filler(n int) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Append(nil, n))) }
 
-// fill creates many Images of 300 repositories, which share some of their layers, and waits until they are counted.
+// fill creates many Images of 300 repositories, which share some of their layers, and waits until
+// they are counted.
 func fill(t *testing.T, s *harness.Server, n int) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(s.Config(t))

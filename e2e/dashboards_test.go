@@ -21,8 +21,9 @@ import (
 
 var dashboardPictures = flag.String("dashboards", "", "folder to write pictures of the dashboards to, with what TestPrometheus does; needs chromium")
 
-// drawDashboards writes a picture of each dashboard, with what Prometheus answers for the last minute. Panels have the place, title and
-// queries that Grafana, which is not here, would give them, but not its looks.
+// drawDashboards writes a picture of each dashboard, with what Prometheus answers for the last
+// minute. Panels have the place, title and queries that Grafana, which is not here, would give
+// them, but not its looks.
 func drawDashboards(t *testing.T, h *hooked, all []dashboard, ask func(path string, into any) error) {
 	t.Helper()
 	for i, image := range images.Numbered(t, 61)[1:] { // something to see

@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// What a tag leads to, what a pod here or in a cluster uses, and that of which it is unknown is deleted by nobody who does
-// not say so.
+// What a tag leads to, what a pod here or in a cluster uses, and that of which it is unknown is
+// deleted by nobody who does not say so.
 func TestDeletingImages(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -84,7 +84,8 @@ func TestDeletingImages(t *testing.T) {
 	s.Kubectl(t, "delete", "image", digest(2))
 }
 
-// Pruning marks what no tag has led to lately, and deletes it when the grace period is over; kubectl undoes it for one image.
+// Pruning marks what no tag has led to lately, and deletes it when the grace period is over;
+// kubectl undoes it for one image.
 func TestPruning(t *testing.T) {
 	t.Parallel()
 	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)

@@ -140,7 +140,8 @@ func walkEndpoints(t *testing.T, s *harness.Server, logs string) {
 // walkedAtATime bounds the rows that are walked side by side. They mostly wait, for watches to end.
 const walkedAtATime = 8
 
-// walkEndpoint walks one endpoint, whose objects have the scope, and returns its part of the matrix.
+// walkEndpoint walks one endpoint, whose objects have the scope, and returns its part of the
+// matrix.
 func walkEndpoint(t *testing.T, caller *caller, e endpoint, scope, logs string) string {
 	var matrix strings.Builder
 	fmt.Fprintf(&matrix, "%-7s %s\n", e.resource, e)

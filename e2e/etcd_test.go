@@ -66,8 +66,8 @@ func (r *replicas) watchIsExpired(t *testing.T, at int, revision string) {
 	}
 }
 
-// TestEtcdAsksForCertificates: servers prove who they are to etcd, and etcd to them. One that has no certificate, or does not
-// know etcd's authority, is not ready and says why.
+// TestEtcdAsksForCertificates: servers prove who they are to etcd, and etcd to them. One that has
+// no certificate, or does not know etcd's authority, is not ready and says why.
 func TestEtcdAsksForCertificates(t *testing.T) {
 	t.Parallel()
 	e := harness.StartSecureEtcd(t, 1, "--unsafe-no-fsync")
@@ -86,7 +86,8 @@ func TestEtcdAsksForCertificates(t *testing.T) {
 	}
 }
 
-// TestReadsAskTheLeader: what a read asks etcd is asked of the member that leads, also when another has come to lead.
+// TestReadsAskTheLeader: what a read asks etcd is asked of the member that leads, also when another
+// has come to lead.
 func TestReadsAskTheLeader(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 3, "--unsafe-no-fsync")
@@ -137,15 +138,17 @@ func TestReadsAskTheLeader(t *testing.T) {
 	awaitLeaderAlone()
 }
 
-// TestEtcdIsRestored: an etcd that was put back to a snapshot is refused, with what to do, until its revision is above all that
-// clients know. Then the servers have what the snapshot has, and clients begin again.
+// TestEtcdIsRestored: an etcd that was put back to a snapshot is refused, with what to do, until
+// its revision is above all that clients know. Then the servers have what the snapshot has, and
+// clients begin again.
 func TestEtcdIsRestored(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 1)
 	r := startReplicasOn(t, e, 2)
 	r.create(t, 0, "a", "b")
 	snapshot := e.Snapshot(t)
-	// What the servers write before they know does not bring the restored etcd to the revisions that they had.
+	// What the servers write before they know does not bring the restored etcd to the revisions
+	// that they had.
 	lost := make([]string, 50)
 	for i := range lost {
 		lost[i] = fmt.Sprintf("c-%02d", i)
@@ -189,8 +192,9 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 }
 
-// TestEtcdForgetsWhileAServerIsAway: a server that was down, or cut off from etcd, while etcd forgot the changes that it has not
-// seen is filled again. Clients that know earlier revisions have to list again.
+// TestEtcdForgetsWhileAServerIsAway: a server that was down, or cut off from etcd, while etcd
+// forgot the changes that it has not seen is filled again. Clients that know earlier revisions have
+// to list again.
 func TestEtcdForgetsWhileAServerIsAway(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 1, "--unsafe-no-fsync")

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// TestLimitsOfEtcd: an object that etcd does not take is 413. While etcd is full, writes are 503 with the reason, deletions and
-// reads go on, and writes do when it has room again.
+// TestLimitsOfEtcd: an object that etcd does not take is 413. While etcd is full, writes are 503
+// with the reason, deletions and reads go on, and writes do when it has room again.
 func TestLimitsOfEtcd(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 1, "--quota-backend-bytes", "8388608", "--max-request-bytes", "150000", "--unsafe-no-fsync")

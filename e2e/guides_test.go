@@ -19,7 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// guide is a document whose commands are typed into a terminal as they stand there, but for names of hosts and digests.
+// guide is a document whose commands are typed into a terminal as they stand there, but for names
+// of hosts and digests.
 type guide struct {
 	*session
 	t       *testing.T
@@ -101,7 +102,8 @@ func withServer(t *testing.T, run *session, s *harness.Server) {
 	must(t, os.Symlink(s.DataDir, filepath.Join(run.dir, "tidewaiter-data")))
 }
 
-// withCosign has commands run the real cosign, without a service on the internet and without what it says of its work.
+// withCosign has commands run the real cosign, without a service on the internet and without what
+// it says of its work.
 func withCosign(t *testing.T, run *session, c *cosign) {
 	t.Helper()
 	run.env = append(run.env, "COSIGN_PASSWORD=")
@@ -109,8 +111,8 @@ func withCosign(t *testing.T, run *session, c *cosign) {
 		c.dir, harness.Tool(t, "cosign")))
 }
 
-// docs/tasks/keys.md, to its end: what was signed again stays True all the time, what was not is found, and is False when the old
-// key is dropped.
+// docs/tasks/keys.md, to its end: what was signed again stays True all the time, what was not is
+// found, and is False when the old key is dropped.
 func TestKeysTask(t *testing.T) {
 	t.Parallel()
 	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
@@ -189,7 +191,8 @@ func TestSignersTask(t *testing.T) {
 	}
 }
 
-// docs/start/ci.md: an account that can import and no more imports, and the gate lets only signed images through.
+// docs/start/ci.md: an account that can import and no more imports, and the gate lets only signed
+// images through.
 func TestCIGuide(t *testing.T) {
 	t.Parallel()
 	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
@@ -245,8 +248,8 @@ func TestWebhookGuide(t *testing.T) {
 	g.typed(list)
 }
 
-// docs/tasks/cluster.md with a real kube-apiserver: the kubeconfig has the follower's credential alone, and what a pod names there is
-// imported and shown.
+// docs/tasks/cluster.md with a real kube-apiserver: the kubeconfig has the follower's credential
+// alone, and what a pod names there is imported and shown.
 func TestClusterTask(t *testing.T) {
 	t.Parallel()
 	c, run := harness.StartCluster(t), newSession(t)
@@ -287,7 +290,8 @@ func TestClusterTask(t *testing.T) {
 	g.run("create clusterrole tidewaiter-follower-pull")
 }
 
-// docs/tasks/audit.md: an auditor judges what was exported with a policy and a key of their own, while nothing else can be reached.
+// docs/tasks/audit.md: an auditor judges what was exported with a policy and a key of their own,
+// while nothing else can be reached.
 func TestAuditTask(t *testing.T) {
 	t.Parallel()
 	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
@@ -338,9 +342,9 @@ func TestAuditTask(t *testing.T) {
 	}
 }
 
-// What docs/reference/webhooks.md has one send for Harbor and for GitHub makes an image here, from the payload to the end; and the
-// registry that GitLab ships tells a receiver of type gitlab of its pushes by itself. Harbor and GitHub are not there: a real
-// registry stands for their hosts.
+// What docs/reference/webhooks.md has one send for Harbor and for GitHub makes an image here, from
+// the payload to the end; and the registry that GitLab ships tells a receiver of type gitlab of its
+// pushes by itself. Harbor and GitHub are not there: a real registry stands for their hosts.
 func TestWebhooksOfVendors(t *testing.T) {
 	t.Parallel()
 	run := newSession(t)
@@ -404,8 +408,9 @@ func TestBackupTask(t *testing.T) {
 	serve(strings.TrimPrefix(scheduled, made), "tidewaiter-data")
 }
 
-// docs/tasks/upgrade.md, from a data directory of commit 1c3a525: its objects are there, and they are there again where the backup
-// that was made before is restored and served; old credentials are valid there, too. The program is this one, before and after.
+// docs/tasks/upgrade.md, from a data directory of commit 1c3a525: its objects are there, and they
+// are there again where the backup that was made before is restored and served; old credentials are
+// valid there, too. The program is this one, before and after.
 func TestUpgradeTask(t *testing.T) {
 	t.Parallel()
 	run := newSession(t)
@@ -435,9 +440,10 @@ func TestUpgradeTask(t *testing.T) {
 	}
 }
 
-// docs/tasks/prune.md: nothing changes without --confirm, a mark can be taken off and an image kept for good; then it is deleted and
-// comes back. What the plan for the registry prints deletes there what nothing needs, by the real crane, and no more. Each line is
-// typed with flags that count what is new and what was marked a moment ago. oc and OpenShift's registry are not here.
+// docs/tasks/prune.md: nothing changes without --confirm, a mark can be taken off and an image kept
+// for good; then it is deleted and comes back. What the plan for the registry prints deletes there
+// what nothing needs, by the real crane, and no more. Each line is typed with flags that count what
+// is new and what was marked a moment ago. oc and OpenShift's registry are not here.
 func TestPruneTask(t *testing.T) {
 	t.Parallel()
 	run := newSession(t)
@@ -504,9 +510,10 @@ const openShift = `{"apiVersion":"v1","kind":"List","items":[
 {"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"imagestreams.image.openshift.io","annotations":{"api-approved.kubernetes.io":"unapproved, a test"}},"spec":{"group":"image.openshift.io",
 "names":{"kind":"ImageStream","plural":"imagestreams"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}]}`
 
-// docs/start/openshift.md with a real kube-apiserver that has OpenShift's kinds. A server of its own keeps what a DeploymentConfig needs,
-// by the credential that the guide makes; kubectl is typed as oc, which has its verbs. Inside the cluster the server leaves the
-// groups that OpenShift has alone, and answers in its own.
+// docs/start/openshift.md with a real kube-apiserver that has OpenShift's kinds. A server of its
+// own keeps what a DeploymentConfig needs, by the credential that the guide makes; kubectl is typed
+// as oc, which has its verbs. Inside the cluster the server leaves the groups that OpenShift has
+// alone, and answers in its own.
 func TestOpenShiftGuide(t *testing.T) {
 	t.Parallel()
 	c, run := harness.StartCluster(t), newSession(t)

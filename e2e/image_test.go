@@ -29,7 +29,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// released is the version that the image and the release of these tests have: one for both, so that the program is linked once.
+// released is the version that the image and the release of these tests have: one for both, so that
+// the program is linked once.
 const released = "9.8.7"
 
 // makeTarget runs make in the parent module and returns what it says.
@@ -45,11 +46,12 @@ func makeTarget(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// clientSystems are those that these tests make clients for. Not all: each takes minutes the first time.
+// clientSystems are those that these tests make clients for. Not all: each takes minutes the first
+// time.
 var clientSystems = []string{"linux", "windows"}
 
-// makeRelease is makeTarget for a release and the clients, which are made once for all tests, and side by side: a linker takes
-// one processor for the most part.
+// makeRelease is makeTarget for a release and the clients, which are made once for all tests, and
+// side by side: a linker takes one processor for the most part.
 func makeRelease(t *testing.T) string {
 	t.Helper()
 	releaseOnce.Do(func() {
@@ -64,7 +66,8 @@ var (
 	releaseSaid string
 )
 
-// What `make image` makes runs where nothing else is, as the user that it names, and is an image that Tidewaiter imports.
+// What `make image` makes runs where nothing else is, as the user that it names, and is an image
+// that Tidewaiter imports.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	makeRelease(t) // whose programs the images have
@@ -249,8 +252,9 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// What deploy/publish pushes is what its policy trusts: the image by its tag and by its digest, with how it was built. helm
-// pulls the chart. Signed with another key, and not signed, it is refused.
+// What deploy/publish pushes is what its policy trusts: the image by its tag and by its digest,
+// with how it was built. helm pulls the chart. Signed with another key, and not signed, it is
+// refused.
 func TestPublish(t *testing.T) {
 	t.Parallel()
 	makeRelease(t)

@@ -91,7 +91,8 @@ func TestImportOutputFormats(t *testing.T) {
 		}
 		wantContains(t, "the output", out, want...)
 	})
-	// A list of the Images that the references lead to and of their platforms, as kubectl prints one.
+	// A list of the Images that the references lead to and of their platforms, as kubectl prints
+	// one.
 	manifest, err := multi.IndexManifest()
 	if err != nil {
 		t.Fatal(err)
@@ -274,8 +275,8 @@ func TestImportAgain(t *testing.T) {
 	}
 }
 
-// A running server that holds the data directory gets the images; without one
-// they go into the directory, which is made if that is said; the environment's KUBECONFIG is heeded.
+// A running server that holds the data directory gets the images; without one they go into the
+// directory, which is made if that is said; the environment's KUBECONFIG is heeded.
 func TestImportTargets(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)

@@ -13,8 +13,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// Registries with certificates of a private authority are imported from: one that asks for a password, one that sends to
-// a token server, and that one as the mirror of a registry that is not there.
+// Registries with certificates of a private authority are imported from: one that asks for a
+// password, one that sends to a token server, and that one as the mirror of a registry that is not
+// there.
 func TestImportFromGuardedRegistries(t *testing.T) {
 	t.Parallel()
 	s := harness.SharedServer(t)
@@ -55,7 +56,8 @@ func TestImportFromGuardedRegistries(t *testing.T) {
 	}
 }
 
-// guardedConfig is a configuration for guarded registries, the last of which has a token server and is a mirror.
+// guardedConfig is a configuration for guarded registries, the last of which has a token server and
+// is a mirror.
 func guardedConfig(t *testing.T, a *registry.Authority, password, tokenHost string, hosts ...string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -14,8 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// BenchmarkAggregator asks the server itself and, in turn, through kube-apiserver, among 500 Images, with client-go and with
-// kubectl, and reports the medians in milliseconds: go test -C e2e -run '^$' -bench Aggregator -benchtime 100x.
+// BenchmarkAggregator asks the server itself and, in turn, through kube-apiserver, among 500
+// Images, with client-go and with kubectl, and reports the medians in milliseconds: go test -C
+// e2e -run '^$' -bench Aggregator -benchtime 100x.
 func BenchmarkAggregator(b *testing.B) {
 	s := install(b, harness.StartCluster(b), "")
 	for i := range 500 {

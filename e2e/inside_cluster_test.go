@@ -25,8 +25,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// inCluster is a Tidewaiter that is part of a cluster, installed as docs/start/kubectl.md says. No kubelet runs its pod: it runs
-// here with the arguments of its StatefulSet and the rights of its service account, and the Service leads to it by a name.
+// inCluster is a Tidewaiter that is part of a cluster, installed as docs/start/kubectl.md says. No
+// kubelet runs its pod: it runs here with the arguments of its StatefulSet and the rights of its
+// service account, and the Service leads to it by a name.
 type inCluster struct {
 	*harness.Server
 	cluster *harness.Cluster
@@ -42,9 +43,10 @@ func install(t testing.TB, c *harness.Cluster, config string) *inCluster {
 	return s
 }
 
-// documented runs the block of docs/start/kubectl.md in which a command is, in a folder that has deploy; a command of kubectl again
-// until the cluster knows what was just installed. What needs a kubelet or a registry is left out. When the chart or
-// deploy/kustomize is installed, the server is started.
+// documented runs the block of docs/start/kubectl.md in which a command is, in a folder that has
+// deploy; a command of kubectl again until the cluster knows what was just installed. What needs a
+// kubelet or a registry is left out. When the chart or deploy/kustomize is installed, the server is
+// started.
 func (s *inCluster) documented(t testing.TB, command string) {
 	t.Helper()
 	root := filepath.Dir(harness.ModuleDir(t))
@@ -109,7 +111,8 @@ func deployed(t testing.TB, name string) string {
 
 var clusterGroups = []string{"v1.image.openshift.io", "v1.config.openshift.io", "v1.tidewaiter.dev"}
 
-// awaitAvailable waits until kube-apiserver passes requests for groups on; for all of ours if none is given.
+// awaitAvailable waits until kube-apiserver passes requests for groups on; for all of ours if none
+// is given.
 func (s *inCluster) awaitAvailable(t testing.TB, groups ...string) {
 	t.Helper()
 	if len(groups) == 0 {
@@ -140,7 +143,8 @@ func (s *inCluster) eventually(t *testing.T, user string, code int, want []strin
 	})
 }
 
-// Tidewaiter is an API server of a real cluster: its users, its roles, its pods; and stays one when either side is killed.
+// Tidewaiter is an API server of a real cluster: its users, its roles, its pods; and stays one when
+// either side is killed.
 func TestInsideACluster(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -247,7 +251,8 @@ func TestInsideACluster(t *testing.T) {
 
 	t.Run("follower in a pod", s.follower)
 
-	// An editor of a namespace sees in it nothing of another namespace, and what is in it goes with it.
+	// An editor of a namespace sees in it nothing of another namespace, and what is in it goes with
+	// it.
 	t.Run("namespaces", func(t *testing.T) {
 		stream := func(name, spec string) string {
 			file := filepath.Join(t.TempDir(), name+".json")
@@ -338,7 +343,8 @@ func TestInsideACluster(t *testing.T) {
 	s.eventually(t, "viewer", 0, []string{"image-0"}, "get", "images")
 }
 
-// testPrefixes has repositories below a prefix, whose streams belong into a namespace that the cluster does not have at first.
+// testPrefixes has repositories below a prefix, whose streams belong into a namespace that the
+// cluster does not have at first.
 func (s *inCluster) testPrefixes(t *testing.T, r *registry.Registry) {
 	c := s.cluster
 	runs := func(name, repository string, image v1.Image) string {
@@ -378,7 +384,8 @@ func (s *inCluster) testPrefixes(t *testing.T, r *registry.Registry) {
 	c.Kubectl(t, "delete", "pods", "web-1", "web-2", "web-3", "--force")
 }
 
-// follower is a server on its own in a pod of the cluster, which follows it by the service account that a kubelet gives the pod.
+// follower is a server on its own in a pod of the cluster, which follows it by the service account
+// that a kubelet gives the pod.
 func (s *inCluster) follower(t *testing.T) {
 	token := strings.TrimSpace(s.cluster.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
 	kubeconfig, err := clientcmd.LoadFromFile(s.cluster.Kubeconfig(t, "tidewaiter", token))
@@ -413,9 +420,10 @@ func (s *inCluster) follower(t *testing.T) {
 	p.Kill(t)
 }
 
-// away kills the server, and looks at what the cluster still does, and besides at something else. Kubernetes' namespace controller takes away what is in a
-// namespace, but does not let go of it before it knows that an API which does not answer has nothing there. Who cannot wait takes
-// the APIServices away.
+// away kills the server, and looks at what the cluster still does, and besides at something else.
+// Kubernetes' namespace controller takes away what is in a namespace, but does not let go of it
+// before it knows that an API which does not answer has nothing there. Who cannot wait takes the
+// APIServices away.
 func (s *inCluster) away(t *testing.T, besides func()) {
 	c := s.cluster
 	configMap := func(namespace, name, owner string) string {

@@ -15,9 +15,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// TestGoInstall asks `go install …/cmd/tidewaiter@latest` what it would do, with a module proxy that has this tree: a module with
-// a replace directive, with files that a module cannot have, or without some that it needs, could not be installed. It is not
-// compiled, because the others compile the same files.
+// TestGoInstall asks `go install …/cmd/tidewaiter@latest` what it would do, with a module proxy
+// that has this tree: a module with a replace directive, with files that a module cannot have, or
+// without some that it needs, could not be installed. It is not compiled, because the others
+// compile the same files.
 func TestGoInstall(t *testing.T) {
 	t.Parallel()
 	// Another run may be under way, and shares the module cache.

@@ -12,7 +12,8 @@ import (
 
 var withKine = flag.Bool("kine", false, "run TestKine, which needs the tool kine: make e2e-kine")
 
-// startKine starts a stand-in for etcd over a SQL database, or several over the same, and returns what --etcd-servers takes.
+// startKine starts a stand-in for etcd over a SQL database, or several over the same, and returns
+// what --etcd-servers takes.
 func startKine(t *testing.T, endpoint string) (servers string) {
 	t.Helper()
 	address := "127.0.0.1:" + harness.FreePort(t)
@@ -20,7 +21,8 @@ func startKine(t *testing.T, endpoint string) (servers string) {
 	return "http://" + address
 }
 
-// startPostgres starts a PostgreSQL with an empty database, if the machine has one, and returns kine's endpoint.
+// startPostgres starts a PostgreSQL with an empty database, if the machine has one, and returns
+// kine's endpoint.
 func startPostgres(t *testing.T) (endpoint string) {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -55,8 +57,8 @@ func startPostgres(t *testing.T) (endpoint string) {
 	return fmt.Sprintf("postgres://kine@127.0.0.1:%s/kine?sslmode=disable", port)
 }
 
-// TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of storage, and servers over it agree;
-// also where each has a kine of its own over one database.
+// TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of
+// storage, and servers over it agree; also where each has a kine of its own over one database.
 func TestKine(t *testing.T) {
 	if !*withKine {
 		t.Skip("kine takes minutes to build: make e2e-kine")
@@ -69,7 +71,8 @@ func TestKine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			database := endpoint(t)
 			servers := startKine(t, database)
-			// A copy's history begins at kine's first write of its own, after which nothing is at revision 1.
+			// A copy's history begins at kine's first write of its own, after which nothing is at
+			// revision 1.
 			storageSuite(t, servers, []string{
 				"TestUpstreamOnEtcd/WatchSemantics/allowWatchBookmarks=false,_sendInitialEvents=false,_RV=1",
 				"TestUpstreamOnEtcd/WatchSemantics/allowWatchBookmarks=true,_sendInitialEvents=false,_RV=1",

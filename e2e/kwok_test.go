@@ -25,7 +25,8 @@ import (
 
 var kwokPods = flag.Int("kwok-pods", 1000, "pods of TestPodsOfClusters, three images for each 50 of them; docs/design/performance.md has the figures of 5000")
 
-// followed is a cluster that Tidewaiter follows, with the rights that docs/tasks/cluster.md gives it.
+// followed is a cluster that Tidewaiter follows, with the rights that docs/tasks/cluster.md gives
+// it.
 type followed struct {
 	*harness.Cluster
 	name   string
@@ -64,7 +65,8 @@ func (c *followed) entry(t *testing.T) string {
 	return fmt.Sprintf("- {name: %s, kubeconfig: %s, excludedNamespaces: [kube-system]}\n", c.name, c.Kubeconfig(t, "tidewaiter", token))
 }
 
-// run creates a pod on one of the nodes; runs is what its status tells, nothing where it cannot be pulled.
+// run creates a pod on one of the nodes; runs is what its status tells, nothing where it cannot be
+// pulled.
 func (c *followed) run(ctx context.Context, i int, image, runs string) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pod-", i), Annotations: map[string]string{harness.RunsAnnotation: runs}},
@@ -101,9 +103,10 @@ func podCounts(t *testing.T, s *harness.Server) (map[string]string, error) {
 	return counts, nil
 }
 
-// The pods of two clusters, of which KWOK plays nodes and kubelets, count for the images that they run, which are imported. A cluster
-// that is away shows its last state with its age, also to a server that was killed and started meanwhile, and what happened
-// while it was away is known when it is back.
+// The pods of two clusters, of which KWOK plays nodes and kubelets, count for the images that they
+// run, which are imported. A cluster that is away shows its last state with its age, also to a
+// server that was killed and started meanwhile, and what happened while it was away is known when
+// it is back.
 func TestPodsOfClusters(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)

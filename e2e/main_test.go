@@ -23,8 +23,9 @@ const imagesPath = "/apis/image.openshift.io/v1/images"
 
 var imageResource = schema.GroupVersionResource{Group: "image.openshift.io", Version: "v1", Resource: "images"}
 
-// With one processor for this process, which waits for others, Go begins parallel tests with the last of the last file and ends
-// with the first of the first: the long ones are in files with late names, so that none of them is the last one to run.
+// With one processor for this process, which waits for others, Go begins parallel tests with the
+// last of the last file and ends with the first of the first: the long ones are in files with late
+// names, so that none of them is the last one to run.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {

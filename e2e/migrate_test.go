@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// What one server has goes to etcd and back: the same objects, with the pushes that wait. Clients that knew revisions of where
-// they were list again.
+// What one server has goes to etcd and back: the same objects, with the pushes that wait. Clients
+// that knew revisions of where they were list again.
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	e := harness.StartEtcd(t, 1)

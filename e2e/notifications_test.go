@@ -77,8 +77,9 @@ func (a *heard) await(t *testing.T, parts ...string) (line string) {
 	return line
 }
 
-// A receiver is told of a push of which the registry told, of a tag that moved, of verdicts that a policy and a signature turn,
-// and of what is deleted in the registry, each once, also if the server is killed in between.
+// A receiver is told of a push of which the registry told, of a tag that moved, of verdicts that a
+// policy and a signature turn, and of what is deleted in the registry, each once, also if the
+// server is killed in between.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
@@ -130,8 +131,8 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// Of several servers over one etcd the leader tells receivers, and its successor goes on where it was: each change is told,
-// and under one id, whichever server it was made at.
+// Of several servers over one etcd the leader tells receivers, and its successor goes on where it
+// was: each change is told, and under one id, whichever server it was made at.
 func TestNotificationsOfReplicas(t *testing.T) {
 	t.Parallel()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))

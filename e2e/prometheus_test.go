@@ -21,7 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// rare are the metrics of dashboards and alerts that a server has only once something happens which does not happen here.
+// rare are the metrics of dashboards and alerts that a server has only once something happens which
+// does not happen here.
 var rare = map[string]string{
 	"tidewaiter_admission_duration_seconds_bucket":           "no cluster asks about its pods",
 	"tidewaiter_admission_reviews_total":                     "no cluster asks about its pods",
@@ -72,8 +73,8 @@ type dashboard struct {
 	}
 }
 
-// Prometheus takes the alerts and answers every panel of the dashboards, whose metrics are those of a server; its own linter
-// has nothing to say of them; and no panel covers another.
+// Prometheus takes the alerts and answers every panel of the dashboards, whose metrics are those of
+// a server; its own linter has nothing to say of them; and no panel covers another.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	h := startHooked(t, registry.Distribution, false)

@@ -28,14 +28,14 @@ var update = flag.Bool("update", false, "write the real output of the README's c
 //	its output
 //	```
 //
-// Lines with "$ " are commands (after "<!-- e2e: one command -->" only the first), run in order in one empty folder, with
-// tidewaiter and kubectl on PATH; "export NAME=VALUE" holds for those after it.
-// The others are the output, standard error included. A command that goes on
-// when all of that was seen is left running, as a reader would leave it in
-// another terminal. "go run ./cmd/tidewaiter" runs the program under test. The registry localhost:5000 is a real one that holds
-// library/hello-world:latest, library/busybox:latest and team/app:v1, the last
-// for three platforms. Digests, ports, ages and dates may differ, and a line
-// that is only "…" stands for any lines.
+// Lines with "$ " are commands (after "<!-- e2e: one command -->" only the first), run in order in
+// one empty folder, with tidewaiter and kubectl on PATH; "export NAME=VALUE" holds for those after
+// it. The others are the output, standard error included. A command that goes on when all of that
+// was seen is left running, as a reader would leave it in another terminal. "go run
+// ./cmd/tidewaiter" runs the program under test. The registry localhost:5000 is a real one that
+// holds library/hello-world:latest, library/busybox:latest and team/app:v1, the last for three
+// platforms. Digests, ports, ages and dates may differ, and a line that is only "…" stands for any
+// lines.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	runDocument(t, "README.md", newSession(t))
@@ -50,9 +50,10 @@ func TestAccessDocument(t *testing.T) {
 	runDocument(t, filepath.Join("docs", "reference", "access.md"), run)
 }
 
-// What docs/tasks/access.md shows is what happens, in the folder of a data directory. A new token counts within a second, so kubectl
-// asks again until it does. Who logs in at a real provider of OpenID Connect is let in at the end, with the file of
-// docs/reference/access.md. In place of kubelogin, which wants a browser, a script gives that person's token.
+// What docs/tasks/access.md shows is what happens, in the folder of a data directory. A new token
+// counts within a second, so kubectl asks again until it does. Who logs in at a real provider of
+// OpenID Connect is let in at the end, with the file of docs/reference/access.md. In place of
+// kubelogin, which wants a browser, a script gives that person's token.
 func TestAccessTask(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
@@ -87,8 +88,8 @@ echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","s
 	wantContains(t, "what they may do", g.typed("kubectl --kubeconfig person.kubeconfig auth can-i list images"), "yes")
 }
 
-// What docs/reference/signatures.md shows is what happens, with the real cosign and the first of its policies as demo.yaml; its examples
-// without output are answered, too.
+// What docs/reference/signatures.md shows is what happens, with the real cosign and the first of
+// its policies as demo.yaml; its examples without output are answered, too.
 func TestSignaturesDocument(t *testing.T) {
 	t.Parallel()
 	s := harness.StartServer(t)
@@ -123,8 +124,8 @@ func TestSignaturesDocument(t *testing.T) {
 	}
 }
 
-// What docs/tasks/impact.md shows is what happens: a policy that trusts a key of nobody, and an image that is built on a base which was
-// updated since, signed, and attested to have a package.
+// What docs/tasks/impact.md shows is what happens: a policy that trusts a key of nobody, and an
+// image that is built on a base which was updated since, signed, and attested to have a package.
 func TestImpactTask(t *testing.T) {
 	t.Parallel()
 	s := harness.StartServer(t)

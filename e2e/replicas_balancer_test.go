@@ -15,7 +15,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// TestReplicasBehindABalancer: three servers of which each request gets another one are as one server.
+// TestReplicasBehindABalancer: three servers of which each request gets another one are as one
+// server.
 func TestReplicasBehindABalancer(t *testing.T) {
 	t.Parallel()
 	logs := t.TempDir()
@@ -25,8 +26,9 @@ func TestReplicasBehindABalancer(t *testing.T) {
 	t.Run("informer", func(t *testing.T) { informerSeesEveryImport(t, s, 80) })
 }
 
-// TestSuitesBehindABalancer: so they are to tests of one server, when a namespace ends, and to those that ask before a pod is
-// made. It has servers of its own, so that nobody waits for one long test at the end.
+// TestSuitesBehindABalancer: so they are to tests of one server, when a namespace ends, and to
+// those that ask before a pod is made. It has servers of its own, so that nobody waits for one long
+// test at the end.
 func TestSuitesBehindABalancer(t *testing.T) {
 	t.Parallel()
 	r := startReplicas(t, 3)
@@ -46,7 +48,8 @@ func TestSuitesBehindABalancer(t *testing.T) {
 	t.Run("admission", func(t *testing.T) { r.testAdmission(t, s) })
 }
 
-// suites are tests that any server with nothing in it passes, of what is easily wrong where each request gets another server.
+// suites are tests that any server with nothing in it passes, of what is easily wrong where each
+// request gets another server.
 var suites = []string{
 	"TestKubectlWatch", "TestKubectlWritesAndPatches", "TestKubectlDeleteCollection", "TestListsAreSnapshots", "TestWatchFromResourceVersion", "TestRowsWithKubectlRaw", "TestImportAgain", "TestAskingForUse",
 }
@@ -64,8 +67,8 @@ func runSuites(t *testing.T, s *harness.Server) {
 	}
 }
 
-// testAdmission: a policy that was written at one server, or deleted, decides about pods at the next question to another.
-// What is not known is imported, whoever is asked.
+// testAdmission: a policy that was written at one server, or deleted, decides about pods at the
+// next question to another. What is not known is imported, whoever is asked.
 func (r *replicas) testAdmission(t *testing.T, s *harness.Server) {
 	from := registry.Start(t, registry.Distribution)
 	pushed := images.Numbered(t, 6)

@@ -89,8 +89,9 @@ func counter(name string, n int32) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{LeaseTransitions: &n}}
 }
 
-// TestReplicas: what is written at one of three servers is read at the others at once, at the same revision; lists and
-// informers agree; a policy that is written at one decides at the next answer of another.
+// TestReplicas: what is written at one of three servers is read at the others at once, at the same
+// revision; lists and informers agree; a policy that is written at one decides at the next answer
+// of another.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	r := startReplicas(t, 3)
@@ -174,8 +175,9 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicasAreKilled: while servers and members of etcd are killed and stopped, no write that was answered is lost, no
-// read is older than what was answered before it, and no update undoes another.
+// TestReplicasAreKilled: while servers and members of etcd are killed and stopped, no write that
+// was answered is lost, no read is older than what was answered before it, and no update undoes
+// another.
 func TestReplicasAreKilled(t *testing.T) {
 	t.Parallel()
 	r := startReplicas(t, 3)

@@ -14,7 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/rekor"
 )
 
-// attest attests a predicate in one of the two formats: "legacy" is the .att tag, "bundle" a sigstore bundle as a referrer.
+// attest attests a predicate in one of the two formats: "legacy" is the .att tag, "bundle" a
+// sigstore bundle as a referrer.
 func (c *cosign) attest(format, key, ref, typ, predicate string) {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "predicate.json")
@@ -26,7 +27,8 @@ func (c *cosign) attest(format, key, ref, typ, predicate string) {
 	c.run(args...)
 }
 
-// policyOfAttestations is policyOf with demands, which are the items of a list in YAML's flow style.
+// policyOfAttestations is policyOf with demands, which are the items of a list in YAML's flow
+// style.
 func (c *cosign) policyOfAttestations(name, scope, key, demands string) string {
 	return c.policyOf(name, scope, key, "DigestOnly") + "    attestations: [" + demands + "]\n"
 }
@@ -40,8 +42,8 @@ const (
 	attestationTrusted = "InTotoAttestationV1 Trusted=True/AttestationVerified ForImage=True"
 )
 
-// What the real cosign attests is kept, verified and demanded, in both of its formats, without a log and with one; and what
-// is demanded and is not there is False with the reason.
+// What the real cosign attests is kept, verified and demanded, in both of its formats, without a
+// log and with one; and what is demanded and is not there is False with the reason.
 func TestCosignAttestations(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*cosign{"without a log": newCosign(t), "log of version 1": newCosignWithLog(t, rekor.Start(t))} {
@@ -107,8 +109,9 @@ func attestations(t *testing.T, c *cosign) {
 	}
 }
 
-// SBOMs and VEX documents that the real cosign attests are found by package: in both of its formats, SPDX and CycloneDX, with who
-// vouches for them. Images without one are counted as unknown.
+// SBOMs and VEX documents that the real cosign attests are found by package: in both of its
+// formats, SPDX and CycloneDX, with who vouches for them. Images without one are counted as
+// unknown.
 func TestCosignSBOMs(t *testing.T) {
 	t.Parallel()
 	c := newCosign(t)

@@ -25,7 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/rekor"
 )
 
-// cosign is the real signing tool, with a folder of keys that it can use without services on the internet.
+// cosign is the real signing tool, with a folder of keys that it can use without services on the
+// internet.
 type cosign struct {
 	t   *testing.T
 	dir string
@@ -98,7 +99,8 @@ func (c *cosign) key(name, kind string) {
 	c.run("import-key-pair", "--yes", "--key", name+".pem", "--output-key-prefix", name)
 }
 
-// sign signs in one of the two formats: "legacy" is the .sig tag, "bundle" a sigstore bundle as a referrer.
+// sign signs in one of the two formats: "legacy" is the .sig tag, "bundle" a sigstore bundle as a
+// referrer.
 func (c *cosign) sign(format, key, ref string, more ...string) {
 	c.t.Helper()
 	c.run(c.signArgs(format, key, ref, more...)...)
@@ -117,7 +119,8 @@ func (c *cosign) signArgs(format, key, ref string, more ...string) []string {
 	return append(append(args, more...), ref)
 }
 
-// policyOf is a policy document that trusts a key for a scope, and demands an entry in the log if there is one.
+// policyOf is a policy document that trusts a key for a scope, and demands an entry in the log if
+// there is one.
 func (c *cosign) policyOf(name, scope, key, matchPolicy string) string {
 	public := filepath.Join(c.dir, key+".pub")
 	trust := fmt.Sprintf("{policyType: PublicKey, publicKey: {keyPath: %s}}", public)
@@ -156,7 +159,8 @@ func signaturesOf(t *testing.T, s *harness.Server, digest string) []storedSignat
 	if err := json.Unmarshal([]byte(s.Kubectl(t, "get", "image", digest, "-o", "json")), &image); err != nil {
 		t.Fatal(err)
 	}
-	// A server keeps them in the order of their content's hashes. Here those that are not trusted come first.
+	// A server keeps them in the order of their content's hashes. Here those that are not trusted
+	// come first.
 	slices.SortFunc(image.Signatures, func(a, b storedSignature) int { return cmp.Compare(a.verdict(), b.verdict()) })
 	return image.Signatures
 }
@@ -196,7 +200,8 @@ const (
 	bundleTrusted = "SigstoreBundleV03 Trusted=True/SignatureVerified ForImage=True"
 )
 
-// Every kind of key, both formats, without a log and with one, signed by the real cosign in a real registry; one kind of key in another.
+// Every kind of key, both formats, without a log and with one, signed by the real cosign in a real
+// registry; one kind of key in another.
 func TestCosignKeys(t *testing.T) {
 	t.Parallel()
 	every := slices.Sorted(maps.Keys(keyKinds))
@@ -210,7 +215,8 @@ func TestCosignKeys(t *testing.T) {
 			signWithKeys(t, registry.Start(t, kind), newCosign(t), keys, "legacy", "bundle")
 		})
 	}
-	// A log of version 1 takes every legacy signature, and of bundles those over SHA-256; one of version 2 takes bundles only.
+	// A log of version 1 takes every legacy signature, and of bundles those over SHA-256; one of
+	// version 2 takes bundles only.
 	t.Run("log of version 1", func(t *testing.T) {
 		t.Parallel()
 		signWithKeys(t, registry.Start(t, registry.Distribution), newCosignWithLog(t, rekor.Start(t)), every, "legacy", "bundle")
@@ -221,7 +227,8 @@ func TestCosignKeys(t *testing.T) {
 	})
 }
 
-// signWithKeys signs an image with a key of each of the kinds, in each of the formats, and has it imported and verified.
+// signWithKeys signs an image with a key of each of the kinds, in each of the formats, and has it
+// imported and verified.
 func signWithKeys(t *testing.T, r *registry.Registry, c *cosign, keys []string, formats ...string) {
 	var policies string
 	for _, key := range keys {
@@ -270,7 +277,8 @@ func signWithKeys(t *testing.T, r *registry.Registry, c *cosign, keys []string, 
 	}
 }
 
-// unchecked has cosign not check what it signed: it has no trusted root to do it with, and finds no server to ask for one.
+// unchecked has cosign not check what it signed: it has no trusted root to do it with, and finds no
+// server to ask for one.
 func (c *cosign) unchecked(sign harness.Command) harness.Command {
 	i := slices.Index(sign.Args, "--trusted-root")
 	sign.Args = slices.Delete(slices.Clone(sign.Args), i, i+2)
@@ -289,7 +297,8 @@ func writePolicy(t *testing.T, documents string) string {
 	return file
 }
 
-// Several signatures on one image; signatures that come after the image; an index and its platforms.
+// Several signatures on one image; signatures that come after the image; an index and its
+// platforms.
 func TestCosignImages(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)

@@ -14,8 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// Signatures that containers/image carries for its own tests, made by others: posted with their image, and judged by the
-// server. They are read from the Go module cache; none is in this repository.
+// Signatures that containers/image carries for its own tests, made by others: posted with their
+// image, and judged by the server. They are read from the Go module cache; none is in this
+// repository.
 func TestThirdPartySignatures(t *testing.T) {
 	t.Parallel()
 	var module struct{ Dir, Error string }

@@ -84,8 +84,9 @@ spec:
 
 const gpgTrusted = "AtomicImageV1 Trusted=True/SignatureVerified ForImage=True"
 
-// Signatures by the real gpg, in lookaside storage that registries.d files name: found by import through the user's own
-// files, and by import, verify and the worker that imports what is pushed through those of their configuration.
+// Signatures by the real gpg, in lookaside storage that registries.d files name: found by import
+// through the user's own files, and by import, verify and the worker that imports what is pushed
+// through those of their configuration.
 func TestGPGSignatures(t *testing.T) {
 	t.Parallel()
 	g := newGPG(t)
@@ -157,7 +158,8 @@ func TestGPGSignatures(t *testing.T) {
 	})
 }
 
-// A registry with OpenShift's signature extension: the real one behind a proxy that adds what OpenShift's adds.
+// A registry with OpenShift's signature extension: the real one behind a proxy that adds what
+// OpenShift's adds.
 func TestGPGSignatureExtension(t *testing.T) {
 	t.Parallel()
 	g := newGPG(t)

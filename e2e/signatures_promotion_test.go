@@ -20,7 +20,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// keysPolicy is a policy as an object: it trusts any of several keys, whose files are in c's folder.
+// keysPolicy is a policy as an object: it trusts any of several keys, whose files are in c's
+// folder.
 func (c *cosign) keysPolicy(policy, scope string, keys ...string) string {
 	c.t.Helper()
 	var all []string
@@ -54,9 +55,10 @@ func awaitVerdict(t *testing.T, s *harness.Server, digest, verdict, repository s
 	})
 }
 
-// An image is promoted from a repository of developers to one for production, each with a key of its own: as it is, by cosign
-// copy with its signatures, and then signed anew. Each repository has its own verdict all the time. The policies are applied
-// with kubectl, and verdicts follow when they come, change and go.
+// An image is promoted from a repository of developers to one for production, each with a key of
+// its own: as it is, by cosign copy with its signatures, and then signed anew. Each repository has
+// its own verdict all the time. The policies are applied with kubectl, and verdicts follow when
+// they come, change and go.
 func TestPromotion(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -127,7 +129,8 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
-// A key is replaced: both count while images are signed anew, and the old one no longer when they are.
+// A key is replaced: both count while images are signed anew, and the old one no longer when they
+// are.
 func TestKeyRotation(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -184,8 +187,8 @@ func TestSignatureDeletion(t *testing.T) {
 	}
 }
 
-// deleteSignatures deletes the manifest of the tag under which cosign, or who keeps referrers without an API for them, puts
-// what belongs to a digest.
+// deleteSignatures deletes the manifest of the tag under which cosign, or who keeps referrers
+// without an API for them, puts what belongs to a digest.
 func deleteSignatures(t *testing.T, repository string, digest v1.Hash, suffix string) {
 	t.Helper()
 	tag, err := name.NewTag(fmt.Sprintf("%s:%s-%s%s", repository, digest.Algorithm, digest.Hex, suffix), name.Insecure)
@@ -195,7 +198,8 @@ func deleteSignatures(t *testing.T, repository string, digest v1.Hash, suffix st
 	must(t, remote.Delete(tag.Context().Digest(found.Digest.String()), remote.WithContext(t.Context())))
 }
 
-// An OpenPGP key expires while the server runs: what it signed is no longer trusted from then on, without anybody asking.
+// An OpenPGP key expires while the server runs: what it signed is no longer trusted from then on,
+// without anybody asking.
 func TestSignatureExpiry(t *testing.T) {
 	t.Parallel()
 	g := newGPG(t)

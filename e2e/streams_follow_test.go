@@ -29,8 +29,8 @@ func ocTag(streamTag, ref string, scheduled, reference bool) map[string]any {
 		"tag": tag, "generation": 0, "lookupPolicy": map[string]any{"local": false}, "image": map[string]any{"metadata": map[string]any{"creationTimestamp": nil}, "dockerImageMetadata": nil, "dockerImageLayers": nil}}
 }
 
-// What oc tag writes into the spec is imported: also when the registry, or the server, is away at first. Tags that are scheduled
-// follow the registry.
+// What oc tag writes into the spec is imported: also when the registry, or the server, is away at
+// first. Tags that are scheduled follow the registry.
 func TestStreamsImportWhatTheyFollow(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -57,7 +57,8 @@ func TestStreamsImportWhatTheyFollow(t *testing.T) {
 			t.Fatalf("tagging %s: %d %v", name, code, answer)
 		}
 	}
-	// await waits until the stream says of a tag: image, reason of the condition, and whether that is of the spec's generation.
+	// await waits until the stream says of a tag: image, reason of the condition, and whether that
+	// is of the spec's generation.
 	await := func(name, want string) {
 		t.Helper()
 		harness.Eventually(t, func() error {
@@ -122,8 +123,8 @@ func TestStreamsImportWhatTheyFollow(t *testing.T) {
 	await("prod", digest(1)+" current")
 }
 
-// toldOfTag is what a stream says of a tag: the image, or the reason that there is none; whether that is about the present spec;
-// and the message.
+// toldOfTag is what a stream says of a tag: the image, or the reason that there is none; whether
+// that is about the present spec; and the message.
 func toldOfTag(stream map[string]any, name string) string {
 	named := func(list any, key string) map[string]any {
 		all, _ := list.([]any)

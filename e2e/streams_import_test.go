@@ -84,8 +84,8 @@ func TestStreamImports(t *testing.T) {
 	}
 }
 
-// looksForNewApp asks as oc new-app does, which stores nothing: of an image it reads the metadata, of an index that of a platform, or
-// else the config of the first that is listed.
+// looksForNewApp asks as oc new-app does, which stores nothing: of an image it reads the metadata,
+// of an index that of a platform, or else the config of the first that is listed.
 func looksForNewApp(t *testing.T, s *harness.Server, alice streamCaller, host string, index v1.ImageIndex, image v1.Image) {
 	t.Helper()
 	look := func(reference, mode string) any {

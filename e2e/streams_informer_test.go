@@ -26,8 +26,8 @@ type listsFirst struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is how client-go asks for it.
 func (listsFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// What informers hold of streams is what a list shows, whichever way they list: after tags moved, streams were made, changed and
-// deleted, and a server that was killed came back.
+// What informers hold of streams is what a list shows, whichever way they list: after tags moved,
+// streams were made, changed and deleted, and a server that was killed came back.
 func TestInformersOverStreams(t *testing.T) {
 	t.Parallel()
 	data, port := t.TempDir(), harness.FreePort(t)

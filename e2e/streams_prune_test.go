@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/images"
 )
 
-// ocPruner goes by the rules of `oc adm prune images --keep-younger-than=0 --confirm`: it sends the same requests in the same order,
-// and writes down what it would delete in the registry.
+// ocPruner goes by the rules of `oc adm prune images --keep-younger-than=0 --confirm`: it sends the
+// same requests in the same order, and writes down what it would delete in the registry.
 type ocPruner struct {
 	client    *rest.RESTClient
 	revisions int
@@ -193,8 +193,8 @@ func templateOf(spec json.RawMessage) []byte {
 	return object.Template.Spec
 }
 
-// stream takes out of the histories of a stream what is not kept, and returns it as the server then says that it is; if that
-// failed, as it was to be.
+// stream takes out of the histories of a stream what is not kept, and returns it as the server then
+// says that it is; if that failed, as it was to be.
 func (p *ocPruner) stream(t testing.TB, listed *ocStream, known map[string]*ocImage, used map[string]bool) *ocStream {
 	t.Helper()
 	name := listed.Namespace + "/" + listed.Name
@@ -260,9 +260,9 @@ func (p *ocPruner) stream(t testing.TB, listed *ocStream, known map[string]*ocIm
 	return answer
 }
 
-// What OpenShift's registry has, and a pod of a cluster that is followed uses or a tag leads to, is not deleted there by who prunes
-// by the lists of this API, as oc adm prune images does. While it is unknown what the cluster uses nothing is, and what nothing needs
-// goes in both.
+// What OpenShift's registry has, and a pod of a cluster that is followed uses or a tag leads to, is
+// not deleted there by who prunes by the lists of this API, as oc adm prune images does. While it
+// is unknown what the cluster uses nothing is, and what nothing needs goes in both.
 func TestPruningByLists(t *testing.T) {
 	t.Parallel()
 	cluster := harness.StartServer(t)

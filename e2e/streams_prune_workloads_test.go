@@ -69,9 +69,10 @@ func (k workloadKind) needing(t testing.TB, image string) string {
 	return string(text)
 }
 
-// What makes pods in a cluster that is followed, and runs none, needs its images: neither tidewaiter prune nor oc deletes them, in
-// the API or in the registry. What nothing needs goes. While workloads may not be listed, or the cluster hangs, nothing goes. The
-// cluster is kube-apiserver, and the credential has the rights that docs/tasks/cluster.md gives it.
+// What makes pods in a cluster that is followed, and runs none, needs its images: neither
+// tidewaiter prune nor oc deletes them, in the API or in the registry. What nothing needs goes.
+// While workloads may not be listed, or the cluster hangs, nothing goes. The cluster is
+// kube-apiserver, and the credential has the rights that docs/tasks/cluster.md gives it.
 func TestPruningKeepsWhatWorkloadsNeed(t *testing.T) {
 	t.Parallel()
 	cluster := harness.StartAPIServer(t)
@@ -162,7 +163,8 @@ workloads:
 			t.Errorf("oc stops with %v, and has deleted %+v", err, p)
 		}
 	}
-	// A right that is taken is noticed when a watch is opened again, as after a restart of the cluster's API.
+	// A right that is taken is noticed when a watch is opened again, as after a restart of the
+	// cluster's API.
 	cluster.Kubectl(t, "delete", "clusterrolebinding", "rollouts")
 	cluster.Restart(t)
 	stops("the rollouts.argoproj.io of cluster prod are not known")
@@ -204,7 +206,8 @@ func eventuallyFails(t *testing.T, s *harness.Server, says string, args ...strin
 	})
 }
 
-// documentedBlock is the block of docs/start/kubectl.md, docs/tasks/cluster.md or docs/start/openshift.md in which a text is.
+// documentedBlock is the block of docs/start/kubectl.md, docs/tasks/cluster.md or
+// docs/start/openshift.md in which a text is.
 func documentedBlock(t testing.TB, part string) string {
 	t.Helper()
 	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md", "start/openshift.md"} {

@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// pushedManifest is the Image that OpenShift's registry makes of a manifest that a registry has, in the repository team/app.
+// pushedManifest is the Image that OpenShift's registry makes of a manifest that a registry has, in
+// the repository team/app.
 func pushedManifest(t testing.TB, ref string) map[string]any {
 	t.Helper()
 	parsed, err := name.ParseReference(ref, name.Insecure)
@@ -35,9 +36,10 @@ func pushedManifest(t testing.TB, ref string) map[string]any {
 	}
 }
 
-// A signature that is pushed to the registry of streams has its image verified, with no webhook and no sweep: as cosign's tag,
-// while the registry is away and the server is killed before it could look, and as a referrer that an index under the tag of the
-// referrers tag schema lists. Neither is an image. A real registry has what OpenShift's would tell of.
+// A signature that is pushed to the registry of streams has its image verified, with no webhook and
+// no sweep: as cosign's tag, while the registry is away and the server is killed before it could
+// look, and as a referrer that an index under the tag of the referrers tag schema lists. Neither is
+// an image. A real registry has what OpenShift's would tell of.
 func TestSignaturesOfTheRegistryOfStreams(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)

@@ -78,7 +78,8 @@ func at(value any, path ...string) any {
 	return value
 }
 
-// pushedImage is the Image that OpenShift's registry makes of an image that was pushed to a repository of it.
+// pushedImage is the Image that OpenShift's registry makes of an image that was pushed to a
+// repository of it.
 func pushedImage(t testing.TB, repository string, image v1.Image) map[string]any {
 	t.Helper()
 	manifest, err := image.RawManifest()
@@ -109,8 +110,9 @@ func mapping(t testing.TB, stream, tag string, image v1.Image) map[string]any {
 		"metadata": map[string]any{"namespace": "team", "name": stream}, "image": pushedImage(t, "team/"+stream, image), "tag": tag}
 }
 
-// The requests that OpenShift's registry sends when somebody logs in, pushes, pulls, signs and lists, recorded from
-// image-registry: with its own credential, and with that of the user where it does so.
+// The requests that OpenShift's registry sends when somebody logs in, pushes, pulls, signs and
+// lists, recorded from image-registry: with its own credential, and with that of the user where it
+// does so.
 func TestRegistryOfStreams(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
@@ -219,7 +221,8 @@ func TestRegistryOfStreams(t *testing.T) {
 	}
 }
 
-// logsIn asks who a user is, and whether they may pull and push, as the registry does with their token: in protobuf.
+// logsIn asks who a user is, and whether they may pull and push, as the registry does with their
+// token: in protobuf.
 func logsIn(t *testing.T, config *rest.Config) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
@@ -241,7 +244,8 @@ func logsIn(t *testing.T, config *rest.Config) {
 	}
 }
 
-// pushedArtifact is what OpenShift's registry makes of a manifest that is not an image's, of one layer.
+// pushedArtifact is what OpenShift's registry makes of a manifest that is not an image's, of one
+// layer.
 func pushedArtifact(t testing.TB, repository, config, configType, layerType string, more map[string]any) map[string]any {
 	t.Helper()
 	manifest := map[string]any{
@@ -268,9 +272,10 @@ func digestOf(content string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content)))
 }
 
-// The requests of OpenShift's registry when what is not an image is pushed to it: cosign's signatures and attestations by tag and
-// as referrers, a chart, and what ORAS pushes. All are found by tag and by name, and none is among images: not in lists from
-// stored bytes or in pages, not in tables, not in watches.
+// The requests of OpenShift's registry when what is not an image is pushed to it: cosign's
+// signatures and attestations by tag and as referrers, a chart, and what ORAS pushes. All are found
+// by tag and by name, and none is among images: not in lists from stored bytes or in pages, not in
+// tables, not in watches.
 func TestRegistryOfStreamsTakesArtifacts(t *testing.T) {
 	t.Parallel()
 	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")

@@ -11,7 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-// A repository that was imported is an image stream; another follows one of its tags. Whoever watches sees the tag move.
+// A repository that was imported is an image stream; another follows one of its tags. Whoever
+// watches sees the tag move.
 func TestImageStreams(t *testing.T) {
 	t.Parallel()
 	s, r := harness.StartServer(t), registry.Start(t, registry.Distribution)
@@ -55,8 +56,8 @@ func TestImageStreams(t *testing.T) {
 	}
 }
 
-// tagsOfStreams works with the tags of streams one by one, as kubectl and scripts do. The tag prod of the stream app leads to
-// the first image, v1 of the repository's own stream to the second.
+// tagsOfStreams works with the tags of streams one by one, as kubectl and scripts do. The tag prod
+// of the stream app leads to the first image, v1 of the repository's own stream to the second.
 func tagsOfStreams(t *testing.T, s *harness.Server, repository, auto string, digest func(int) string) {
 	t.Helper()
 	wantContains(t, "get istag", s.Kubectl(t, "get", "istag", "-o", "wide", "--chunk-size=1"),

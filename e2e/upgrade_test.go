@@ -23,8 +23,9 @@ import (
 
 var upgradeFrom = flag.String("upgrade-from", "", "commit or tag that TestReplicasAreUpgraded begins with; without one it is this tree, whose servers are restarted one after the other")
 
-// TestReplicasAreUpgraded: servers are replaced by those of another release one after the other. All along, what was written
-// at one of them is read at another, whatever its release, what any is told of is imported, and no answered write is lost.
+// TestReplicasAreUpgraded: servers are replaced by those of another release one after the other.
+// All along, what was written at one of them is read at another, whatever its release, what any is
+// told of is imported, and no answered write is lost.
 func TestReplicasAreUpgraded(t *testing.T) {
 	t.Parallel()
 	before := harness.Binary(t)
@@ -64,7 +65,8 @@ func TestReplicasAreUpgraded(t *testing.T) {
 			t.Errorf("server %d has ended with %d", i, code)
 		}
 		r.Restart(t, i)
-		// The new server and those of before have each other's images, with what is computed of them.
+		// The new server and those of before have each other's images, with what is computed of
+		// them.
 		for at := range r.Servers {
 			name, other := fmt.Sprintf("step-%d-%d", i, at), r.Servers[(at+1)%3]
 			r.Servers[at].KubectlStdin(t, plainImage(name), "create", "-f", "-")

@@ -102,7 +102,8 @@ func TestVerifyExitCodes(t *testing.T) {
 	}
 }
 
-// Verdicts are the server's: it judges what is posted, overrides what clients claim, and follows the policy's file.
+// Verdicts are the server's: it judges what is posted, overrides what clients claim, and follows
+// the policy's file.
 func TestVerdictsOfAServer(t *testing.T) {
 	t.Parallel()
 	r := registry.Start(t, registry.Distribution)
@@ -248,7 +249,8 @@ func TestVerdictsOfAServer(t *testing.T) {
 }
 
 // ocStatus is what `oc describe image` prints as the status of a signature: by oc's
-// pkg/helpers/describe (describeImageSignature) it is Verified if issuedBy is there at all, whatever the conditions say.
+// pkg/helpers/describe (describeImageSignature) it is Verified if issuedBy is there at all,
+// whatever the conditions say.
 func ocStatus(s storedSignature) string {
 	if s.IssuedBy == nil {
 		return "Unverified"
@@ -256,9 +258,10 @@ func ocStatus(s storedSignature) string {
 	return "Verified"
 }
 
-// On an image that no policy covers, what an administrator saves with `oc adm verify-image-signature --save` stays, also when
-// all images are judged again. Once a policy covers it, the server judges. The requests are those that oc makes
-// (pkg/cli/admin/verifyimagesignature): it asks who its user is, gets the Image, and puts it back with its own conditions.
+// On an image that no policy covers, what an administrator saves with `oc adm
+// verify-image-signature --save` stays, also when all images are judged again. Once a policy covers
+// it, the server judges. The requests are those that oc makes (pkg/cli/admin/verifyimagesignature):
+// it asks who its user is, gets the Image, and puts it back with its own conditions.
 func TestAdministratorsVerdict(t *testing.T) {
 	t.Parallel()
 	g := newGPG(t)

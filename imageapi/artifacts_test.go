@@ -54,7 +54,8 @@ func (s storages) namesOf(t *testing.T, selector string) (names []string) {
 	return names
 }
 
-// What is not an image is stored, marked and found by name; lists have it if they ask, and those alone.
+// What is not an image is stored, marked and found by name; lists have it if they ask, and those
+// alone.
 func TestArtifactsAreNoImages(t *testing.T) {
 	t.Parallel()
 	s := newStorages(t, nil)
@@ -237,7 +238,8 @@ func TestNobodyMarksArtifacts(t *testing.T) {
 		t.Errorf("an artifact has a signature: %v", err)
 	}
 
-	// Without its manifest nobody knows what it is. It does not become an artifact among images later.
+	// Without its manifest nobody knows what it is. It does not become an artifact among images
+	// later.
 	without := bareImage(t, "cosign-sig.json", "")
 	raw := without.DockerImageManifest
 	without.DockerImageManifest = ""
@@ -296,7 +298,8 @@ func TestArtifactsAreApplied(t *testing.T) {
 	}
 }
 
-// A signature that is pushed as a tag is found by the tag, and by the blobs that a registry may give out.
+// A signature that is pushed as a tag is found by the tag, and by the blobs that a registry may
+// give out.
 func TestMappingsOfArtifacts(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -346,7 +349,8 @@ func TestMappingsOfArtifacts(t *testing.T) {
 	}
 }
 
-// A list of both that takes longer than revisions are kept goes on where it was, also among the artifacts.
+// A list of both that takes longer than revisions are kept goes on where it was, also among the
+// artifacts.
 func TestListWithArtifactsGoesOnAfterItHasExpired(t *testing.T) {
 	d := dbtest.Open(t)
 	s := newStoragesOn(t, d, imageapi.Options{})

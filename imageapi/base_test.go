@@ -17,7 +17,8 @@ import (
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
-// layered is an Image of a digest with these layers. said is what its labels say of its base: a reference, a digest, or both with @.
+// layered is an Image of a digest with these layers. said is what its labels say of its base: a
+// reference, a digest, or both with @.
 func layered(n int, said string, layers ...int) *imagev1.Image {
 	image := plainImage()
 	image.Name = digestOf(n)
@@ -62,7 +63,8 @@ func (s storages) pagedNames(t *testing.T, selector string, size int64) (names [
 	return nil
 }
 
-// Images are built on a base by what they say and by their layers, and each is listed once, whatever the size of pages.
+// Images are built on a base by what they say and by their layers, and each is listed once,
+// whatever the size of pages.
 func TestSelectByBase(t *testing.T) {
 	s := newStorages(t, nil)
 	const hub = "docker.io/library/debian"

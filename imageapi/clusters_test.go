@@ -14,8 +14,8 @@ type recorded []string
 
 func (r *recorded) AddWarning(_, text string) { *r = append(*r, text) }
 
-// While a cluster has not been read, an image that no known pod uses is not said to be unused, and whoever asks is told
-// why nothing is known.
+// While a cluster has not been read, an image that no known pod uses is not said to be unused, and
+// whoever asks is told why nothing is known.
 func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
 	p := &pods{synced: true, partly: true, doubts: []string{"the pods of cluster prod are not known yet: no route"}}
 	s := newStoragesWith(t, imageapi.Options{Usage: p})

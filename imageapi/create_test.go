@@ -220,7 +220,8 @@ func TestCreateIndexWithoutPlatform(t *testing.T) {
 	}
 }
 
-// So may one that is pushed to OpenShift's registry, which keeps the manifest. It can be changed afterwards.
+// So may one that is pushed to OpenShift's registry, which keeps the manifest. It can be changed
+// afterwards.
 func TestPushedIndexWithoutPlatform(t *testing.T) {
 	s := newStorages(t, nil)
 	index := bareImage(t, "oci-index.json", "")

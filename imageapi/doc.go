@@ -5,15 +5,16 @@
 // images (all verbs) and imagesignatures (create and delete) over any generic.RESTOptionsGetter.
 //
 // The Go types are those of github.com/openshift/api. When an Image is written, the server computes
-// the fields that a client may leave out from the manifest and config that the Image carries (package
-// manifest): reads serve stored bytes. Computed fields, and others that describe content, never
-// change again: a write that changes one is answered with 422 naming the field. A write that leaves
-// such a field out keeps it.
+// the fields that a client may leave out from the manifest and config that the Image carries
+// (package manifest): reads serve stored bytes. Computed fields, and others that describe content,
+// never change again: a write that changes one is answered with 422 naming the field. A write that
+// leaves such a field out keeps it.
 //
-// [Options] supply what is not in an Image's own fields: who judges its signatures and summarizes them,
-// and which pods use it. The table has columns and the field selectors have fields for them. The
-// verdict and its signers are index entries of the storage; use is asked for at each read. [Views]
-// has the same for SQL.
+// [Options] supply what is not in an Image's own fields: who judges its signatures and summarizes
+// them, and which pods use it. The table has columns and the field selectors have fields for them.
+// The verdict and its signers are index entries of the storage; use is asked for at each read.
+// [Views] has the same for SQL.
 //
-// Behaviour follows openshift-apiserver's; docs/reference/images.md lists the differences that clients notice.
+// Behaviour follows openshift-apiserver's; docs/reference/images.md lists the differences that
+// clients notice.
 package imageapi

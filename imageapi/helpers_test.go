@@ -89,8 +89,8 @@ func newStoragesOn(t testing.TB, d *db.DB, opts imageapi.Options) (s storages) {
 	return s
 }
 
-// answering has the storage of images ask package answers about references, as a server does. The verdict for a reference is what
-// the image holds for its repository.
+// answering has the storage of images ask package answers about references, as a server does. The
+// verdict for a reference is what the image holds for its repository.
 func answering(m map[string]rest.Storage) {
 	imageregistry.Ask(m, &answers.Answerer{
 		Images: m["images"].(answers.Objects), Tags: m["imagetags"].(answers.Objects), Use: imageregistry.UseOf(m), Policies: holding{},

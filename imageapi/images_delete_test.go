@@ -60,8 +60,8 @@ func (s *tagStorages) withImages(lists map[int][]int) {
 	}
 }
 
-// wantKept fails unless an image cannot be deleted, also not by a dry run, with this in the message, until the words allow it;
-// then it is gone.
+// wantKept fails unless an image cannot be deleted, also not by a dry run, with this in the
+// message, until the words allow it; then it is gone.
 func wantKept(t *testing.T, images rest.StandardStorage, name, words string, says ...string) {
 	t.Helper()
 	for _, dryRun := range [][]string{nil, {metav1.DryRunAll}} {
@@ -102,7 +102,8 @@ func wantDeleted(t *testing.T, images rest.StandardStorage, name string) {
 	}
 }
 
-// What a tag leads to now is kept: of a registry, or of a stream, also through indexes. What one has led to before goes.
+// What a tag leads to now is kept: of a registry, or of a stream, also through indexes. What one
+// has led to before goes.
 func TestTaggedImagesAreKept(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -157,7 +158,8 @@ func TestImageOfManyIndexesIsKept(t *testing.T) {
 	wantDeleted(t, s.images, digestOf(1))
 }
 
-// What pods use is kept, with the index that lists it and what it lists, and that of which it is unknown.
+// What pods use is kept, with the index that lists it and what it lists, and that of which it is
+// unknown.
 func TestUsedImagesAreKept(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
@@ -195,8 +197,8 @@ func TestUsedImagesAreKept(t *testing.T) {
 	wantDeleted(t, s.images, digestOf(3))
 }
 
-// What workloads need is kept though no pod runs, by its platform and by its index, too. While it is unknown what they need, all
-// is. It is not used.
+// What workloads need is kept though no pod runs, by its platform and by its index, too. While it
+// is unknown what they need, all is. It is not used.
 func TestNeededImagesAreKept(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
@@ -222,8 +224,8 @@ func TestNeededImagesAreKept(t *testing.T) {
 	wantDeleted(t, s.images, digestOf(3))
 }
 
-// A tag that comes to lead to an image while that is being deleted keeps it: the image has changed with it, so it is asked
-// again.
+// A tag that comes to lead to an image while that is being deleted keeps it: the image has changed
+// with it, so it is asked again.
 func TestTaggedWhileDeleted(t *testing.T) {
 	t.Parallel()
 	p := &asked{pods: &pods{synced: true}}

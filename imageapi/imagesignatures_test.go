@@ -239,7 +239,8 @@ func trustOf(image *imagev1.Image) []string {
 	return out
 }
 
-// The server's verdict stands on an image that a policy covers, by whatever way a signature is written.
+// The server's verdict stands on an image that a policy covers, by whatever way a signature is
+// written.
 func TestVerdictIsTheServers(t *testing.T) {
 	forged := signature("plain", "forged", "x", "bad")
 	forged.Conditions = []imagev1.SignatureCondition{condition(verdicts.Trusted, "True", 1), condition(verdicts.ForImage, "True", 1)}

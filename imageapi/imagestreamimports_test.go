@@ -23,8 +23,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// registryOfTests stands for an importer and the registries: it has the tags that it is given, each of the one image that
-// there is, and after it a second one as an index has it.
+// registryOfTests stands for an importer and the registries: it has the tags that it is given, each
+// of the one image that there is, and after it a second one as an index has it.
 type registryOfTests struct {
 	s    *tagStorages
 	tags []string
@@ -92,8 +92,8 @@ func (s *tagStorages) imported(asked *imagev1.ImageStreamImport) (*imagev1.Image
 	return obj.(*imagev1.ImageStreamImport), nil
 }
 
-// An import makes the stream and tags that follow what was imported. What fails is said of each, in the answer and in the
-// stream, until it succeeds.
+// An import makes the stream and tags that follow what was imported. What fails is said of each, in
+// the answer and in the stream, until it succeeds.
 func TestImportsIntoStreams(t *testing.T) {
 	t.Parallel()
 	s, r := newImports(t, imageapi.Options{}, "v1")
@@ -126,7 +126,8 @@ func TestImportsIntoStreams(t *testing.T) {
 	}
 }
 
-// An import that is to change nothing stores nothing, and shows manifests to who asks for them, with those of an index.
+// An import that is to change nothing stores nothing, and shows manifests to who asks for them,
+// with those of an index.
 func TestImportThatOnlyLooks(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{}, "v1")
@@ -150,7 +151,8 @@ func TestImportThatOnlyLooks(t *testing.T) {
 	}
 }
 
-// What oc new-app --list asks for is not an image, and does not stand in the way of what is; into a tag it cannot be imported.
+// What oc new-app --list asks for is not an image, and does not stand in the way of what is; into a
+// tag it cannot be imported.
 func TestImportOfEverything(t *testing.T) {
 	t.Parallel()
 	s, r := newImports(t, imageapi.Options{Authorizer: follower{follows: true}, AllowedRegistries: []configv1.RegistryLocation{{DomainName: "registry.example.com"}}}, "v1")
@@ -195,8 +197,8 @@ func TestImportOfARepository(t *testing.T) {
 	}
 }
 
-// oc import-image --all of a stream of the registry whose image API this is imports what the stream's tags follow elsewhere: what that
-// registry has it tells of itself.
+// oc import-image --all of a stream of the registry whose image API this is imports what the
+// stream's tags follow elsewhere: what that registry has it tells of itself.
 func TestImportOfAllThatAStreamFollows(t *testing.T) {
 	t.Parallel()
 	own := ownRegistry + "/team/app"
@@ -241,8 +243,8 @@ func (f follower) Authorize(_ context.Context, what authorizer.Attributes) (auth
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Nobody has the server ask a registry that is not allowed, or show with its credentials what he may not see; of no image
-// of such an import anybody is asked.
+// Nobody has the server ask a registry that is not allowed, or show with its credentials what he
+// may not see; of no image of such an import anybody is asked.
 func TestAttackImportSteersTheServer(t *testing.T) {
 	t.Parallel()
 	allowed := []configv1.RegistryLocation{{DomainName: "registry.example.com"}, {DomainName: "*.example.org:5000"}, {DomainName: "plain.example.com", Insecure: true}}

@@ -35,7 +35,8 @@ func newMappings(t testing.TB, authorizer imagestream.Authorizer) *tagStorages {
 	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer, Registry: ownRegistry})
 }
 
-// pushed is the mapping that OpenShift's registry sends of a push to a stream of the namespace team. Images differ by n.
+// pushed is the mapping that OpenShift's registry sends of a push to a stream of the namespace
+// team. Images differ by n.
 func pushed(t testing.TB, stream, tag string, n int) *imagev1.ImageStreamMapping {
 	t.Helper()
 	image := ociImage(t)
@@ -79,7 +80,8 @@ func (s *tagStorages) known(name string) string {
 	return strings.Join(texts, ",")
 }
 
-// A registry makes a stream that is not there when the error says so in OpenShift's words, and maps again.
+// A registry makes a stream that is not there when the error says so in OpenShift's words, and maps
+// again.
 func TestMappingOfAStreamThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -103,8 +105,9 @@ func TestMappingOfAStreamThatIsNotThere(t *testing.T) {
 	}
 }
 
-// Each stream shows its place in the registry of the streams, and how that is called from elsewhere, whatever it follows: oc registry
-// login sends its token to the host of the first stream that it finds. Without a registry a stream names none.
+// Each stream shows its place in the registry of the streams, and how that is called from
+// elsewhere, whatever it follows: oc registry login sends its token to the host of the first stream
+// that it finds. Without a registry a stream names none.
 func TestAttackCredentialsForWhatAStreamFollows(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ registry, public, internal, external string }{
@@ -134,8 +137,8 @@ func TestAttackCredentialsForWhatAStreamFollows(t *testing.T) {
 	}
 }
 
-// A tag whose image is to be pulled from the registry of the streams says so, whichever way it is read. Without such a registry it
-// says where its image is.
+// A tag whose image is to be pulled from the registry of the streams says so, whichever way it is
+// read. Without such a registry it says where its image is.
 func TestLocalReferences(t *testing.T) {
 	t.Parallel()
 	for registry, want := range map[string]string{ownRegistry: ownRegistry + "/team/app@", "": repository + "@"} {
@@ -184,8 +187,8 @@ func TestLocalReferences(t *testing.T) {
 	}
 }
 
-// Where the tag leads moves with each push, what follows it moves along, what has left an image is taken off it, and a push
-// of the same again is not news.
+// Where the tag leads moves with each push, what follows it moves along, what has left an image is
+// taken off it, and a push of the same again is not news.
 func TestMappingsMoveTags(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -234,7 +237,8 @@ func TestMappingsBringNoSignatures(t *testing.T) {
 	}
 }
 
-// postImage is what OpenShift's registry sends of a push by digest to a stream of the namespace team.
+// postImage is what OpenShift's registry sends of a push by digest to a stream of the namespace
+// team.
 func (s *tagStorages) postImage(stream string, image imagev1.Image) error {
 	image.DockerImageReference = ownRegistry + "/team/" + stream + "@" + image.Name
 	_, err := s.images.(rest.Creater).Create(requestContext(), image.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
@@ -255,9 +259,9 @@ func indexOf(t *testing.T, images ...imagev1.Image) *imagev1.Image {
 	return ofManifest(t, string(raw))
 }
 
-// What is pushed to a second stream is of that one, too, with what an index lists, as far as that was pushed: a registry may
-// give out its layers. The registry takes an index that lists anything, and says of an image that is there only that it was
-// pushed again.
+// What is pushed to a second stream is of that one, too, with what an index lists, as far as that
+// was pushed: a registry may give out its layers. The registry takes an index that lists anything,
+// and says of an image that is there only that it was pushed again.
 func TestAttackIndexThatIsPushedListsAnImageOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -312,8 +316,8 @@ func TestAttackIndexThatIsPushedListsAnImageOfAnotherStream(t *testing.T) {
 	expect("all of it", true)
 }
 
-// The registry gives out whatever the layers of a stream name, if it has it of any repository. What another registry serves
-// may list layers of others, so no blob of it is named.
+// The registry gives out whatever the layers of a stream name, if it has it of any repository. What
+// another registry serves may list layers of others, so no blob of it is named.
 func TestAttackLayersOfAnImageElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -327,7 +331,8 @@ func TestAttackLayersOfAnImageElsewhere(t *testing.T) {
 	}
 }
 
-// Twelve pushes to one stream at once, three of each of four tags: none is refused, and no history loses one.
+// Twelve pushes to one stream at once, three of each of four tags: none is refused, and no history
+// loses one.
 func TestParallelMappings(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -358,8 +363,8 @@ func TestParallelMappings(t *testing.T) {
 	}
 }
 
-// A push moves a tag that follows itself in the registry: oc import-image of the whole stream, or of its latest, writes such tags
-// into spec, since that names the stream's repository.
+// A push moves a tag that follows itself in the registry: oc import-image of the whole stream, or
+// of its latest, writes such tags into spec, since that names the stream's repository.
 func TestMappingOfATagThatFollowsItself(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -379,8 +384,9 @@ func TestMappingOfATagThatFollowsItself(t *testing.T) {
 	}
 }
 
-// A tag that was pushed to, and that a user leads back to an image of its history, leads there in the registry as well. What it led
-// to before is needed by nothing, a push moves the tag again, and who deletes it is rid of it.
+// A tag that was pushed to, and that a user leads back to an image of its history, leads there in
+// the registry as well. What it led to before is needed by nothing, a push moves the tag again, and
+// who deletes it is rid of it.
 func TestRollbackOfAPushedTag(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -442,7 +448,8 @@ func TestRollbackOfAPushedTag(t *testing.T) {
 	s.wantNeeded("", "")
 }
 
-// A dry run of a rollback moves nothing, and a user who names a digest of others in the own repository does not have it known there.
+// A dry run of a rollback moves nothing, and a user who names a digest of others in the own
+// repository does not have it known there.
 func TestAttackRollbackToAnImageOfOthers(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -465,8 +472,8 @@ func TestAttackRollbackToAnImageOfOthers(t *testing.T) {
 	}
 }
 
-// What a tag leads to in the registry stays, also where the stream says that the tag follows another: nothing in the registry moves
-// with that.
+// What a tag leads to in the registry stays, also where the stream says that the tag follows
+// another: nothing in the registry moves with that.
 func TestCoveredTagsKeepTheirImages(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -540,8 +547,8 @@ func (d denyImages) Authorize(_ context.Context, what authorizer.Attributes) (au
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Whoever may map, and knows the digest of an image that they may not read, does not get it into their stream; nor do they
-// make images that they may not make.
+// Whoever may map, and knows the digest of an image that they may not read, does not get it into
+// their stream; nor do they make images that they may not make.
 func TestAttackMappingOfAnImageOfOthers(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"get", "create"} {
@@ -565,7 +572,8 @@ func TestAttackMappingOfAnImageOfOthers(t *testing.T) {
 	}
 }
 
-// A stream that is deleted takes with it what was pushed to it: whoever makes one of its name later does not get that.
+// A stream that is deleted takes with it what was pushed to it: whoever makes one of its name later
+// does not get that.
 func TestAttackStreamOfADeletedName(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
@@ -589,8 +597,9 @@ func TestAttackStreamOfADeletedName(t *testing.T) {
 	}
 }
 
-// A stream of the registry keeps its repository when it is written by who leaves it out, follows another if that is said, and
-// a stream from before there was a registry gets it with the first push.
+// A stream of the registry keeps its repository when it is written by who leaves it out, follows
+// another if that is said, and a stream from before there was a registry gets it with the first
+// push.
 func TestStreamsOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, allow{"default/registry.example.com--team--app"}) // who may follow that repository and no other
@@ -629,8 +638,8 @@ func TestStreamSecrets(t *testing.T) {
 	}
 }
 
-// A tag that three pushers move a thousand times keeps its history in order, each push an item on top of those before, and
-// the stream shows the last.
+// A tag that three pushers move a thousand times keeps its history in order, each push an item on
+// top of those before, and the stream shows the last.
 func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
 	t.Parallel()
 	const writers = 3
@@ -646,7 +655,8 @@ func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watcher.Stop()
-	// A watch may begin after it was opened, and shows first what there is then: the pushes wait for that.
+	// A watch may begin after it was opened, and shows first what there is then: the pushes wait
+	// for that.
 	first, ok := (<-watcher.ResultChan()).Object.(*imagev1.ImageTag)
 	if !ok || len(first.Status.Items) != 1 {
 		t.Fatalf("the watch begins with %+v", first)

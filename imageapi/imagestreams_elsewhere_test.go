@@ -58,8 +58,9 @@ func (h *holder) Import(context.Context, reference.Reference, bool) ([]*imagev1.
 
 func (*holder) Tags(context.Context, reference.Reference) ([]string, error) { return nil, nil }
 
-// An image that is in a repository of others as well is shown through a stream as what it is in the stream's repository, to the
-// stream's namespace: no reference, signature, verdict or policy of others is told.
+// An image that is in a repository of others as well is shown through a stream as what it is in the
+// stream's repository, to the stream's namespace: no reference, signature, verdict or policy of
+// others is told.
 func TestAttackImageOfAStreamTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	by := &holder{}

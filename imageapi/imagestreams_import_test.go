@@ -44,8 +44,8 @@ func parsed(t *testing.T, text string) reference.Reference {
 	return ref
 }
 
-// told is what a stream says of a tag: the generation of the spec, that of the newest item and its image, that of the
-// condition and its reason.
+// told is what a stream says of a tag: the generation of the spec, that of the newest item and its
+// image, that of the condition and its reason.
 func told(stream *imagev1.ImageStream, tag string) string {
 	out := ""
 	for i := range stream.Spec.Tags {
@@ -69,8 +69,8 @@ func told(stream *imagev1.ImageStream, tag string) string {
 
 func short(digest string) string { return strings.TrimLeft(strings.TrimPrefix(digest, "sha256:"), "0") }
 
-// What tags follow is to be imported once for each generation of their spec, whether that succeeds or not; a tag sent with
-// the generation 0 asks again.
+// What tags follow is to be imported once for each generation of their spec, whether that succeeds
+// or not; a tag sent with the generation 0 asks again.
 func TestWhatTagsFollowIsImportedOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{Registry: ownRegistry})
@@ -152,7 +152,8 @@ func TestImportsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// What the configuration does not allow is not imported, and says so; what is known of it all the same is shown.
+// What the configuration does not allow is not imported, and says so; what is known of it all the
+// same is shown.
 func TestTagsOfRegistriesThatAreNotAllowed(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{AllowedRegistries: []configv1.RegistryLocation{{DomainName: "good.example.com"}, {DomainName: "plain.example.com", Insecure: true}}})

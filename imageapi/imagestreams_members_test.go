@@ -48,7 +48,8 @@ func (s *tagStorages) index(repository string, digests ...string) string {
 	return image.Name
 }
 
-// An image of a stream's history, or of an index there, is got by as much of its digest as names it alone.
+// An image of a stream's history, or of an index there, is got by as much of its digest as names it
+// alone.
 func TestStreamImagesAreFoundByPrefix(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -89,8 +90,8 @@ func TestStreamImagesAreFoundByPrefix(t *testing.T) {
 	}
 }
 
-// What a registry may give to whoever may pull from a stream: manifests, configs and layers of all that its tags have led
-// to, and of the children of indexes.
+// What a registry may give to whoever may pull from a stream: manifests, configs and layers of all
+// that its tags have led to, and of the children of indexes.
 func TestLayersOfAStream(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -134,8 +135,8 @@ func TestLayersOfAStream(t *testing.T) {
 	}
 }
 
-// Whoever may pull from one repository pushes an index there that lists an image of another, or names its digest, and sees
-// nothing of it.
+// Whoever may pull from one repository pushes an index there that lists an image of another, or
+// names its digest, and sees nothing of it.
 func TestAttackIndexListsAnImageOfAnotherRepository(t *testing.T) {
 	t.Parallel()
 	s := newTagStoragesWith(t, allow{"default/registry.example.com--team--app"})
@@ -166,8 +167,8 @@ func countRead(ctx context.Context, objects, _ int) {
 
 type readCounter struct{}
 
-// Reads of one object that are put together from many tell of each that they read, so that they take turns as lists do: also of
-// images that are not there.
+// Reads of one object that are put together from many tell of each that they read, so that they
+// take turns as lists do: also of images that are not there.
 func TestAttackReadsOfOneObjectThatReadMany(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)

@@ -36,7 +36,8 @@ func leaveOut(stream *imagev1.ImageStream, out ...int) *imagev1.ImageStream {
 	return stream
 }
 
-// What a tag led to before can be taken out of its history, by who prunes. Where it leads now stays, and what pods use.
+// What a tag led to before can be taken out of its history, by who prunes. Where it leads now
+// stays, and what pods use.
 func TestHistoriesAreShortened(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
@@ -93,7 +94,8 @@ func TestHistoriesAreShortened(t *testing.T) {
 		}
 	}
 
-	// A look at the registry changes conditions between what a writer reads and writes. What is written of them is not kept.
+	// A look at the registry changes conditions between what a writer reads and writes. What is
+	// written of them is not kept.
 	stale := s.stream("app")
 	stale.Status.Tags[0].Conditions = []imagev1.TagEventCondition{{Type: "x"}}
 	if _, err := s.updateStream(s.streamStatus, stale); err != nil {
@@ -104,8 +106,8 @@ func TestHistoriesAreShortened(t *testing.T) {
 	}
 }
 
-// What a stream itself has of a history is shortened, too, but not where it begins to follow a registry: what that led to before
-// would come back.
+// What a stream itself has of a history is shortened, too, but not where it begins to follow a
+// registry: what that led to before would come back.
 func TestOwnHistoriesAreShortened(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}

@@ -94,7 +94,8 @@ func history(stream *imagev1.ImageStream, tag string) string {
 	return strings.Join(out, " ")
 }
 
-// A stream shows where the tags of its repository lead, however these were written, and after each move.
+// A stream shows where the tags of its repository lead, however these were written, and after each
+// move.
 func TestStreamsShowTheTagsOfTheirRepository(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -132,7 +133,8 @@ func TestStreamsShowTheTagsOfTheirRepository(t *testing.T) {
 	}
 }
 
-// The tags of a spec follow references, other tags of the stream, tags of other streams and images, each by its rule.
+// The tags of a spec follow references, other tags of the stream, tags of other streams and images,
+// each by its rule.
 func TestTagsOfAStreamFollow(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -167,7 +169,8 @@ func TestTagsOfAStreamFollow(t *testing.T) {
 	}
 }
 
-// Users write what a stream follows, and not where that leads; also not by the subresource, nor the server's mark.
+// Users write what a stream follows, and not where that leads; also not by the subresource, nor the
+// server's mark.
 func TestUsersWriteNoStreamStatus(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -370,7 +373,8 @@ func TestStreamTable(t *testing.T) {
 	}
 }
 
-// listedStreams are the streams of a list in pages of limit, each with how many items its histories have.
+// listedStreams are the streams of a list in pages of limit, each with how many items its histories
+// have.
 func (s *tagStorages) listedStreams(namespace string, options internalversion.ListOptions) (streams []string, pages int) {
 	s.t.Helper()
 	for {
@@ -424,7 +428,8 @@ func TestStreamsPage(t *testing.T) {
 	}
 }
 
-// Many streams of long histories, listed at once, are refused; pages are cut before they are too large, and nothing is lost.
+// Many streams of long histories, listed at once, are refused; pages are cut before they are too
+// large, and nothing is lost.
 func TestAttackListOfLongHistories(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")

@@ -95,7 +95,8 @@ func (s *tagStorages) stored(repository string) string {
 	return image.Name
 }
 
-// A tag of a stream has its image, without manifest and config, whether the stream has it of its repository or of its spec.
+// A tag of a stream has its image, without manifest and config, whether the stream has it of its
+// repository or of its spec.
 func TestStreamTagsShowTheirImages(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -143,8 +144,8 @@ func TestStreamTagsShowTheirImages(t *testing.T) {
 	}
 }
 
-// Whoever may pull from one repository names the digest of an image of another as if it were there, and sees no more than
-// what they wrote.
+// Whoever may pull from one repository names the digest of an image of another as if it were there,
+// and sees no more than what they wrote.
 func TestAttackStreamTagNamesAnImageOfAnotherRepository(t *testing.T) {
 	t.Parallel()
 	s := newTagStoragesWith(t, allow{"default/registry.example.com--team--app"})
@@ -210,7 +211,8 @@ func TestStreamTagsAreMade(t *testing.T) {
 	}
 }
 
-// PUT without a resourceVersion makes what is not there; with one it changes that version of the stream or nothing.
+// PUT without a resourceVersion makes what is not there; with one it changes that version of the
+// stream or nothing.
 func TestStreamTagsAreWritten(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -268,7 +270,8 @@ func TestStreamTagsAreWritten(t *testing.T) {
 	}
 }
 
-// A patch of a tag that is not there is 404: it is given an object without UID. Server-side apply makes one of that.
+// A patch of a tag that is not there is 404: it is given an object without UID. Server-side apply
+// makes one of that.
 func TestPatchesMakeNoStreamTags(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -348,7 +351,8 @@ func (deny) Authorize(_ context.Context, what authorizer.Attributes) (authorizer
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Whoever may delete tags of streams forgets nothing by them that only those may who delete ImageTags.
+// Whoever may delete tags of streams forgets nothing by them that only those may who delete
+// ImageTags.
 func TestAttackDeletingAStreamTagForgetsItsImageTag(t *testing.T) {
 	t.Parallel()
 	s := newTagStoragesWith(t, deny{})
@@ -364,7 +368,8 @@ func TestAttackDeletingAStreamTagForgetsItsImageTag(t *testing.T) {
 	}
 }
 
-// listed are the names of a list in pages of limit, the namespace before each; the whole at once without limit.
+// listed are the names of a list in pages of limit, the namespace before each; the whole at once
+// without limit.
 func (s *tagStorages) listed(namespace string, options internalversion.ListOptions) (names []string) {
 	s.t.Helper()
 	for {

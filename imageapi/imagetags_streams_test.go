@@ -170,7 +170,8 @@ func TestWritingImageTagsOfStreams(t *testing.T) {
 	}
 }
 
-// A list of more tags, each with its history, than one answer may have is refused, and read in pages.
+// A list of more tags, each with its history, than one answer may have is refused, and read in
+// pages.
 func TestManyImageTagsOfStreams(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)

@@ -122,7 +122,8 @@ func (s *tagStorages) selected(of rest.Lister, selector string) (names []string)
 
 func digestOf(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 
-// The first look at a tag makes it, the next ones add to its history; who looked and why is the server's word.
+// The first look at a tag makes it, the next ones add to its history; who looked and why is the
+// server's word.
 func TestTagHistoryIsKept(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -155,7 +156,8 @@ func TestTagHistoryIsKept(t *testing.T) {
 	}
 }
 
-// A write that is based on what others have changed since is refused, also that of a tag that others have made since.
+// A write that is based on what others have changed since is refused, also that of a tag that
+// others have made since.
 func TestLateTagWritesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
@@ -239,8 +241,9 @@ func TestInvalidTagsAreRefused(t *testing.T) {
 	}
 }
 
-// references= says what now points at an image: also of an image with more tags than it shows, and not what a tag led to
-// once. Where nobody has looked yet, what is recorded on images is the answer.
+// references= says what now points at an image: also of an image with more tags than it shows, and
+// not what a tag led to once. Where nobody has looked yet, what is recorded on images is the
+// answer.
 func TestReferencesSayWhereATagLeadsNow(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)

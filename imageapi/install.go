@@ -17,8 +17,10 @@ import (
 // types themselves, so nothing is ever converted.
 var internalGroupVersion = schema.GroupVersion{Group: imagev1.GroupName, Version: runtime.APIVersionInternal}
 
-// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping and ImageStreamImport with scheme, as internal and as v1 types,
-// and docker10.DockerImage, the kind inside dockerImageMetadata.
+// Install registers Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag and
+// their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping and
+// ImageStreamImport with scheme, as internal and as v1 types, and docker10.DockerImage, the kind
+// inside dockerImageMetadata.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{internalGroupVersion, imagev1.GroupVersion} {
 		scheme.AddKnownTypes(gv, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageSignature{}, &imagev1.ImageTag{}, &imagev1.ImageTagList{},

@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// needed is what is needed of all streams of a namespace, as stream=numbers of digests, read in pages.
+// needed is what is needed of all streams of a namespace, as stream=numbers of digests, read in
+// pages.
 func (s *tagStorages) needed(namespace string, limit int64) (all []string, err error) {
 	options := &internalversion.ListOptions{Limit: limit}
 	for {
@@ -49,7 +50,8 @@ func (s *tagStorages) wantNeeded(namespace, want string) {
 	}
 }
 
-// What a tag leads to now and what pods use is needed, in each stream whose history has it; an index is if what it lists is used.
+// What a tag leads to now and what pods use is needed, in each stream whose history has it; an
+// index is if what it lists is used.
 func TestNeededImages(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
@@ -90,8 +92,9 @@ func TestNeededImages(t *testing.T) {
 	}
 }
 
-// What a tag of another stream leads to stays in the histories of a stream. So it is needed there, too: who prunes would take
-// the item for gone, and delete what the stream has of it in the registry, which refuses that for what the history has (405).
+// What a tag of another stream leads to stays in the histories of a stream. So it is needed there,
+// too: who prunes would take the item for gone, and delete what the stream has of it in the
+// registry, which refuses that for what the history has (405).
 func TestNeededIsWhatStays(t *testing.T) {
 	t.Parallel()
 	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
@@ -117,8 +120,9 @@ func TestNeededIsWhatStays(t *testing.T) {
 	s.wantNeeded("team", "team/app=2,4")
 }
 
-// An image that an index lists stays as long as the index does: OpenShift's registry refuses to delete it from a repository that
-// has the index (405), by which oc adm prune images fails. When the index is gone, the image goes.
+// An image that an index lists stays as long as the index does: OpenShift's registry refuses to
+// delete it from a repository that has the index (405), by which oc adm prune images fails. When
+// the index is gone, the image goes.
 func TestNeededIsWhatIndexesList(t *testing.T) {
 	t.Parallel()
 	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
@@ -168,8 +172,8 @@ func TestNeededIsUnknown(t *testing.T) {
 	s.wantNeeded("", "team/app=1")
 }
 
-// What pods use of the registry whose image API this is, and what a tag of it leads to, must be in a stream: else who goes by
-// streams would delete it there. In one namespace nobody deletes images.
+// What pods use of the registry whose image API this is, and what a tag of it leads to, must be in
+// a stream: else who goes by streams would delete it there. In one namespace nobody deletes images.
 func TestNeededImagesAreInStreams(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}

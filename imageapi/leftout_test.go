@@ -88,7 +88,8 @@ func TestLeftOutConfigComesBack(t *testing.T) {
 	}
 }
 
-// Platforms, labels and whatever else a table or the metadata takes from an image come without what moves a cursor.
+// Platforms, labels and whatever else a table or the metadata takes from an image come without what
+// moves a cursor.
 func TestAttackTerminalSequences(t *testing.T) {
 	s := newStorages(t, nil)
 	const evil = "linux\u009b31m\u202e\a\x1b[2J"

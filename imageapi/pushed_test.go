@@ -37,8 +37,9 @@ func (p *listener) expect(t *testing.T, what string, want ...string) {
 	p.refs = nil
 }
 
-// Of what the registry of streams stores somebody is told, who looks for signatures: of each mapping, and of a referrer that is
-// pushed by digest, also if it is there. A push that nobody could be told of has failed.
+// Of what the registry of streams stores somebody is told, who looks for signatures: of each
+// mapping, and of a referrer that is pushed by digest, also if it is there. A push that nobody
+// could be told of has failed.
 func TestPushesAreTold(t *testing.T) {
 	t.Parallel()
 	var to listener

@@ -33,8 +33,8 @@ func mappingOf(tag string, image *imagev1.Image) *imagev1.ImageStreamMapping {
 	return &imagev1.ImageStreamMapping{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app"}, Image: *image, Tag: tag}
 }
 
-// An index of referrers under the tag that the referrers tag schema has for it is not an image, and what it lists can be pulled
-// through it. What an index lists and where it is must both say so.
+// An index of referrers under the tag that the referrers tag schema has for it is not an image, and
+// what it lists can be pulled through it. What an index lists and where it is must both say so.
 func TestIndexesOfReferrersAreNoImages(t *testing.T) {
 	t.Parallel()
 	tag := "sha256-" + strings.Repeat("ab", 32)
@@ -106,8 +106,8 @@ func TestIndexesOfReferrersAreNoImages(t *testing.T) {
 	}
 }
 
-// BuildKit's attestations of an index are pulled with it, also where the same were pushed to another repository before, and
-// whether or not the index is stored with its manifest.
+// BuildKit's attestations of an index are pulled with it, also where the same were pushed to
+// another repository before, and whether or not the index is stored with its manifest.
 func TestLayersHaveAttestationManifests(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)

@@ -27,7 +27,8 @@ import (
 type Options struct {
 	// Scheme is a scheme that Install was called with. Required.
 	Scheme *runtime.Scheme
-	// Verifier, Summarize, Attested, Held, VerdictChanged, JudgedAgain, IndexVerdictChanged, AnswerCreation and Usage are for images: see Options.
+	// Verifier, Summarize, Attested, Held, VerdictChanged, JudgedAgain, IndexVerdictChanged,
+	// AnswerCreation and Usage are for images: see Options.
 	Verifier            imageregistry.Verifier
 	Summarize           func(image *imagev1.Image) (verified string, signers []string)
 	Attested            func(image *imagev1.Image) string
@@ -39,39 +40,45 @@ type Options struct {
 	Usage               imageregistry.Usage
 	// Packages knows which packages images have; it may be nil.
 	Packages imageregistry.Packages
-	// Checked completes ImageTags that are read with what was confirmed without a change; see imagestreamtag.NewImageTagsREST.
+	// Checked completes ImageTags that are read with what was confirmed without a change; see
+	// imagestreamtag.NewImageTagsREST.
 	Checked func(ctx context.Context, all []*imagev1.ImageTag)
-	// Outdated and OutdatedImage count the pods that name a tag and run something else than it leads to: those that name one tag,
-	// and those that run an image. They may be nil.
+	// Outdated and OutdatedImage count the pods that name a tag and run something else than it
+	// leads to: those that name one tag, and those that run an image. They may be nil.
 	Outdated      imagetag.Outdated
 	OutdatedImage func(digests []string) (n int, known bool)
 	// Clock is the time at which tags are written; nil is the real one.
 	Clock clock.PassiveClock
-	// Authorizer decides whether the writer of a stream may see what it follows in other namespaces, and whether they
-	// may delete the ImageTag of a tag that they delete. nil allows everything.
+	// Authorizer decides whether the writer of a stream may see what it follows in other
+	// namespaces, and whether they may delete the ImageTag of a tag that they delete. nil allows
+	// everything.
 	Authorizer imagestream.Authorizer
-	// Registry is the host[:port] of the registry that has this server for its image API, as OpenShift's registry has
-	// OpenShift's, in canonical form and as that registry knows itself. A stream whose spec names no repository follows
-	// the repository <namespace>/<name> there. If it is "", mappings are refused.
+	// Registry is the host[:port] of the registry that has this server for its image API, as
+	// OpenShift's registry has OpenShift's, in canonical form and as that registry knows itself. A
+	// stream whose spec names no repository follows the repository <namespace>/<name> there. If it
+	// is "", mappings are refused.
 	Registry string
-	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; streams show it. "" is none.
+	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; streams show
+	// it. "" is none.
 	PublicRegistry string
-	// Pushed is called after Registry has stored something here: with the tag and the digest of each mapping, and for
-	// an object with a subject with the tag of the subject's referrers. Signatures and attestations should then be
-	// looked for in the registry; Pushed does not wait for that. Its error is the answer to the registry, so that the
-	// push is repeated. It is not called if AllowedRegistries leave Registry out. It may be nil.
+	// Pushed is called after Registry has stored something here: with the tag and the digest of
+	// each mapping, and for an object with a subject with the tag of the subject's referrers.
+	// Signatures and attestations should then be looked for in the registry; Pushed does not wait
+	// for that. Its error is the answer to the registry, so that the push is repeated. It is not
+	// called if AllowedRegistries leave Registry out. It may be nil.
 	Pushed func(ctx context.Context, ref reference.Reference) error
-	// Importer imports for imagestreamimports; nil imports nothing. If it is set, somebody must also import what
-	// TagImports returns.
+	// Importer imports for imagestreamimports; nil imports nothing. If it is set, somebody must
+	// also import what TagImports returns.
 	Importer imagestreamimport.Importer
-	// AllowedRegistries are the registries that an imagestreamimport of a user who may not create images may ask, and
-	// that tags of streams may follow; none allows all.
+	// AllowedRegistries are the registries that an imagestreamimport of a user who may not create
+	// images may ask, and that tags of streams may follow; none allows all.
 	AllowedRegistries []configv1.RegistryLocation
 }
 
 // Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
-// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status", "imagestreams/layers",
-// "imagestreams/secrets", "imagestreamtags", "imagestreamimages", "imagestreammappings" and "imagestreamimports".
+// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status",
+// "imagestreams/layers", "imagestreams/secrets", "imagestreamtags", "imagestreamimages",
+// "imagestreammappings" and "imagestreamimports".
 func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")

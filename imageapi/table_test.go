@@ -114,8 +114,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The table without -o wide says what people ask for first, in lines of at most 120 bytes whatever anybody has written, and
-// says of what it does not know that it does not, and why.
+// The table without -o wide says what people ask for first, in lines of at most 120 bytes whatever
+// anybody has written, and says of what it does not know that it does not, and why.
 func TestTableFitsAPage(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long-", 30)

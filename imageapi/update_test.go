@@ -120,7 +120,8 @@ func TestUpdateRefusesIndexChange(t *testing.T) {
 	}
 }
 
-// Clients drop fields that they do not know and encode the others again. None of that changes the image.
+// Clients drop fields that they do not know and encode the others again. None of that changes the
+// image.
 func TestUpdateKeepsWhatClientsDrop(t *testing.T) {
 	tests := []struct {
 		name   string

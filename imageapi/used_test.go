@@ -92,8 +92,8 @@ func TestUsedInPages(t *testing.T) {
 	}
 }
 
-// A page of large images that pods use ends before its limit. Read one by one, they would take the room of all lists, and
-// the next would wait for those before it.
+// A page of large images that pods use ends before its limit. Read one by one, they would take the
+// room of all lists, and the next would wait for those before it.
 func TestAttackUsedImagesAreLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -136,7 +136,8 @@ func TestAttackUsedImagesAreLarge(t *testing.T) {
 	}
 }
 
-// A pod on a node whose platform is known runs the image that the index lists for it, and not the others.
+// A pod on a node whose platform is known runs the image that the index lists for it, and not the
+// others.
 func TestImagesOfAnIndexOnANode(t *testing.T) {
 	index := bareImage(t, "oci-index.json", "")
 	p := &pods{synced: true}
@@ -243,7 +244,8 @@ func TestImagesOfAUsedIndex(t *testing.T) {
 	}
 }
 
-// Pods whose runtime tells the digest of a platform use the index that lists it, too, whichever came first, and no other platform.
+// Pods whose runtime tells the digest of a platform use the index that lists it, too, whichever
+// came first, and no other platform.
 func TestIndexOfAUsedPlatform(t *testing.T) {
 	index := bareImage(t, "oci-index.json", "")
 	m, err := manifest.Of(index)

@@ -35,8 +35,8 @@ func says(digest string) registrytest.Fault {
 	}
 }
 
-// A registry that names the digest of an image of others, and does not have all of it, is not known to have the image: a
-// stream for its repository would show what it is. Nor do its tags lead there.
+// A registry that names the digest of an image of others, and does not have all of it, is not known
+// to have the image: a stream for its repository would show what it is. Nor do its tags lead there.
 func TestAttackDigestOfOthers(t *testing.T) {
 	t.Parallel()
 	secret := newImage(t, sample.Spec{Name: "secret"})
@@ -147,8 +147,8 @@ func TestAttackDigestOfOthers(t *testing.T) {
 	}
 }
 
-// What is not a manifest moves no tag, and is not an image: an answer without bytes, one that is cut, and what is cut in the
-// registry. The rest of an index that lists such a thing is imported.
+// What is not a manifest moves no tag, and is not an image: an answer without bytes, one that is
+// cut, and what is cut in the registry. The rest of an index that lists such a thing is imported.
 func TestWhatIsNotAManifestMovesNothing(t *testing.T) {
 	t.Parallel()
 	good := newImage(t, sample.Spec{Name: "good"})
@@ -217,7 +217,8 @@ func TestWhatIsNotAManifestMovesNothing(t *testing.T) {
 	}
 }
 
-// answers is a registry that sends a body for a manifest, whole as far as HTTP is concerned, and no digest.
+// answers is a registry that sends a body for a manifest, whole as far as HTTP is concerned, and no
+// digest.
 func answers(body []byte) registrytest.Fault {
 	return func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -20,10 +20,10 @@ const (
 	maxRepositoriesListed = 100_000
 )
 
-// Repositories lists the repositories of a registry, sorted, by the distribution project's catalog API (GET
-// /v2/_catalog), which the OCI specification does not have and public registries refuse. Names that cannot be
-// repositories are left out, with a warning. It reads at most 1,000 pages with 100,000 repositories in all; more are an
-// error with reason TooLarge. Mirrors are not asked.
+// Repositories lists the repositories of a registry, sorted, by the distribution project's catalog
+// API (GET /v2/_catalog), which the OCI specification does not have and public registries refuse.
+// Names that cannot be repositories are left out, with a warning. It reads at most 1,000 pages with
+// 100,000 repositories in all; more are an error with reason TooLarge. Mirrors are not asked.
 //
 // Errors are an *[pull.Error] with the Host set.
 func (im *Importer) Repositories(ctx context.Context, host string) (repositories []reference.Reference, warnings []string, err error) {
@@ -80,7 +80,8 @@ func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) 
 	return slices.Compact(all), err
 }
 
-// eachPage calls visit with each page of a list. what names the list in errors. More than limit pages are an error.
+// eachPage calls visit with each page of a list. what names the list in errors. More than limit
+// pages are an error.
 func eachPage[Page any](ctx context.Context, s *pull.Session, path, what string, limit int, visit func(Page) error) error {
 	for range limit {
 		raw, header, err := s.Registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)

@@ -34,8 +34,8 @@ func catalogPages(t *testing.T, pages ...[]string) registrytest.Fault {
 	}
 }
 
-// All pages are read, with a token for the catalog, and what is not a repository is told and left out: it would be part of
-// a URL.
+// All pages are read, with a token for the catalog, and what is not a repository is told and left
+// out: it would be part of a URL.
 func TestCatalogIsPaged(t *testing.T) {
 	registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Anonymous: true}))
 	registry.Inject("GET /v2/_catalog", 0, catalogPages(t, []string{"team/b", "team/a"}, []string{"../../evil", "UPPER"}, nil, []string{"team/a", "top"}))
@@ -114,7 +114,8 @@ func created(t *testing.T, image v1.Image, at time.Time) v1.Image {
 	return out
 }
 
-// Dates are those of configs, and of what is stored already; what reproducible builds write is none.
+// Dates are those of configs, and of what is stored already; what reproducible builds write is
+// none.
 func TestCreated(t *testing.T) {
 	registry := registrytest.New(t)
 	day := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)

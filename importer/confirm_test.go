@@ -72,7 +72,8 @@ func TestWhatIsConfirmedIsTold(t *testing.T) {
 	want("a registry that is away")
 }
 
-// The checks of many imports are told together, all of them, and no more once the server does not take them.
+// The checks of many imports are told together, all of them, and no more once the server does not
+// take them.
 func TestChecksOfManyAreToldTogether(t *testing.T) {
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &confirmedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())

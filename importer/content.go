@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// content puts the config into fresh: the stored one, or that of the registry. It leaves out a config that is too large
-// to be asked for, or from which nothing can be derived, so that no pusher can keep an image from being stored. Then
-// read is false, and config has at most a platform.
+// content puts the config into fresh: the stored one, or that of the registry. It leaves out a
+// config that is too large to be asked for, or from which nothing can be derived, so that no pusher
+// can keep an image from being stored. Then read is false, and config has at most a platform.
 func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetched, fresh *imagev1.Image) (config *manifest.Config, read bool, err error) {
 	leaveOut := func(reason string) (*manifest.Config, bool, error) {
 		fresh.DockerImageConfig = ""
@@ -42,13 +42,14 @@ func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetc
 	return config, true, nil
 }
 
-// toVerify reports whether the layers of an image must be verified; found is the stored image, if any.
+// toVerify reports whether the layers of an image must be verified; found is the stored image, if
+// any.
 func (r *run) toVerify(found *imagev1.Image) bool {
 	return r.verify && (found == nil || found.Annotations[annotation.Layers] != annotation.LayersVerified)
 }
 
-// knownPlatform returns the platform of an image without its config: from the index that lists the image, or from the
-// stored image.
+// knownPlatform returns the platform of an image without its config: from the index that lists the
+// image, or from the stored image.
 func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
 	if n.child != nil && n.child.Platform != nil {
 		return *n.child.Platform

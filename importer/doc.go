@@ -6,9 +6,9 @@
 //	ref, err := reference.Parse("quay.io/acme/web:v1")
 //	result, err := im.Import(ctx, ref, images)
 //
-// One Importer is meant to live as long as the process. For each registry host it holds the connections, the rate limit
-// and the time until which the host asked to be left alone; for each repository it holds the credentials. It is safe
-// for concurrent use.
+// One Importer is meant to live as long as the process. For each registry host it holds the
+// connections, the rate limit and the time until which the host asked to be left alone; for each
+// repository it holds the credentials. It is safe for concurrent use.
 //
 // # What an import does
 //
@@ -25,11 +25,11 @@
 // from those bytes (layers, size, platforms) is left to the API that stores
 // them.
 //
-// If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the reference's own
-// name, wherever they were read; [Result.Mirror] tells where.
+// If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the
+// reference's own name, wherever they were read; [Result.Mirror] tells where.
 //
-// For many references, wrap [Images] in a [Prefetcher]: it reads what is stored of them with lists, and takes the images of a
-// repository of which nothing was known for new.
+// For many references, wrap [Images] in a [Prefetcher]: it reads what is stored of them with lists,
+// and takes the images of a repository of which nothing was known for new.
 //
 // # What it promises about registries
 //
@@ -53,7 +53,7 @@
 //
 // # Limits
 //
-// Digests are sha256 or sha512, and an image is stored under the digest that it was asked for by. A redirect or a token
-// server at an address that is not public is refused, unless it is the registry itself or the configuration names it:
-// see package guard.
+// Digests are sha256 or sha512, and an image is stored under the digest that it was asked for by. A
+// redirect or a token server at an address that is not public is refused, unless it is the registry
+// itself or the configuration names it: see package guard.
 package importer

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// record stores the result of a search of one repository in image, as that repository's. err is why the search ended
-// early, if it did.
+// record stores the result of a search of one repository in image, as that repository's. err is why
+// the search ended early, if it did.
 func record(image *imagev1.Image, repository reference.Reference, found []imagev1.ImageSignature, annotations map[string]string, err error) {
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
@@ -28,7 +28,8 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 		return
 	}
 	image.Signatures = slices.Clone(found)
-	// In another order than the registry's: when there are too many for one request, small ones are first.
+	// In another order than the registry's: when there are too many for one request, small ones are
+	// first.
 	slices.SortFunc(image.Signatures, func(a, b imagev1.ImageSignature) int {
 		return cmp.Or(cmp.Compare(len(a.Content), len(b.Content)), cmp.Compare(a.Name, b.Name))
 	})
@@ -62,13 +63,14 @@ func uniquePart(name string) string {
 	return part
 }
 
-// mergeFound adds to merged, a copy of the stored Image, the signatures that the search in fresh has found in
-// repository. It removes those that an earlier search of the repository found and this one did not, unless another
-// repository has them, a client wrote them, or this search could not read everything.
+// mergeFound adds to merged, a copy of the stored Image, the signatures that the search in fresh
+// has found in repository. It removes those that an earlier search of the repository found and this
+// one did not, unless another repository has them, a client wrote them, or this search could not
+// read everything.
 //
-// It returns the signatures that it added: as many as there is room for in a request. more says that there are others,
-// for the next request. The server judges what it is offered, holds what counts and leaves out the rest. offered are
-// the signatures of earlier requests.
+// It returns the signatures that it added: as many as there is room for in a request. more says
+// that there are others, for the next request. The server judges what it is offered, holds what
+// counts and leaves out the rest. offered are the signatures of earlier requests.
 func mergeFound(merged, fresh *imagev1.Image, repository string, offered []string) (added []string, more bool) {
 	all := annotation.Found(merged.Annotations)
 	_, recorded := merged.Annotations[annotation.Repositories]
@@ -88,7 +90,8 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })
 		switch {
 		case i >= 0:
-			// Before there were records, signatures had no owner; a client's has a UID if it was posted.
+			// Before there were records, signatures had no owner; a client's has a UID if it was
+			// posted.
 			if isClients := recorded || merged.Signatures[i].UID != ""; isClients && !isFound(all, part) {
 				clients.Signatures = append(clients.Signatures, part)
 			}
@@ -142,9 +145,9 @@ func isFound(all map[string]annotation.Repository, part string) bool {
 	return false
 }
 
-// maxOffered bounds an Image that is offered to the server, in bytes of JSON. The server takes requests of 3 MiB.
-// Content is at most 1 MiB, and held signatures that are not trusted are at most 256 KiB in base64, so any single
-// signature can be offered.
+// maxOffered bounds an Image that is offered to the server, in bytes of JSON. The server takes
+// requests of 3 MiB. Content is at most 1 MiB, and held signatures that are not trusted are at most
+// 256 KiB in base64, so any single signature can be offered.
 const maxOffered = 11 << 18
 
 // encodedSize is about how many bytes a signature takes in an Image: base64 and what surrounds it.

@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Images is where Images are kept. Errors are those of the Kubernetes API: package apierrors tells NotFound,
-// AlreadyExists and Conflict.
+// Images is where Images are kept. Errors are those of the Kubernetes API: package apierrors tells
+// NotFound, AlreadyExists and Conflict.
 type Images interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error)
 	Create(ctx context.Context, image *imagev1.Image, options metav1.CreateOptions) (*imagev1.Image, error)
@@ -36,12 +36,13 @@ const (
 	Unchanged Action = "Unchanged"
 )
 
-// conflictBackoff is for writers of several processes that meet in one Image. Those of one Importer take turns.
+// conflictBackoff is for writers of several processes that meet in one Image. Those of one Importer
+// take turns.
 var conflictBackoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
 
-// storeImage writes what an import learned of an image in repository. found is the stored Image, or nil. It adds to that,
-// and removes nothing but results of earlier searches of the repository. searched says that fresh has the results of a
-// new search.
+// storeImage writes what an import learned of an image in repository. found is the stored Image, or
+// nil. It adds to that, and removes nothing but results of earlier searches of the repository.
+// searched says that fresh has the results of a new search.
 func (im *Importer) storeImage(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	action := Unchanged
 	unlock, err := im.lockImage(ctx, fresh.Name)
@@ -148,8 +149,8 @@ func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged
 	return merged, changed || !maps.Equal(annotations, stored.Annotations)
 }
 
-// DryRun is an Images that writes nothing: it reads from Images and answers writes as if they had been done. The zero
-// value is empty.
+// DryRun is an Images that writes nothing: it reads from Images and answers writes as if they had
+// been done. The zero value is empty.
 type DryRun struct {
 	// Images is where Images are read; nil is empty.
 	Images Images

@@ -189,7 +189,8 @@ func TestImportMakesUpForAMissingChild(t *testing.T) {
 	}
 }
 
-// Children of one platform are told apart by the version of Windows, and chosen by the beginning of it.
+// Children of one platform are told apart by the version of Windows, and chosen by the beginning of
+// it.
 func TestVersionsOfWindowsChooseChildren(t *testing.T) {
 	t.Parallel()
 	const old, recent = "windows/amd64:10.0.17763.6532", "windows/amd64:10.0.20348.2849"
@@ -612,8 +613,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// An entry of an index with another size than that of what it names is told of, also when all is known: containerd does not
-// pull it.
+// An entry of an index with another size than that of what it names is told of, also when all is
+// known: containerd does not pull it.
 func TestIndexEntryOfAnotherSize(t *testing.T) {
 	registry, images := registrytest.New(t), &registrytest.Images{}
 	image := newImage(t, sample.Spec{})

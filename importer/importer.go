@@ -70,9 +70,9 @@ func New(o Options) (*Importer, error) {
 	return im, nil
 }
 
-// With returns an Importer that uses the credentials of keychain and, for registries that keychain has none for, those
-// of im. The two share all bounds. Sessions that were opened with the keychain's credentials are not shared: they end
-// with the returned Importer, which needs no Close.
+// With returns an Importer that uses the credentials of keychain and, for registries that keychain
+// has none for, those of im. The two share all bounds. Sessions that were opened with the
+// keychain's credentials are not shared: they end with the returned Importer, which needs no Close.
 func (im *Importer) With(keychain authn.Keychain) *Importer {
 	with := *im
 	with.Client = im.Client.With(keychain)
@@ -85,8 +85,8 @@ type Result struct {
 	Reference string
 	// Digest is the digest that Reference leads to: the name of Images[0].
 	Digest string
-	// Images are the Image that the reference leads to and, if that is an index, its children in the order of the
-	// index, nested ones after their parent, each digest once.
+	// Images are the Image that the reference leads to and, if that is an index, its children in
+	// the order of the index, nested ones after their parent, each digest once.
 	Images []ImageResult
 	// Skipped are children of an index that were not imported.
 	Skipped []Skipped
@@ -98,7 +98,8 @@ type Result struct {
 
 // ImageResult is one Image of an import.
 type ImageResult struct {
-	// Image is the Image as it is stored. Its manifest and config make it large: drop it when it is not needed.
+	// Image is the Image as it is stored. Its manifest and config make it large: drop it when it is
+	// not needed.
 	Image *imagev1.Image
 	// Platform is os/architecture[/variant][:os.version]; empty for an index.
 	Platform string
@@ -122,11 +123,12 @@ const (
 	SkippedNoManifest  = "not a manifest" // the registry has other bytes by this digest
 )
 
-// Import reads what a reference leads to and stores it in images. The error's tree has an *[pull.Error] if the registry
-// failed, a *[reference.Error] if the reference is wrong, and else the error of images.
+// Import reads what a reference leads to and stores it in images. The error's tree has an
+// *[pull.Error] if the registry failed, a *[reference.Error] if the reference is wrong, and else
+// the error of images.
 //
-// With an error the Result, if there is one, says what was done: one child of an index may fail while the others are
-// stored. Import can be repeated after any error; it does nothing twice.
+// With an error the Result, if there is one, says what was done: one child of an index may fail
+// while the others are stored. Import can be repeated after any error; it does nothing twice.
 func (im *Importer) Import(ctx context.Context, ref reference.Reference, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {
@@ -210,7 +212,8 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 	return result, err
 }
 
-// pulled returns the reference that the registry is asked for: without the tag if there is a digest. An error is a
+// pulled returns the reference that the registry is asked for: without the tag if there is a
+// digest. An error is a
 // *[reference.Error].
 func pulled(ref reference.Reference) (reference.Reference, error) {
 	if ref = ref.Pulled(); ref.Host == "" {
@@ -219,8 +222,8 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 	return ref, nil
 }
 
-// findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its source. It sends a
-// HEAD for an image that may be known, and reads any other at once.
+// findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its
+// source. It sends a HEAD for an image that may be known, and reads any other at once.
 func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, head bool) (n node, err error) {
 	n.reference = ref
 	if head {

@@ -20,13 +20,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2 recommends decoders to
-// support 8 MiB; builders of images use up to 32 MiB (klauspost/compress, best compression).
+// maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2 recommends
+// decoders to support 8 MiB; builders of images use up to 32 MiB (klauspost/compress, best
+// compression).
 const maxZstdWindow = 32 << 20
 
-// verifyLayers streams the layers of m and checks them against m and config. It keeps nothing. It reads layers in
-// parallel, as far as room has bytes for them: a larger layer takes all of room. It calls done with each layer's
-// digest, maybe concurrently.
+// verifyLayers streams the layers of m and checks them against m and config. It keeps nothing. It
+// reads layers in parallel, as far as room has bytes for them: a larger layer takes all of room. It
+// calls done with each layer's digest, maybe concurrently.
 func verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
 		return &pull.Error{Reason: pull.InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
@@ -158,8 +159,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacking stops a decompression that goes on long after its input has come, or that gives too much. It
-// remembers why.
+// unpacking stops a decompression that goes on long after its input has come, or that gives too
+// much. It remembers why.
 type unpacking struct {
 	ctx  context.Context
 	r    io.Reader

@@ -10,9 +10,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// ImportFrom is Import with from in place of the registry: see package archive. It contacts no registry. It asks from
-// for manifests and blobs as it would a registry, and checks the answers in the same way. It reads images that are stored,
-// too: files are damaged, and reading them costs no request.
+// ImportFrom is Import with from in place of the registry: see package archive. It contacts no
+// registry. It asks from for manifests and blobs as it would a registry, and checks the answers in
+// the same way. It reads images that are stored, too: files are damaged, and reading them costs no
+// request.
 func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, from http.RoundTripper, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {

@@ -93,7 +93,8 @@ func TestMessageNamesTheMissingLayer(t *testing.T) {
 	}
 }
 
-// A registry on loopback that speaks TLS and wants a client certificate says so, and not what its port says to plain HTTP.
+// A registry on loopback that speaks TLS and wants a client certificate says so, and not what its
+// port says to plain HTTP.
 func TestMessageOfTLSOnLoopback(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}

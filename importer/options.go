@@ -22,18 +22,19 @@ type Options struct {
 	Keychain authn.Keychain
 	// Registries are settings of single registries.
 	Registries []pull.Registry
-	// Files are the settings of the machine's files, for registries that Registries has no entry for;
-	// nil is none. Their TLS settings apply to all registries.
+	// Files are the settings of the machine's files, for registries that Registries has no entry
+	// for; nil is none. Their TLS settings apply to all registries.
 	Files pull.Files
-	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no entry for.
+	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no entry
+	// for.
 	Insecure bool
 	// AllowedNetworks are ranges that registries may lead us into with redirects and token servers,
 	// although the ranges are not public; see package guard.
 	AllowedNetworks guard.Networks
 	// RootCAs verify registries' certificates; nil is the system's.
 	RootCAs *x509.CertPool
-	// Platforms select children of an index, as os/architecture[/variant][:os.version]; empty selects
-	// all. Without a variant every variant matches. The beginning of a version is enough:
+	// Platforms select children of an index, as os/architecture[/variant][:os.version]; empty
+	// selects all. Without a variant every variant matches. The beginning of a version is enough:
 	// windows/amd64:10.0.20348 is also 10.0.20348.2527. An image that is referenced by itself is
 	// imported whatever its platform.
 	Platforms []string
@@ -42,8 +43,8 @@ type Options struct {
 	// Signatures finds the signatures of each image; nil looks for none.
 	Signatures SignatureFinder
 	// SignaturesAge is how old a search for signatures may be, when an import begins, to be used
-	// instead of another; zero allows none. An Importer for one run may use a day, so that each digest
-	// is searched once. [Importer.ForgetSignatures] overrides it.
+	// instead of another; zero allows none. An Importer for one run may use a day, so that each
+	// digest is searched once. [Importer.ForgetSignatures] overrides it.
 	SignaturesAge time.Duration
 	// Progress, if set, is called with each Event. Calls may be concurrent
 	// and should return soon.
@@ -66,8 +67,8 @@ const (
 	// does not ask the registry for layers.
 	LayersFromManifest LayersMode = "manifest"
 	// LayersVerify streams every layer and checks its digest and size, and the digest of its
-	// uncompressed content against the config. Layers that may not be distributed are kept elsewhere,
-	// and are not fetched.
+	// uncompressed content against the config. Layers that may not be distributed are kept
+	// elsewhere, and are not fetched.
 	LayersVerify LayersMode = "verify"
 )
 
@@ -119,7 +120,8 @@ type Event struct {
 	Reference string
 	// Digest is the manifest's or, in EventVerified, the layer's.
 	Digest string
-	// Platform is os/architecture[/variant][:os.version]; empty for an index and where it is not known.
+	// Platform is os/architecture[/variant][:os.version]; empty for an index and where it is not
+	// known.
 	Platform string
 	// Action is set in EventStored.
 	Action Action

@@ -34,21 +34,22 @@ type PackageStore interface {
 }
 
 const (
-	// documentRoom bounds the bytes of documents that are read at a time, by all jobs together. A document takes some four times
-	// its size while it is read.
+	// documentRoom bounds the bytes of documents that are read at a time, by all jobs together. A
+	// document takes some four times its size while it is read.
 	documentRoom = 24 << 20
 	// maxUnknownSize is what a document takes of it whose size nobody says.
 	maxUnknownSize = sbom.MaxDocument
 	// maxAttestationManifests bounds BuildKit's attestation manifests of one index that are read.
 	maxAttestationManifests = 64
-	// maxReadAgain is the size up to which a document that could not be read is read again by the next search.
+	// maxReadAgain is the size up to which a document that could not be read is read again by the
+	// next search.
 	maxReadAgain = 1 << 20
 	// maxProblem bounds the text about a document that cannot be read, in bytes.
 	maxProblem = 256
 )
 
-// KeepPackages has imports read the SBOMs and VEX documents that are attached to images, and write to store which packages they
-// list. It is for before the first import.
+// KeepPackages has imports read the SBOMs and VEX documents that are attached to images, and write
+// to store which packages they list. It is for before the first import.
 func (im *Importer) KeepPackages(store PackageStore) { im.packages = store }
 
 // documentsOf reads what a search says of documents.
@@ -71,9 +72,10 @@ func hadDocuments(image *imagev1.Image, repository string) bool {
 	})
 }
 
-// keepPackages reads the documents that were found beside an image in a node's repository, and writes which packages they list.
-// index is that which lists them, "" for those that a search found. whole says that there are no others: those of earlier
-// searches are dropped. A document is read once. An error means that the registry or the API did not answer.
+// keepPackages reads the documents that were found beside an image in a node's repository, and
+// writes which packages they list. index is that which lists them, "" for those that a search
+// found. whole says that there are no others: those of earlier searches are dropped. A document is
+// read once. An error means that the registry or the API did not answer.
 func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Document, index string, whole bool, out *outcome) error {
 	slices.SortFunc(found, func(a, b annotation.Document) int {
 		return cmp.Or(cmp.Compare(a.Manifest, b.Manifest), cmp.Compare(a.Blob, b.Blob))
@@ -122,7 +124,8 @@ func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Docum
 	return err
 }
 
-// besides is between what is wrong with a document and a note about others, for which there was no room.
+// besides is between what is wrong with a document and a note about others, for which there was no
+// room.
 const besides = "(besides, "
 
 // dropNote drops a note about other documents.
@@ -210,7 +213,8 @@ func packedOf(s *packages.Source) []byte {
 	return packed
 }
 
-// readDocument reads one document. The source's problem says what is wrong with the document. An error is the registry's.
+// readDocument reads one document. The source's problem says what is wrong with the document. An
+// error is the registry's.
 func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (source packages.Source, err error) {
 	problem := func(err error) (packages.Source, error) {
 		return packages.Source{Problem: printable.Line(pull.Clean(err.Error()), maxProblem)}, nil
@@ -246,7 +250,8 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 	return source, err
 }
 
-// isOfOne reports whether an error is about one document, so that another attempt would have the same.
+// isOfOne reports whether an error is about one document, so that another attempt would have the
+// same.
 func isOfOne(n node, err error) bool {
 	var large *oci.TooLargeError
 	switch reason := pull.Describe(n.reference, err).Reason; {
@@ -256,12 +261,13 @@ func isOfOne(n node, err error) bool {
 	return false
 }
 
-// attestationOf is the annotation by which BuildKit's index says which image an attestation manifest is about
+// attestationOf is the annotation by which BuildKit's index says which image an attestation
+// manifest is about
 // (https://github.com/moby/buildkit/blob/master/docs/attestations/attestation-storage.md).
 const attestationOf = "vnd.docker.reference.digest"
 
-// keepListed reads the SBOMs that an index lists beside its images, as BuildKit does it. An index does not change, so it is done
-// when the index is new, and again if that failed.
+// keepListed reads the SBOMs that an index lists beside its images, as BuildKit does it. An index
+// does not change, so it is done when the index is new, and again if that failed.
 func (r *run) keepListed(ctx context.Context, n node, index *manifest.Manifest, out *outcome) error {
 	imported := map[string]bool{}
 	out.walk(func(o *outcome) {

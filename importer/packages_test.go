@@ -233,8 +233,8 @@ func TestPackagesOfDocumentsThatLeave(t *testing.T) {
 	}
 }
 
-// pushBuildKit pushes an index that lists the SBOM of its platform, as BuildKit does it. It returns the digests of the index, of
-// the platform and of the SBOM.
+// pushBuildKit pushes an index that lists the SBOM of its platform, as BuildKit does it. It returns
+// the digests of the index, of the platform and of the SBOM.
 func pushBuildKit(t testing.TB, registry *registrytest.Registry) (index, platform, document string) {
 	t.Helper()
 	image := newImage(t, sample.Spec{})
@@ -303,7 +303,8 @@ func TestPackagesOfBuildKitThatFail(t *testing.T) {
 	}
 }
 
-// What cannot be read is in the list with its reason, and does not keep an image from being imported.
+// What cannot be read is in the list with its reason, and does not keep an image from being
+// imported.
 func TestPackagesThatAreNotKnown(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ typ, content, problem string }{
@@ -413,7 +414,8 @@ func TestAttackLargeDocuments(t *testing.T) {
 	}
 }
 
-// A server without the resource, or a role without the right, keeps no packages, and the import says so.
+// A server without the resource, or a role without the right, keeps no packages, and the import
+// says so.
 func TestPackagesAreForbidden(t *testing.T) {
 	t.Parallel()
 	registry, store := registrytest.New(t), &packageStore{fail: apierrors.NewForbidden(packagesResource, "", fmt.Errorf("no right"))}

@@ -25,10 +25,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Prefetcher is Tagged for the import of many references. If enough references of a repository are expected, it reads where
-// the repository's tags led with a list, which costs a tenth of reading each. Images are read with lists, too, see
-// [Prefetcher.Prefetch]. Its lists change no outcome: see recordTag for tags. An Image that somebody has written since is
-// not overwritten, because its version has changed.
+// Prefetcher is Tagged for the import of many references. If enough references of a repository are
+// expected, it reads where the repository's tags led with a list, which costs a tenth of reading
+// each. Images are read with lists, too, see [Prefetcher.Prefetch]. Its lists change no outcome:
+// see recordTag for tags. An Image that somebody has written since is not overwritten, because its
+// version has changed.
 type Prefetcher struct {
 	Tagged
 	clock clock.PassiveClock
@@ -72,11 +73,12 @@ type listedTags struct {
 	listed  int                  // tags on it
 	taken   int                  // of these
 	whole   bool
-	// empty says that the repository had neither a tag nor an Image. This cannot go stale: an import of a tag meanwhile
-	// makes its ImageTag, so that a write of it is refused, and the list would have but the tags that this run has made.
+	// empty says that the repository had neither a tag nor an Image. This cannot go stale: an
+	// import of a tag meanwhile makes its ImageTag, so that a write of it is refused, and the list
+	// would have but the tags that this run has made.
 	empty bool
-	// digests are those that isNew was asked about, as hashes, while the images of an empty repository prove to be new. A hash
-	// that two share costs a read.
+	// digests are those that isNew was asked about, as hashes, while the images of an empty
+	// repository prove to be new. A hash that two share costs a read.
 	digests map[uint64]struct{}
 }
 
@@ -84,20 +86,22 @@ type listedTags struct {
 type prefetchedTag struct {
 	// known says that the other fields are known.
 	known bool
-	// digest is what the tag led to, and version the resourceVersion of its ImageTag. Both are empty if it has none.
+	// digest is what the tag led to, and version the resourceVersion of its ImageTag. Both are
+	// empty if it has none.
 	digest, version string
 	// emptyRepository says that no Image was recorded under the tag's repository.
 	emptyRepository bool
 }
 
-// tagTarget is where a tag led, in a fifth of the memory that its texts would take: a run holds one for each tag of its repositories.
-// The zero value is not known.
+// tagTarget is where a tag led, in a fifth of the memory that its texts would take: a run holds one
+// for each tag of its repositories. The zero value is not known.
 type tagTarget struct {
 	digest  [sha256.Size]byte
 	version uint64
 }
 
-// newTagTarget returns the target of a tag that led to a digest of sha256; the zero value for others.
+// newTagTarget returns the target of a tag that led to a digest of sha256; the zero value for
+// others.
 func newTagTarget(digest, version string) (l tagTarget) {
 	digits, ok := strings.CutPrefix(digest, "sha256:")
 	n, err := strconv.ParseUint(version, 10, 64)
@@ -139,8 +143,9 @@ func (a *Prefetcher) Expect(ref reference.Reference) {
 	r.expected++
 }
 
-// Prefetch reads the Images that tags led to, those of the first PrefetchImages references, which are expected and will be
-// imported soon. An Image that it does not read is read when its turn comes. Prefetch does nothing while another call runs.
+// Prefetch reads the Images that tags led to, those of the first PrefetchImages references, which
+// are expected and will be imported soon. An Image that it does not read is read when its turn
+// comes. Prefetch does nothing while another call runs.
 func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Reference) {
 	if !a.prefetching.TryLock() {
 		return
@@ -172,7 +177,8 @@ func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Refere
 	}
 }
 
-// unlistable reports whether a list would be refused again. Other errors pass: a server that is busy or restarts.
+// unlistable reports whether a list would be refused again. Other errors pass: a server that is
+// busy or restarts.
 func unlistable(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonMethodNotAllowed:
@@ -195,9 +201,10 @@ func (a *Prefetcher) target(ctx context.Context, ref reference.Reference) (diges
 	return r.targets[ref.Tag].prefetched().digest
 }
 
-// isNew reports whether an Image is not stored as far as can be told without asking: nothing was known of the repository when
-// its tags were listed, no Image of it was stored already since, and this is the first question about the digest. If the
-// Image turns out to be stored, the caller calls isKnown.
+// isNew reports whether an Image is not stored as far as can be told without asking: nothing was
+// known of the repository when its tags were listed, no Image of it was stored already since, and
+// this is the first question about the digest. If the Image turns out to be stored, the caller
+// calls isKnown.
 func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	r, _ := a.repository(repository, 0)
 	if r == nil {
@@ -214,7 +221,8 @@ func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	return !asked
 }
 
-// isKnown notes that images of a repository are stored already, as those of a repository are that are promoted to another.
+// isKnown notes that images of a repository are stored already, as those of a repository are that
+// are promoted to another.
 func (a *Prefetcher) isKnown(repository reference.Reference) {
 	if r, _ := a.repository(repository, 0); r != nil {
 		r.listing.Lock()
@@ -223,8 +231,8 @@ func (a *Prefetcher) isKnown(repository reference.Reference) {
 	}
 }
 
-// repository returns the entry of a repository of which references are expected, and how many; nil if none is. Then it
-// lowers the expected count by taken.
+// repository returns the entry of a repository of which references are expected, and how many; nil
+// if none is. Then it lowers the expected count by taken.
 func (a *Prefetcher) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,8 +277,8 @@ func (a *Prefetcher) Flush(ctx context.Context) {
 
 var digestSeed = maphash.MakeSeed()
 
-// Get implements Images. A prefetched Image is returned once, and while it is young: a second import of the Image comes after a
-// write.
+// Get implements Images. A prefetched Image is returned once, and while it is young: a second
+// import of the Image comes after a write.
 func (a *Prefetcher) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
 	a.mu.Lock()
 	f, ok := a.images[name]
@@ -282,8 +290,8 @@ func (a *Prefetcher) Get(ctx context.Context, name string, options metav1.GetOpt
 	return a.Tagged.Get(ctx, name, options)
 }
 
-// listed reads where the tags of ref's repository led, unless that was read lately, and reports whether it is known. The
-// caller holds r.listing.
+// listed reads where the tags of ref's repository led, unless that was read lately, and reports
+// whether it is known. The caller holds r.listing.
 func (a *Prefetcher) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
 	if !r.useless && (r.at.IsZero() || !r.empty && a.clock.Since(r.at) > tagsAge) {
 		r.useless = expected < minExpected || !r.at.IsZero() && 4*r.taken < r.listed || unlistable(a.list(ctx, ref.Bare(), r, 4*expected))

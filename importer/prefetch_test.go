@@ -171,7 +171,8 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 	}
 }
 
-// The images of a repository that is new may be stored: they were another's, or several tags lead to one.
+// The images of a repository that is new may be stored: they were another's, or several tags lead
+// to one.
 func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -348,7 +349,8 @@ func TestTagsThatMovedSinceTheyWereListed(t *testing.T) {
 	prefetcher := newPrefetcher(t, images, clock, references)
 	mustImport(t, im, references[0], prefetcher) // lists
 
-	// One that was listed, and one that was not there. Each is found elsewhere, and moves once more.
+	// One that was listed, and one that was not there. Each is found elsewhere, and moves once
+	// more.
 	for _, i := range []int{1, 2} {
 		want := []string{}
 		for _, name := range []string{"second", "third"} {
@@ -434,8 +436,8 @@ func TestTagsAreListedAgain(t *testing.T) {
 	}
 }
 
-// A long first import of a repository listed the tags that it had made itself, and then read each new tag and asked for
-// its images.
+// A long first import of a repository listed the tags that it had made itself, and then read each
+// new tag and asked for its images.
 func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
@@ -452,7 +454,8 @@ func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 
-	// Others import tags of such a repository meanwhile, and long after the list. The tags have moved since.
+	// Others import tags of such a repository meanwhile, and long after the list. The tags have
+	// moved since.
 	images = &countedImages{Images: &registrytest.Images{}}
 	prefetcher = newPrefetcher(t, images, clock, references)
 	mustImport(t, im, references[0], prefetcher)

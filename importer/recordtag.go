@@ -21,8 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// Tagged are Images with a record of where tags lead. An import into other Images records a tag only on the Image that
-// it leads to.
+// Tagged are Images with a record of where tags lead. An import into other Images records a tag
+// only on the Image that it leads to.
 type Tagged interface {
 	ListedImages
 	GetTag(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.ImageTag, error)
@@ -31,14 +31,14 @@ type Tagged interface {
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 }
 
-// Confirmer gets the references whose registries confirmed where they lead. Images that are none keep no
-// such record.
+// Confirmer gets the references whose registries confirmed where they lead. Images that are none
+// keep no such record.
 type Confirmer interface {
 	ConfirmTags(ctx context.Context, checks []tags.Check) error
 }
 
-// confirm tells images that the registry, asked at a time, confirmed where a reference leads. If that fails, what is known is only
-// older.
+// confirm tells images that the registry, asked at a time, confirmed where a reference leads. If
+// that fails, what is known is only older.
 func (im *Importer) confirm(ctx context.Context, images Images, ref reference.Reference, digest string, asked time.Time) {
 	check := tags.Check{Reference: ref.String(), Digest: digest, At: asked}
 	if prefetcher, ok := images.(*Prefetcher); ok {
@@ -57,18 +57,20 @@ type tagAnswer struct {
 
 type causeKey struct{}
 
-// WithCause returns a context whose writes to tags record a cause for people, such as "sweep". The default is "import".
+// WithCause returns a context whose writes to tags record a cause for people, such as "sweep". The
+// default is "import".
 func WithCause(ctx context.Context, cause string) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause)
 }
 
 // recordTag calls look to ask the registry about a tag, and records the result.
 //
-// It writes only if the tag was not written since before the registry was asked; else it asks again. So a history
-// is in the order in which the registry was asked, by whomever and however slowly, and its newest item is what the
-// registry said last. A tag that [Prefetcher] has listed is older than one that is read now, and that is safe: if somebody
-// has written of it since, its version has changed, and the write is refused. left are the Images that the tag has
-// left, or that are marked because the registry no longer has it.
+// It writes only if the tag was not written since before the registry was asked; else it asks
+// again. So a history is in the order in which the registry was asked, by whomever and however
+// slowly, and its newest item is what the registry said last. A tag that [Prefetcher] has listed is
+// older than one that is read now, and that is safe: if somebody has written of it since, its
+// version has changed, and the write is refused. left are the Images that the tag has left, or that
+// are marked because the registry no longer has it.
 func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, images Tagged, look func() tagAnswer) (left []string, err error) {
 	backoff := conflictBackoff
 	for n := 0; backoff.Steps > 0; n++ {
@@ -128,9 +130,10 @@ func getTag(ctx context.Context, ref reference.Reference, images Tagged) (*image
 	return tag, nil
 }
 
-// remember records what was seen of a tag since its ImageTag, if any, was read. again is true if others have written of
-// the tag meanwhile. contested says that the tag may have led elsewhere in an earlier round, and empty that before the
-// first round no Image was recorded under the repository.
+// remember records what was seen of a tag since its ImageTag, if any, was read. again is true if
+// others have written of the tag meanwhile. contested says that the tag may have led elsewhere in
+// an earlier round, and empty that before the first round no Image was recorded under the
+// repository.
 func (im *Importer) remember(ctx context.Context, ref reference.Reference, images Tagged, tag *imagev1.ImageTag, seen tagAnswer, contested, empty bool) (left []string, again bool, err error) {
 	if ctx.Err() != nil || seen.digest == "" && !seen.absent && (tag == nil || seen.err == nil) {
 		return left, false, nil // nothing was learnt
@@ -188,9 +191,10 @@ func (im *Importer) remember(ctx context.Context, ref reference.Reference, image
 	return left, false, nil
 }
 
-// leaveOthers takes a reference off all Images that are known by it and that it does not lead to. If the registry no
-// longer has the reference, it marks them, and the Image that it led to: that need not be known by it, since an Image shows
-// but the given number of references. left are their names.
+// leaveOthers takes a reference off all Images that are known by it and that it does not lead to.
+// If the registry no longer has the reference, it marks them, and the Image that it led to: that
+// need not be known by it, since an Image shows but the given number of references. left are their
+// names.
 func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, led string, seen tagAnswer, now metav1.Time) (left []string, err error) {
 	var names []string
 	if seen.absent && led != "" {
@@ -216,8 +220,9 @@ func (im *Importer) leaveOthers(ctx context.Context, ref reference.Reference, im
 	return left, nil
 }
 
-// leave takes a tag off an Image. The Image stays known by its digest in the tag's repository, which still has it as
-// far as is known. gone says that the registry no longer has the tag, and marks that; else the tag leads elsewhere now.
+// leave takes a tag off an Image. The Image stays known by its digest in the tag's repository,
+// which still has it as far as is known. gone says that the registry no longer has the tag, and
+// marks that; else the tag leads elsewhere now.
 func leave(image *imagev1.Image, gone bool, at time.Time, ref reference.Reference) (changed bool) {
 	if changed = annotation.Leave(image.Annotations, ref); changed {
 		own := ref.WithDigest(image.Name)
@@ -245,8 +250,8 @@ func markMissing(image *imagev1.Image, at time.Time, ref reference.Reference) bo
 	return true
 }
 
-// MarkGone records on an Image that the registry no longer has a reference. The Image is no longer known by that
-// reference if it is a tag. It reports whether that is a change.
+// MarkGone records on an Image that the registry no longer has a reference. The Image is no longer
+// known by that reference if it is a tag. It reports whether that is a change.
 func MarkGone(image *imagev1.Image, at time.Time, ref reference.Reference) (changed bool) {
 	if ref.Tag == "" {
 		return markMissing(image, at, ref)
@@ -268,9 +273,10 @@ func eachImage(ctx context.Context, images ListedImages, selector string, visit 
 	return nil
 }
 
-// RefreshTag asks the registry where a tag leads now, without importing anything, and records if the registry does not have
-// the tag. Where else the tag leads is for an import to record, which reads what is there. Look returns the digest, ""
-// when the registry does not have the tag, and the Images that are marked because it is gone. Errors are those of Import.
+// RefreshTag asks the registry where a tag leads now, without importing anything, and records if
+// the registry does not have the tag. Where else the tag leads is for an import to record, which
+// reads what is there. Look returns the digest, "" when the registry does not have the tag, and the
+// Images that are marked because it is gone. Errors are those of Import.
 func (im *Importer) RefreshTag(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var failed error
 	asked := im.Now()

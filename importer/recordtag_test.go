@@ -60,7 +60,8 @@ func deleteTag(t *testing.T, registry *registrytest.Registry, repository, tag st
 	}
 }
 
-// After app:v1 was pushed again, only the new image is known by it; what it led to before is in its history.
+// After app:v1 was pushed again, only the new image is known by it; what it led to before is in its
+// history.
 func TestMovedTagLeavesTheOldImage(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
@@ -87,7 +88,8 @@ func TestMovedTagLeavesTheOldImage(t *testing.T) {
 	}
 }
 
-// An image in two repositories: a tag that moves in one leaves what the other says, and the image stays known in both.
+// An image in two repositories: a tag that moves in one leaves what the other says, and the image
+// stays known in both.
 func TestMovedTagOfAnImageInTwoRepositories(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
@@ -143,7 +145,8 @@ func TestImportOfADeletedTag(t *testing.T) {
 	}
 }
 
-// With the registry down nothing is forgotten; that it could not be asked, why and since when is known, and written once.
+// With the registry down nothing is forgotten; that it could not be asked, why and since when is
+// known, and written once.
 func TestUnreachableRegistryIsAnUnknown(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
@@ -225,8 +228,9 @@ func TestManyTagsOfOneImage(t *testing.T) {
 	}
 }
 
-// Writers who ask at different times and write in any order keep a history in the order of the registry: it ends with
-// what the tag leads to, no item is there twice in a row, and only that image is known by the tag.
+// Writers who ask at different times and write in any order keep a history in the order of the
+// registry: it ends with what the tag leads to, no item is there twice in a row, and only that
+// image is known by the tag.
 func TestTagThatMovesUnderWriters(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}
@@ -279,7 +283,8 @@ func TestTagThatMovesUnderWriters(t *testing.T) {
 	}
 }
 
-// What is pushed between the look at the registry and the write of what was seen is seen: the slow writer asks again.
+// What is pushed between the look at the registry and the write of what was seen is seen: the slow
+// writer asks again.
 func TestLateWriterAsksAgain(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
@@ -306,7 +311,8 @@ func TestLateWriterAsksAgain(t *testing.T) {
 	}
 }
 
-// An image that is asked for by its SHA-512 is stored by that name, and its bytes are checked against it.
+// An image that is asked for by its SHA-512 is stored by that name, and its bytes are checked
+// against it.
 func TestImportBySHA512(t *testing.T) {
 	t.Parallel()
 	registry, images := registrytest.New(t), &registrytest.Images{}

@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// renewPage is how many Images Renew has in memory at a time: an Image is up to 12 MiB, usually some
-// 20 KiB.
+// renewPage is how many Images Renew has in memory at a time: an Image is up to 12 MiB, usually
+// some 20 KiB.
 const renewPage = 10
 
 // renewTagsPage is the same for ImageTags, which are small.
@@ -38,10 +38,11 @@ type Renewed interface {
 	DeleteTag(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// Renew brings the references of stored Images and ImageTags to the canonical form, has the server make the fields of Images
-// printable, and returns how many times it changed an object. Field selectors find the objects
-// that it has to change, so it can be stopped at any moment, goes on where it was, and reads nothing
-// when nothing is left. It logs and leaves an object that cannot be changed.
+// Renew brings the references of stored Images and ImageTags to the canonical form, has the server
+// make the fields of Images printable, and returns how many times it changed an object. Field
+// selectors find the objects that it has to change, so it can be stopped at any moment, goes on
+// where it was, and reads nothing when nothing is left. It logs and leaves an object that cannot be
+// changed.
 func Renew(ctx context.Context, images Renewed) (renewed int, err error) {
 	if renewed, err = renewTags(ctx, images); err != nil {
 		return renewed, err
@@ -84,8 +85,9 @@ func renewTags(ctx context.Context, images Renewed) (renewed int, err error) {
 	return renewed, err
 }
 
-// renewTag writes an ImageTag under the name that its reference has now, merged with an ImageTag that is there already, and
-// deletes it under its old name. If it is stopped in between, the next run does the same again.
+// renewTag writes an ImageTag under the name that its reference has now, merged with an ImageTag
+// that is there already, and deletes it under its old name. If it is stopped in between, the next
+// run does the same again.
 func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error {
 	ref, ok := tags.Reference(old)
 	if !ok || old.Name == tags.Name(ref) {

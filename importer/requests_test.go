@@ -108,7 +108,8 @@ func TestRequestsOfARun(t *testing.T) {
 	}
 }
 
-// Where a policy demands signatures, the list of tags does not tell that there are none: one more request for each image.
+// Where a policy demands signatures, the list of tags does not tell that there are none: one more
+// request for each image.
 func TestRequestsWherePoliciesDemandSignatures(t *testing.T) {
 	t.Parallel()
 	for _, api := range []bool{true, false} {
@@ -212,7 +213,8 @@ func TestAllThatWaitForATokenAskOnce(t *testing.T) {
 	}
 }
 
-// A token server that fails is asked again by the next who waits, and a token that is refused is not given out.
+// A token server that fails is asked again by the next who waits, and a token that is refused is
+// not given out.
 func TestTokensThatFailAreNotShared(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// Resolve asks the registry which digest a tag or a digest leads to; "" says that the registry has none. Errors are
-// those of Import.
+// Resolve asks the registry which digest a tag or a digest leads to; "" says that the registry has
+// none. Errors are those of Import.
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
 	err = im.Reach(ctx, ref, func(s *pull.Session) (err error) {
@@ -35,8 +35,8 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 	return m, err
 }
 
-// Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The Content-Type of a
-// HEAD tells, so no image is pulled. Errors are those of Import.
+// Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The
+// Content-Type of a HEAD tells, so no image is pulled. Errors are those of Import.
 func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.Reach(ctx, ref, func(s *pull.Session) error {
 		_, mediaType, err := fetchHead(ctx, s, ref.Identifier())

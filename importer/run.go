@@ -27,16 +27,16 @@ type run struct {
 	images  Images
 	// reread has everything read where the reference leads, also what is known to be there.
 	reread bool
-	// manifestRead says that the manifest of the reference was read where it leads, or is known to be there. Before, there is but the
-	// registry's word.
+	// manifestRead says that the manifest of the reference was read where it leads, or is known to
+	// be there. Before, there is but the registry's word.
 	manifestRead bool
 
 	mu    sync.Mutex
 	nodes map[string]*visit // by digest
 }
 
-// visit is the import of one digest. A digest that is listed several times is imported once, by the first to come; the
-// others wait for its outcome.
+// visit is the import of one digest. A digest that is listed several times is imported once, by the
+// first to come; the others wait for its outcome.
 type visit struct {
 	done chan struct{}
 	out  *outcome
@@ -56,7 +56,8 @@ type node struct {
 	unread *unread
 	// session is the way to the node's repository; nil is the run's own.
 	session *pull.Session
-	// stored is the Image of the digest, wherever it was read; nil if it is not stored, as far as is known.
+	// stored is the Image of the digest, wherever it was read; nil if it is not stored, as far as
+	// is known.
 	stored *imagev1.Image
 }
 
@@ -141,8 +142,8 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	return r.importFound(ctx, n, n.stored)
 }
 
-// isKnown reports whether the Image of a node was read in the node's repository before. Otherwise it must be read there: a
-// registry can name any digest, and with it an image of others.
+// isKnown reports whether the Image of a node was read in the node's repository before. Otherwise
+// it must be read there: a registry can name any digest, and with it an image of others.
 func (r *run) isKnown(n node) bool {
 	return !r.reread && n.stored != nil && isIn(n.stored, n.reference)
 }
@@ -171,8 +172,9 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// find returns the stored Image, nil if there is none. It does not ask about what a [Prefetcher] takes for new: if that is stored
-// after all, its creation fails, and store merges the two. Layers are verified once, so then it asks.
+// find returns the stored Image, nil if there is none. It does not ask about what a [Prefetcher]
+// takes for new: if that is stored after all, its creation fails, and store merges the two. Layers
+// are verified once, so then it asks.
 func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
 	if prefetcher, ok := r.images.(*Prefetcher); ok && n.child == nil && !r.verify && prefetcher.isNew(r.ref, n.digest) {
 		return nil, nil
@@ -190,7 +192,8 @@ func artifact(m *manifest.Manifest) string {
 	if kind == "" && m.Config != nil {
 		kind = m.Config.MediaType
 	}
-	// Artifacts of cosign and other tools have an image's config: what they hold tells what they are.
+	// Artifacts of cosign and other tools have an image's config: what they hold tells what they
+	// are.
 	if kind == "" || kind == string(types.OCIConfigJSON) || kind == string(types.DockerConfigJSON) {
 		for _, layer := range m.Layers {
 			if kind = layer.MediaType; kind != "" {
@@ -201,8 +204,8 @@ func artifact(m *manifest.Manifest) string {
 	return "it is an artifact of type " + pull.Clean(kind)
 }
 
-// manifest returns the stored manifest, or reads it from the registry. A child that the index's mirror lacks comes
-// from the next source that has it, and so does everything that belongs to it.
+// manifest returns the stored manifest, or reads it from the registry. A child that the index's
+// mirror lacks comes from the next source that has it, and so does everything that belongs to it.
 func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fetched, error) {
 	if found != nil && found.DockerImageManifest != "" {
 		raw := []byte(found.DockerImageManifest)
@@ -320,8 +323,8 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 	return out, err
 }
 
-// wrongSizes warns of entries of an index whose size is not that of what they name; "" if there are none. containerd does
-// not pull those, and podman does.
+// wrongSizes warns of entries of an index whose size is not that of what they name; "" if there are
+// none. containerd does not pull those, and podman does.
 func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
 	sizes := map[string]int64{}
 	for _, child := range children {
@@ -364,7 +367,8 @@ func noChild(index *outcome) error {
 	return &pull.Error{Reason: pull.NotAnImage, Message: "the index does not list an image"}
 }
 
-// importChildren imports the children of an index, some at a time. One failure does not stop the others.
+// importChildren imports the children of an index, some at a time. One failure does not stop the
+// others.
 func (r *run) importChildren(ctx context.Context, parent node, index *manifest.Manifest) ([]*outcome, error) {
 	outcomes := make([]*outcome, len(index.Children))
 	errs := make([]error, len(index.Children))
@@ -396,7 +400,8 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 	return outcomes, distinct(errs)
 }
 
-// distinct joins errors. An error that occurs several times, also within joined ones, is there once.
+// distinct joins errors. An error that occurs several times, also within joined ones, is there
+// once.
 func distinct(errs []error) error {
 	var all []error
 	seen := map[string]bool{}
@@ -428,8 +433,8 @@ func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 	return ""
 }
 
-// childReason returns why a child was looked at and not imported. It is "" without an error, and for a failure. Errors
-// of the child's own children are failures.
+// childReason returns why a child was looked at and not imported. It is "" without an error, and
+// for a failure. Errors of the child's own children are failures.
 func childReason(n node, err error) string {
 	if errors.Is(err, errNotWanted) {
 		return SkippedPlatform
@@ -460,8 +465,8 @@ func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
 	return &outcome{skipped: []Skipped{s}}
 }
 
-// wants reports whether a platform is among Options.Platforms. With anyVersion the version does not matter, as it is
-// not known yet.
+// wants reports whether a platform is among Options.Platforms. With anyVersion the version does not
+// matter, as it is not known yet.
 func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	if len(r.platforms) == 0 {
 		return true
@@ -486,8 +491,8 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 	}
 }
 
-// store looks for signatures and writes the Image. If the signatures could not be read, it writes the Image without
-// them and returns the error.
+// store looks for signatures and writes the Image. If the signatures could not be read, it writes
+// the Image without them and returns the error.
 func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform string, out *outcome) error {
 	var searchErr error
 	told := r.searches.begin()

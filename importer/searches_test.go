@@ -11,8 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// A registry tells of a signature while a search runs that asked for it before it was there: the search that follows
-// is not spared. It was, where the first ended between the two, and the image stayed Unsigned.
+// A registry tells of a signature while a search runs that asked for it before it was there: the
+// search that follows is not spared. It was, where the first ended between the two, and the image
+// stayed Unsigned.
 func TestToldWhileSearching(t *testing.T) {
 	ref, err := reference.Parse("registry.example.com/team/app@sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a")
 	if err != nil {

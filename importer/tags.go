@@ -23,8 +23,8 @@ const (
 // distribution-spec's referrers tag schema.
 var signatureTag = regexp.MustCompile(`^sha(256|384|512)-[0-9a-f]{64,128}($|\.)`)
 
-// SubjectOfTag returns the digest whose signatures, attestations or referrers a tag carries; ok is false for
-// a tag that may be an image's.
+// SubjectOfTag returns the digest whose signatures, attestations or referrers a tag carries; ok is
+// false for a tag that may be an image's.
 func SubjectOfTag(tag string) (digest string, ok bool) {
 	if !signatureTag.MatchString(tag) {
 		return "", false
@@ -34,10 +34,11 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 	return algorithm + ":" + hex, true
 }
 
-// Tags lists the tags of a repository that may be images, without those that carry signatures. "latest" comes
-// first, then higher versions before lower ones. Names that cannot be tags are left out, with a warning. It reads at most 100 pages of 1000 tags; a repository with
-// more is an error with reason TooLarge. Mirrors are asked first, as for a reference by tag. Errors are those
-// of Import.
+// Tags lists the tags of a repository that may be images, without those that carry signatures.
+// "latest" comes first, then higher versions before lower ones. Names that cannot be tags are left
+// out, with a warning. It reads at most 100 pages of 1000 tags; a repository with more is an error
+// with reason TooLarge. Mirrors are asked first, as for a reference by tag. Errors are those of
+// Import.
 func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (tags, warnings []string, err error) {
 	ref := repository.Bare()
 	if err := im.Reach(ctx, ref, func(s *pull.Session) (err error) {

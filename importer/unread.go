@@ -55,10 +55,10 @@ func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPa
 	return nil, part, err
 }
 
-// notRead is the error for a manifest that Parse refuses. It is an *unread if the
-// registry says that it is a manifest, and not, for instance, a page that asks for a
-// login, and if it can be one. It is not if the digest could be another one (a signed manifest of schema 1), or
-// if nobody reads the type.
+// notRead is the error for a manifest that Parse refuses. It is an *unread if the registry says
+// that it is a manifest, and not, for instance, a page that asks for a login, and if it can be one.
+// It is not if the digest could be another one (a signed manifest of schema 1), or if nobody reads
+// the type.
 func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch mediaType = strings.TrimSpace(mediaType); mediaType {

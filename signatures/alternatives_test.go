@@ -82,8 +82,8 @@ func TestCatchAllScope(t *testing.T) {
 	want(t, verify(t, signatures.TypeSimpleSigning, content, signaturestest.SetFrom(t, all+nearer)), "False NoMatchingKey / Unknown")
 }
 
-// Nobody signs annotations: whoever can write to a registry can put rubbish beside a good signature. Rubbish matters
-// only in an annotation that is needed.
+// Nobody signs annotations: whoever can write to a registry can put rubbish beside a good
+// signature. Rubbish matters only in an annotation that is needed.
 func TestAttackRubbishInAnnotations(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	d := signaturestest.NewDeployment(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Annotations of `cosign sign -a` are among the claims, in a bundle as in the older format. They come from the subject that
-// the signature is over, and cannot be taken for another claim.
+// Annotations of `cosign sign -a` are among the claims, in a bundle as in the older format. They
+// come from the subject that the signature is over, and cannot be taken for another claim.
 func TestAnnotationsOfBundles(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

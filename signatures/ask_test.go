@@ -45,8 +45,9 @@ func brought(sigs ...imagev1.ImageSignature) (r annotation.Repository) {
 	return r
 }
 
-// Somebody who may write policies in one namespace, and push tags of a shared image to a repository of their own, takes no place
-// from others: those of another namespace are judged by their own policy, and what has no place says so.
+// Somebody who may write policies in one namespace, and push tags of a shared image to a repository
+// of their own, takes no place from others: those of another namespace are judged by their own
+// policy, and what has no place says so.
 func TestAttackTenantTakesThePlaces(t *testing.T) {
 	t.Parallel()
 	his, shop := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -112,8 +113,9 @@ func join(all []string) (s string) {
 	return s
 }
 
-// A base image is in more repositories than there are places for verdicts, and is signed in each of them. It is trusted in
-// each, and of those without a place the Image says that they were not judged.
+// A base image is in more repositories than there are places for verdicts, and is signed in each of
+// them. It is trusted in each, and of those without a place the Image says that they were not
+// judged.
 func TestImageInManyRepositories(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -160,7 +162,8 @@ func TestImageInManyRepositories(t *testing.T) {
 	}
 }
 
-// Many repositories that each bring many signatures do not fill the Image: the fullest say that they were not read.
+// Many repositories that each bring many signatures do not fill the Image: the fullest say that
+// they were not read.
 func TestAttackManyRepositoriesWithManySignatures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -201,8 +204,8 @@ func TestAttackManyRepositoriesWithManySignatures(t *testing.T) {
 	}
 }
 
-// What a reference is asked by counts: a signature for one tag does not vouch for another tag that was moved to the image,
-// and the policy of a digest is not that of a tag which leads to it.
+// What a reference is asked by counts: a signature for one tag does not vouch for another tag that
+// was moved to the image, and the policy of a digest is not that of a tag which leads to it.
 func TestAskByTag(t *testing.T) {
 	t.Parallel()
 	key, lax := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -243,8 +246,9 @@ func TestAskByTag(t *testing.T) {
 	}
 }
 
-// A lax policy for an index's digest does not vouch under the repository's strict one, a signed index does not stand for what
-// policies demand of attestations, and a platform is not let in under a tag that its index was not signed for.
+// A lax policy for an index's digest does not vouch under the repository's strict one, a signed
+// index does not stand for what policies demand of attestations, and a platform is not let in under
+// a tag that its index was not signed for.
 func TestAttackIndexByAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	strict, lax := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

@@ -35,8 +35,9 @@ const (
 	mail       = "dev@example.com"
 )
 
-// attack checks that a signature is refused for the reason that the guard gives. It also checks that the same signature
-// without the attack is trusted: otherwise it might be refused for another reason.
+// attack checks that a signature is refused for the reason that the guard gives. It also checks
+// that the same signature without the attack is trusted: otherwise it might be refused for another
+// reason.
 func attack(t *testing.T, typ string, set *policy.Set, honest, evil any, expected string) {
 	t.Helper()
 	want(t, verify(t, typ, signaturestest.Marshal(t, honest), set), trusted)
@@ -76,8 +77,8 @@ func TestAttackLogEntryOfAnotherSignature(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, again.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
-// The same attack in a log of version 2. Its entries say nothing by themselves: what was logged is computed from the
-// bundle.
+// The same attack in a log of version 2. Its entries say nothing by themselves: what was logged is
+// computed from the bundle.
 func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
@@ -88,8 +89,9 @@ func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), "False TransparencyLogEntryInvalid / True")
 }
 
-// Numbers beside a log entry that nobody signed do not become claims: the index of a proof in a log of version 2, and the
-// index and time of an entry whose promise is bad and which is therefore passed over.
+// Numbers beside a log entry that nobody signed do not become claims: the index of a proof in a log
+// of version 2, and the index and time of an entry whose promise is bad and which is therefore
+// passed over.
 func TestAttackLogIndexForged(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
@@ -126,8 +128,9 @@ func TestAttackLogEntryOfAnotherDigest(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, other.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
-// A log entry has the right signature bytes but names another key (CVE-2026-22703, GHSA-whqx-f9j3-ch6m). With ECDSA
-// anyone can find a key under which given bytes verify, and the log accepts it in good faith.
+// A log entry has the right signature bytes but names another key (CVE-2026-22703,
+// GHSA-whqx-f9j3-ch6m). With ECDSA anyone can find a key under which given bytes verify, and the
+// log accepts it in good faith.
 func TestAttackLogEntryOfAnotherKey(t *testing.T) {
 	f := newLogFixture(t)
 	raw, err := base64.StdEncoding.DecodeString(f.honest.Annotations[payload.AnnotationSignature])
@@ -143,7 +146,8 @@ func TestAttackLogEntryOfAnotherKey(t *testing.T) {
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, evil, "False TransparencyLogEntryInvalid / True")
 }
 
-// The time of a log entry is moved back to when a certificate was valid. The log's promise signs the time.
+// The time of a log entry is moved back to when a certificate was valid. The log's promise signs
+// the time.
 func TestAttackIntegratedTimeAltered(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -156,7 +160,8 @@ func TestAttackIntegratedTimeAltered(t *testing.T) {
 		edited(late, payload.AnnotationLogBundle, string(signaturestest.Marshal(t, b))), "False TransparencyLogEntryInvalid / True")
 }
 
-// An attestation, properly signed by the right key, is counted as approval of the image (CVE-2022-35929, CVE-2026-39395).
+// An attestation, properly signed by the right key, is counted as approval of the image
+// (CVE-2022-35929, CVE-2026-39395).
 func TestAttackAttestationCountedAsSignature(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), digestOnly)
@@ -184,7 +189,8 @@ func TestAttackExpiredIntermediate(t *testing.T) {
 		d.Keyless(t, leaf, key, digest, repository, time.Now()), "False CertificateExpired / Unknown")
 }
 
-// A timestamp signed by a certificate that the timestamp authority's CA issued for something else (CVE-2026-39984).
+// A timestamp signed by a certificate that the timestamp authority's CA issued for something else
+// (CVE-2026-39984).
 func TestAttackTimestampByAnotherLeaf(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -220,8 +226,8 @@ func stampedBy(t *testing.T, cert *x509.Certificate, key crypto.Signer, signatur
 	return response
 }
 
-// The same log entry twice, as if two logs had witnessed it (GHSA-9vcr-p3rj-q5q6). Policies here ask for one log, so an
-// attacker gains nothing; it is refused all the same.
+// The same log entry twice, as if two logs had witnessed it (GHSA-9vcr-p3rj-q5q6). Policies here
+// ask for one log, so an attacker gains nothing; it is refused all the same.
 func TestAttackOneLogAsTwoWitnesses(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -298,7 +304,8 @@ func TestAttackAmbiguousJSON(t *testing.T) {
 	}
 }
 
-// A good signature of image A copied to where the signatures of image B are kept, with A's name and with B's.
+// A good signature of image A copied to where the signatures of image B are kept, with A's name and
+// with B's.
 func TestAttackSignatureOfAnotherImage(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, identity := range []string{matchRepository, digestOnly} {
@@ -337,8 +344,8 @@ func TestAttackTwoIssuers(t *testing.T) {
 	}
 }
 
-// A log key with which no promise can be verified must be refused when the policy is read. It must not mean that no log
-// entry is demanded.
+// A log key with which no promise can be verified must be refused when the policy is read. It must
+// not mean that no log entry is demanded.
 func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, kind := range []string{signaturestest.RSA2048, signaturestest.Ed25519} {
@@ -350,7 +357,8 @@ func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	}
 }
 
-// Without a log entry, or with one that nobody promised, a logged policy must not fall back to the key alone.
+// Without a log entry, or with one that nobody promised, a logged policy must not fall back to the
+// key alone.
 func TestAttackLogEntryStripped(t *testing.T) {
 	f := newLogFixture(t)
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, ""), "False TransparencyLogEntryMissing / True")
@@ -386,8 +394,9 @@ func TestAttackKeyForCertificate(t *testing.T) {
 	leaf, certKey := d.Identity(t, mail, nil)
 	attacker := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: "+mail), matchRepository)
-	// The victim's certificate stands beside a signature of the attacker's key, logged with the certificate. The log
-	// would not take it, a forged entry cannot have a promise, and the signature does not verify under the certificate.
+	// The victim's certificate stands beside a signature of the attacker's key, logged with the
+	// certificate. The log would not take it, a forged entry cannot have a promise, and the
+	// signature does not verify under the certificate.
 	honest := d.Keyless(t, leaf, certKey, digest, repository, time.Now())
 	forged := attacker.SimpleSigning(t, digest, repository)
 	forged.Annotations[payload.AnnotationCertificate] = honest.Annotations[payload.AnnotationCertificate]

@@ -19,8 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TypeAttestation is an in-toto statement that is not an image signature. Its content is a sigstore bundle's JSON as it was in
-// the registry, or a layer of cosign's .att tag as a sigstore blob (payload.Blob).
+// TypeAttestation is an in-toto statement that is not an image signature. Its content is a sigstore
+// bundle's JSON as it was in the registry, or a layer of cosign's .att tag as a sigstore blob
+// (payload.Blob).
 const TypeAttestation = verdicts.TypeAttestation
 
 // Reasons of conditions on attestations, and of the verdicts that attestations decide.
@@ -32,8 +33,8 @@ const (
 	ReasonOnlyAttestations    evidence.Reason = "OnlyAttestations"    // of a repository: no signature, but attestations
 )
 
-// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the image. Where the policy
-// demands its type, it also has to meet one of the demands of that type.
+// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the
+// image. Where the policy demands its type, it also has to meet one of the demands of that type.
 func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e *evidence.Evidence) {
 	if !content.covers(image.Digest) {
 		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), content.signedDigest()))
@@ -57,12 +58,13 @@ func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e
 	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", content.statement.PredicateType, e.Signer()))
 }
 
-// isAttestation tells attestations from signatures: an attestation says something about an image, but not that anybody
-// approves of it.
+// isAttestation tells attestations from signatures: an attestation says something about an image,
+// but not that anybody approves of it.
 func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
 
-// demanded makes one verdict of the attestations in a repository, by a policy that demands some. All of them have to be
-// there. The first that is missing decides, and its reason is that of the best attestation of its type.
+// demanded makes one verdict of the attestations in a repository, by a policy that demands some.
+// All of them have to be there. The first that is missing decides, and its reason is that of the
+// best attestation of its type.
 func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
@@ -127,8 +129,8 @@ func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judg
 // meets reports whether a trusted attestation meets the demand of that name.
 func (j *judgement) meets(demand string) bool { return j.Trusted() && slices.Contains(j.Meets, demand) }
 
-// nearer reports whether one attestation comes closer to a demand than another: it meets the demand, it was judged, or more is
-// known of it.
+// nearer reports whether one attestation comes closer to a demand than another: it meets the
+// demand, it was judged, or more is known of it.
 func (j *judgement) nearer(other *judgement, demand string) bool {
 	rank := func(j *judgement) int {
 		trusted, _ := j.Condition(verdicts.Trusted)
@@ -147,7 +149,8 @@ func (j *judgement) nearer(other *judgement, demand string) bool {
 	return rank(j) > rank(other)
 }
 
-// onlyAttestations describes the attestations of an image without a signature, and who vouches for them.
+// onlyAttestations describes the attestations of an image without a signature, and who vouches for
+// them.
 func (p verdictScope) onlyAttestations(judged []judgement) (reason, message string) {
 	best := map[string]judgement{} // of several policies
 	for _, j := range judged {
@@ -176,7 +179,8 @@ func (p verdictScope) onlyAttestations(judged []judgement) (reason, message stri
 		p.repository, strings.Join(slices.Sorted(maps.Keys(found)), "; ")), maxSummary)
 }
 
-// leftOut are the types, sorted, of the attestations that a search saw in the repository and did not bring.
+// leftOut are the types, sorted, of the attestations that a search saw in the repository and did
+// not bring.
 func (p verdictScope) leftOut() []string {
 	var listed []struct {
 		Type    string `json:"type"`

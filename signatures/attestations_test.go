@@ -36,7 +36,8 @@ func statement(digest, predicateType, predicate string) []byte {
 		repository, strings.TrimPrefix(digest, "sha256:"), predicateType, predicate)
 }
 
-// demanding makes a set of one policy that demands attestations: the items of a list, as YAML in flow style.
+// demanding makes a set of one policy that demands attestations: the items of a list, as YAML in
+// flow style.
 func demanding(t testing.TB, rootOfTrust, attestations string) *policy.Set {
 	t.Helper()
 	return signaturestest.SetFrom(t, demandingDocument("demo", `["registry.example.com"]`, rootOfTrust, attestations))
@@ -52,8 +53,8 @@ const (
 	noneBad   = `{name: scan, predicateType: vuln, policy: {type: cel, data: 'predicate.found.all(f, f.severity != "CRITICAL")'}}`
 )
 
-// asked returns the server's answer about an image with these attestations and signatures in its repository: the verdict,
-// with reason and message, and the Image.
+// asked returns the server's answer about an image with these attestations and signatures in its
+// repository: the verdict, with reason and message, and the Image.
 func asked(t testing.TB, set *policy.Set, sigs ...imagev1.ImageSignature) (annotation.Verdict, *imagev1.Image) {
 	t.Helper()
 	img := object(sigs...)
@@ -109,8 +110,8 @@ func TestAttestationsOfKeys(t *testing.T) {
 	}
 }
 
-// Attestations are verified by a certificate and a log: with the log's entries of kind dsse, with entries of version 2, and
-// with a certificate that is valid now.
+// Attestations are verified by a certificate and a log: with the log's entries of kind dsse, with
+// entries of version 2, and with a certificate that is valid now.
 func TestAttestationsOfCertificates(t *testing.T) {
 	t.Parallel()
 	d := signaturestest.NewDeployment(t)
@@ -165,8 +166,9 @@ func layerOf(t testing.TB, d *signaturestest.Deployment, b *protobundle.Bundle, 
 	}}
 }
 
-// A demanded attestation may be absent, about another image, of another type, by another signer, or refused by the
-// expression. The verdict is then False with the reason, which the nearest attestation gives.
+// A demanded attestation may be absent, about another image, of another type, by another signer, or
+// refused by the expression. The verdict is then False with the reason, which the nearest
+// attestation gives.
 func TestDemandsThatAreNotMet(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -215,8 +217,9 @@ func TestDemandsThatAreNotMet(t *testing.T) {
 	}
 }
 
-// Attestations have a verdict beside that of signatures. Where policies demand some, it is about all of these; elsewhere it
-// is about those that are there. The Image's verdict is the worst of its repositories.
+// Attestations have a verdict beside that of signatures. Where policies demand some, it is about
+// all of these; elsewhere it is about those that are there. The Image's verdict is the worst of its
+// repositories.
 func TestVerdictOfAttestations(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -296,8 +299,8 @@ func TestSignatureAndAttestationAreDemanded(t *testing.T) {
 	wantVerdict(t, v, verdicts.Unsigned, "OnlyAttestations", slsa1)
 }
 
-// Attestations do not make an image signed, whoever has made them. The answer says which are there and who made them,
-// separately for each repository.
+// Attestations do not make an image signed, whoever has made them. The answer says which are there
+// and who made them, separately for each repository.
 func TestImageWithOnlyAttestations(t *testing.T) {
 	t.Parallel()
 	prod, dev := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -331,7 +334,8 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 
 func sigID(name string) string { return strings.SplitN(name, "@", 2)[1] }
 
-// A demanded attestation that the search could not bring is not taken for absent: the verdict is not known.
+// A demanded attestation that the search could not bring is not taken for absent: the verdict is
+// not known.
 func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -344,7 +348,8 @@ func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	wantVerdict(t, annotation.Judged(img.Annotations)[repository], verdicts.VerifiedUnknown, "AttestationLeftOut", "too large")
 }
 
-// Junk displaces neither the demanded attestation nor a signature, whatever the order, and what an image holds is bounded.
+// Junk displaces neither the demanded attestation nor a signature, whatever the order, and what an
+// image holds is bounded.
 func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -389,7 +394,8 @@ func oldEntry(t testing.TB, d *signaturestest.Deployment, l *payload.Blob, verif
 		envelope, statement, signaturestest.B64(verifierPEM)), at, 4711)
 }
 
-// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature. It vouches for that envelope only.
+// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature. It vouches
+// for that envelope only.
 func TestAttestationsWithOldLogEntries(t *testing.T) {
 	t.Parallel()
 	d, stranger := signaturestest.NewDeployment(t), signaturestest.NewDeployment(t)
@@ -465,7 +471,8 @@ func TestAttestationsWithOldLogEntries(t *testing.T) {
 	}
 }
 
-// Whatever comes in as an attestation, it is trusted only if a trusted key has signed exactly its bytes.
+// Whatever comes in as an attestation, it is trusted only if a trusted key has signed exactly its
+// bytes.
 func FuzzAttestation(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	of := statement(signedInstead, slsa1, `{"builder":"here"}`)
@@ -490,7 +497,8 @@ func FuzzAttestation(f *testing.F) {
 	})
 }
 
-// SLSA v0.2 and v1, each with a log entry of kind intoto 0.0.2, which has the signature, the key and the payload's hash.
+// SLSA v0.2 and v1, each with a log entry of kind intoto 0.0.2, which has the signature, the key
+// and the payload's hash.
 func TestAttestationsWithIntotoEntries(t *testing.T) {
 	t.Parallel()
 	d, key := signaturestest.NewDeployment(t), signaturestest.NewKey(t, signaturestest.P256)

@@ -19,8 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// BenchmarkVerify judges one signature. The metric x-bare is the time that it takes, as a multiple of the bare
-// cryptographic operation with hashing. It has to stay under 3 for signatures made with a key.
+// BenchmarkVerify judges one signature. The metric x-bare is the time that it takes, as a multiple
+// of the bare cryptographic operation with hashing. It has to stay under 3 for signatures made with
+// a key.
 func BenchmarkVerify(b *testing.B) {
 	for _, kind := range signaturestest.Kinds {
 		key := signaturestest.NewKey(b, kind)
@@ -92,8 +93,8 @@ func bareVerify(key *signaturestest.Key, message, sig []byte, envelope bool) boo
 	return false
 }
 
-// BenchmarkReverify judges stored images again, as after a change of policy. images/s is for one core. Nothing changes
-// in the images, which is the usual case; a change costs a write besides.
+// BenchmarkReverify judges stored images again, as after a change of policy. images/s is for one
+// core. Nothing changes in the images, which is the usual case; a change costs a write besides.
 func BenchmarkReverify(b *testing.B) {
 	d := signaturestest.NewDeployment(b)
 	key := signaturestest.NewKey(b, signaturestest.P256)

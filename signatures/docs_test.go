@@ -24,8 +24,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// documented returns the policies in docs/reference/signatures.md, each as a whole document. The first is complete; others are put
-// into it where the text says that they belong. Each commented line makes another policy, in which it is in force.
+// documented returns the policies in docs/reference/signatures.md, each as a whole document. The
+// first is complete; others are put into it where the text says that they belong. Each commented
+// line makes another policy, in which it is in force.
 func documented(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/reference/signatures.md")
@@ -85,7 +86,8 @@ type documentedCase struct {
 	n              int // how many policies this row is about
 }
 
-// Every policy in docs/reference/signatures.md trusts exactly those whom the document says that it trusts.
+// Every policy in docs/reference/signatures.md trusts exactly those whom the document says that it
+// trusts.
 func TestDocumentedPolicies(t *testing.T) {
 	t.Parallel()
 	dir, present := t.TempDir(), time.Now()

@@ -23,8 +23,8 @@ func excepting(name, scopes string, key *signaturestest.Key, identity string, ex
 	return document
 }
 
-// An exception lets through the images that it names, whether they are signed or not, under the names that it has them by, until it ends and no
-// longer. Its image is not verified.
+// An exception lets through the images that it names, whether they are signed or not, under the
+// names that it has them by, until it ends and no longer. Its image is not verified.
 func TestExceptions(t *testing.T) {
 	t.Parallel()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -88,7 +88,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// What an Image holds ends with the exception: at that second it is out of date, and judged otherwise.
+// What an Image holds ends with the exception: at that second it is out of date, and judged
+// otherwise.
 func TestHeldExceptionsEnd(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

@@ -20,11 +20,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// The fuzz targets judge signatures of an image that no trusted key has ever signed. Whatever comes in, the verdict must
-// be well-formed and must not be True. A verdict of True would mean a signature whose digest is not the image's.
+// The fuzz targets judge signatures of an image that no trusted key has ever signed. Whatever comes
+// in, the verdict must be well-formed and must not be True. A verdict of True would mean a
+// signature whose digest is not the image's.
 //
-// Each fuzzing process has keys of its own, so an input of bytes alone would never verify in the next process. Inputs are
-// therefore edits to a genuine signature that the process has made itself. Raw bytes come in besides.
+// Each fuzzing process has keys of its own, so an input of bytes alone would never verify in the
+// next process. Inputs are therefore edits to a genuine signature that the process has made itself.
+// Raw bytes come in besides.
 
 var unsigned = signatures.Image{Digest: digest, Reference: image.Reference, Manifest: []byte(manifest)}
 
@@ -74,7 +76,8 @@ func (f *fuzzed) genuine(t testing.TB, typ string, content []byte) []byte {
 	return nil
 }
 
-// editedBytes applies edits of four bytes to a copy of content: where (two bytes), what to do, and a byte for it.
+// editedBytes applies edits of four bytes to a copy of content: where (two bytes), what to do, and
+// a byte for it.
 func editedBytes(content, edits []byte) []byte {
 	content = bytes.Clone(content)
 	for ; len(edits) >= 4 && len(content) > 0; edits = edits[4:] {
@@ -118,7 +121,8 @@ func FuzzVerifyBundle(f *testing.F) {
 	})
 }
 
-// The annotations of a cosign signature hold certificates, log entries and timestamps. Each is edited by itself.
+// The annotations of a cosign signature hold certificates, log entries and timestamps. Each is
+// edited by itself.
 func FuzzVerifyAnnotations(f *testing.F) {
 	z := newFuzzed(f)
 	leaf, key := z.d.Identity(f, mail, nil)
@@ -173,7 +177,8 @@ func FuzzVerifyOpenPGP(f *testing.F) {
 	})
 }
 
-// FuzzVerifyImage judges a whole object twice. The second time nothing changes, and JSON keeps all of it.
+// FuzzVerifyImage judges a whole object twice. The second time nothing changes, and JSON keeps all
+// of it.
 func FuzzVerifyImage(f *testing.F) {
 	z := newFuzzed(f)
 	f.Add(signatures.TypeSimpleSigning, signaturestest.Marshal(f, z.key.SimpleSigning(f, signedInstead, repository)), image.Reference, manifest)

@@ -26,7 +26,8 @@ func trustGPG(t *testing.T, keyrings ...[]byte) *policy.Set {
 	return signaturestest.Set(t, signaturestest.TrustGPG(bytes.Join(keyrings, nil)), matchRepository)
 }
 
-// A keyring that was put together over the years holds copies of a key. The newest copy counts, wherever it stands.
+// A keyring that was put together over the years holds copies of a key. The newest copy counts,
+// wherever it stands.
 func TestGPGCopiesOfOneKey(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	key := signaturestest.NewGPG(t, "Release", made, 0)
@@ -67,7 +68,8 @@ func TestGPGCopiesOfOneKey(t *testing.T) {
 	})
 }
 
-// Several keyrings are one: each may be armored or binary, and a copy of a key that one has revokes that of another.
+// Several keyrings are one: each may be armored or binary, and a copy of a key that one has revokes
+// that of another.
 func TestGPGSeveralKeyrings(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	older, newer, stranger := signaturestest.NewGPG(t, "Older", made, 0), signaturestest.NewGPG(t, "Newer", made, 0), signaturestest.NewGPG(t, "Stranger", made, 0)
@@ -174,7 +176,8 @@ func public(t *testing.T, key *openpgp.Entity) []byte {
 	return b.Bytes()
 }
 
-// signVersion4 makes a message with a signature of version 4, with any hash. The library refuses to make one with SHA-1.
+// signVersion4 makes a message with a signature of version 4, with any hash. The library refuses to
+// make one with SHA-1.
 func signVersion4(t *testing.T, key *openpgp.Entity, content []byte, hash crypto.Hash, at time.Time) []byte {
 	t.Helper()
 	hashed := append([]byte{4, 0, byte(packet.PubKeyAlgoRSA), hashID[hash], 0, 6, 5, 2}, seconds(at)...)
@@ -190,7 +193,8 @@ var hashID = map[crypto.Hash]byte{crypto.SHA1: 2, crypto.SHA256: 8}
 
 func seconds(at time.Time) []byte { return binary.BigEndian.AppendUint32(nil, uint32(at.Unix())) }
 
-// signaturePacket appends the first bytes of the hash, and the number, to the fields of a signature, and wraps it all.
+// signaturePacket appends the first bytes of the hash, and the number, to the fields of a
+// signature, and wraps it all.
 func signaturePacket(t *testing.T, key *openpgp.Entity, fields []byte, hash crypto.Hash, sum []byte) []byte {
 	t.Helper()
 	private, ok := key.PrivateKey.PrivateKey.(crypto.Signer)

@@ -20,43 +20,46 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every stored verdict
-// computed again.
+// rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every
+// stored verdict computed again.
 const rules = "v7"
 
-// probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that looking again does
-// not write every Image again.
+// probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that
+// looking again does not write every Image again.
 const probeInterval = 24 * time.Hour
 
-// maxJudged bounds the signatures that are judged in one repository, and likewise the attestations, however many a client wrote
-// into an Image.
+// maxJudged bounds the signatures that are judged in one repository, and likewise the attestations,
+// however many a client wrote into an Image.
 const maxJudged = 64
 
-// Indexes finds verified indexes in a repository, or in it for a namespace, whose manifests list the image that is judged. After
-// an error the verdict is Unknown, and the image is judged again an hour later.
+// Indexes finds verified indexes in a repository, or in it for a namespace, whose manifests list
+// the image that is judged. After an error the verdict is Unknown, and the image is judged again an
+// hour later.
 type Indexes func(repository string) ([]*imagev1.Image, error)
 
 // indexRetry is the time after which an image is judged again if an index could not be read.
 const indexRetry = time.Hour
 
-// VerifyImage computes the verdict on every signature of an Image, in every repository that the image is in, and writes the
-// verdicts into the Image.
+// VerifyImage computes the verdict on every signature of an Image, in every repository that the
+// image is in, and writes the verdicts into the Image.
 //
-// A signature counts in the repositories where it was found; one that a client wrote counts in all. A signature's own
-// conditions, and its fields that say who signed what, come from the worst of its verdicts in repositories that a policy
-// covers, and name that repository. The annotation annotation.Verdicts has the verdict of each repository, annotation.Policy
-// names the policies used, and annotation.Recheck says when to look again. How many signatures repositories may bring is
-// bounded, see bound. A repository's signatures leave with it.
+// A signature counts in the repositories where it was found; one that a client wrote counts in all.
+// A signature's own conditions, and its fields that say who signed what, come from the worst of its
+// verdicts in repositories that a policy covers, and name that repository. The annotation
+// annotation.Verdicts has the verdict of each repository, annotation.Policy names the policies
+// used, and annotation.Recheck says when to look again. How many signatures repositories may bring
+// is bounded, see bound. A repository's signatures leave with it.
 //
-// Policies of namespaces change nothing of this. The annotation annotation.NamespaceVerdicts has the verdicts by them.
+// Policies of namespaces change nothing of this. The annotation annotation.NamespaceVerdicts has
+// the verdicts by them.
 //
-// covered reports whether a policy covers the image anywhere. When none does, conditions that somebody else has set stay as
-// they are (`oc adm verify-image-signature --save` works). Verdicts left by a policy that is gone become Unknown, and so do
-// signatures without conditions.
+// covered reports whether a policy covers the image anywhere. When none does, conditions that
+// somebody else has set stay as they are (`oc adm verify-image-signature --save` works). Verdicts
+// left by a policy that is gone become Unknown, and so do signatures without conditions.
 //
-// The Image has to come from storage and not from a client. Of its earlier verdicts only the times count. changed tells
-// whether the Image differs from before. A condition's lastTransitionTime changes only with its status. Its lastProbeTime
-// changes when anything in it does, or after a day.
+// The Image has to come from storage and not from a client. Of its earlier verdicts only the times
+// count. changed tells whether the Image differs from before. A condition's lastTransitionTime
+// changes only with its status. Its lastProbeTime changes when anything in it does, or after a day.
 func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes Indexes) (changed, covered bool) {
 	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
@@ -164,7 +167,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotate(image, annotation.NamespacePolicy, in.namespaceStamp())
 	next := ""
 	if !recheck.IsZero() {
-		// Certificates and keys have times in whole seconds, and are valid until the end of the last one.
+		// Certificates and keys have times in whole seconds, and are valid until the end of the
+		// last one.
 		next = recheck.UTC().Add(time.Second).Format(time.RFC3339)
 	}
 	annotate(image, AnnotationRecheck, next)
@@ -174,7 +178,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	return changed || before != len(image.Signatures) || !maps.Equal(annotations, image.Annotations), covered
 }
 
-// judge returns each policy's verdict on a signature in a repository that at least one policy covers.
+// judge returns each policy's verdict on a signature in a repository that at least one policy
+// covers.
 func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
 	name, size := sigID(s.Name), len(s.Content)
 	if p.err != nil {
@@ -199,9 +204,9 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 	return string(b)
 }
 
-// Stale reports whether VerifyImage may find something new. It may when another policy covers the image, a policy has changed,
-// a signature was never looked at, an expiry has passed, or a day has. A verdict that an index vouches for may always have
-// changed.
+// Stale reports whether VerifyImage may find something new. It may when another policy covers the
+// image, a policy has changed, a signature was never looked at, an expiry has passed, or a day has.
+// A verdict that an index vouches for may always have changed.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	in := judgingOf(image, set, annotation.Found(image.Annotations))
 	judged := annotation.JudgedAnywhere(image.Annotations)
@@ -227,8 +232,9 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// isCurrent reports whether the verdicts of an image are by the present policies, and no expiry has passed since. It does not
-// ask about verdicts that an index vouches for: these follow the index in another write.
+// isCurrent reports whether the verdicts of an image are by the present policies, and no expiry has
+// passed since. It does not ask about verdicts that an index vouches for: these follow the index in
+// another write.
 func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Verdict, now time.Time) bool {
 	if image.Annotations[AnnotationPolicy] != j.stamp() {
 		return false
@@ -244,7 +250,8 @@ func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Ve
 	return err == nil && now.Before(t)
 }
 
-// stampOf is what scopes are judged by: "" when no policy applies. more is how many scopes have no place.
+// stampOf is what scopes are judged by: "" when no policy applies. more is how many scopes have no
+// place.
 func stampOf(scopes []verdictScope, more int) string {
 	var stamps []string
 	if more > 0 {
@@ -290,14 +297,15 @@ func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool)
 	s.Conditions = v.conditions(before.Conditions, now)
 	s.ImageIdentity, s.SignedClaims, s.Created = v.ImageIdentity, v.SignedClaims, v.Created
 	s.IssuedBy, s.IssuedTo = v.IssuedBy, v.IssuedTo
-	// The contents have not changed, so they are not compared: reflection takes 50 us for each 10 KiB of them.
+	// The contents have not changed, so they are not compared: reflection takes 50 us for each 10
+	// KiB of them.
 	after := *s
 	before.Content, after.Content = nil, nil
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
-// conditions gives the verdict's conditions their times. An Expired or Revoked condition that is no longer
-// True stays as False.
+// conditions gives the verdict's conditions their times. An Expired or Revoked condition that is no
+// longer True stays as False.
 func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time) []imagev1.SignatureCondition {
 	at := metav1.NewTime(now.UTC().Truncate(time.Second))
 	var after []imagev1.SignatureCondition

@@ -10,14 +10,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Live is the policies in force in a running server, and a clock. The policies are a Set that can be replaced while
-// others use it. The image API asks Live for verdicts (it is its Verifier). NewLive makes one.
+// Live is the policies in force in a running server, and a clock. The policies are a Set that can
+// be replaced while others use it. The image API asks Live for verdicts (it is its Verifier).
+// NewLive makes one.
 type Live struct {
-	// Written, if set before the first verdict, gets each covered Image and the policies by which it was judged.
+	// Written, if set before the first verdict, gets each covered Image and the policies by which
+	// it was judged.
 	Written func(image *imagev1.Image, set *policy.Set)
 
-	// Current, if set before the first verdict, puts in force what has been written elsewhere. If it fails, the policies in
-	// force stay.
+	// Current, if set before the first verdict, puts in force what has been written elsewhere. If
+	// it fails, the policies in force stay.
 	Current func(context.Context) error
 
 	clock clock.PassiveClock
@@ -31,8 +33,8 @@ func NewLive(set *policy.Set, c clock.PassiveClock) *Live {
 	return l
 }
 
-// Set returns the policies in force, nil if there are none. A caller that judges more than once by the same
-// policies keeps what it got.
+// Set returns the policies in force, nil if there are none. A caller that judges more than once by
+// the same policies keeps what it got.
 func (l *Live) Set() *policy.Set { return l.set.Load() }
 
 // Replace puts other policies in force.

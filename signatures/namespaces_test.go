@@ -44,8 +44,8 @@ func setOf(t testing.TB, policies ...*policy.Policy) *policy.Set {
 	return set
 }
 
-// The pods of a namespace see an image by the namespace's own policies. Nobody else's verdict changes: not that of the
-// repository, of the Image or of a signature.
+// The pods of a namespace see an image by the namespace's own policies. Nobody else's verdict
+// changes: not that of the repository, of the Image or of a signature.
 func TestPoliciesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, bank := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -112,9 +112,9 @@ func TestScopesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Somebody may write policies in one namespace, and nowhere else. They make one for everything that trusts their own key.
-// Images that a policy of the cluster covers stay as they are, and so does what an admin has said of a signature. They cause
-// no more work than the bounds allow.
+// Somebody may write policies in one namespace, and nowhere else. They make one for everything that
+// trusts their own key. Images that a policy of the cluster covers stay as they are, and so does
+// what an admin has said of a signature. They cause no more work than the bounds allow.
 func TestAttackPolicyOfANamespace(t *testing.T) {
 	t.Parallel()
 	key, his := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -149,7 +149,8 @@ func TestAttackPolicyOfANamespace(t *testing.T) {
 	}
 }
 
-// An index is trusted in a namespace. Its platforms are verified through it there, and nowhere else.
+// An index is trusted in a namespace. Its platforms are verified through it there, and nowhere
+// else.
 func TestPlatformsInNamespaces(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -170,7 +171,8 @@ func TestPlatformsInNamespaces(t *testing.T) {
 	}
 }
 
-// An index that cannot be read is not taken for a missing one: the verdict is not that nobody has signed.
+// An index that cannot be read is not taken for a missing one: the verdict is not that nobody has
+// signed.
 func TestUnreadableIndexDoesNotMakeUnsigned(t *testing.T) {
 	t.Parallel()
 	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", signaturestest.NewKey(t, signaturestest.P256)))
@@ -221,9 +223,9 @@ func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
 	annotation.SetFound(img.Annotations, map[string]annotation.Repository{repository: r})
 }
 
-// All signatures are also judged by the policies of namespaces, before surplus ones are left out. Neither junk, nor what
-// others sign for policies in namespaces of their own, displaces a signature that a namespace trusts, in whatever order they
-// come.
+// All signatures are also judged by the policies of namespaces, before surplus ones are left out.
+// Neither junk, nor what others sign for policies in namespaces of their own, displaces a signature
+// that a namespace trusts, in whatever order they come.
 func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, his, junk := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -249,8 +251,9 @@ func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Of signatures that were left out under other policies, nobody knows what today's policies would say. So no verdict is
-// False for want of them: not for a namespace whose policy came later, and not for the cluster.
+// Of signatures that were left out under other policies, nobody knows what today's policies would
+// say. So no verdict is False for want of them: not for a namespace whose policy came later, and
+// not for the cluster.
 func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
 	t.Parallel()
 	early, late := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

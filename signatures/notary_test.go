@@ -182,7 +182,8 @@ func (a *tsa) token(t testing.TB, sig []byte) []byte {
 	return parsed.Token.FullBytes
 }
 
-// A timestamp by an authority of the policy keeps a signature good after its certificate has expired.
+// A timestamp by an authority of the policy keeps a signature good after its certificate has
+// expired.
 func TestNotaryTimestamps(t *testing.T) {
 	t.Parallel()
 	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()

@@ -18,8 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// verdictScope is what one verdict about an image holds for: a repository that the image is in, or a tag there if a policy
-// names that tag as its scope. With a namespace, the verdict holds for the pods of that namespace alone.
+// verdictScope is what one verdict about an image holds for: a repository that the image is in, or
+// a tag there if a policy names that tag as its scope. With a namespace, the verdict holds for the
+// pods of that namespace alone.
 type verdictScope struct {
 	repository string // canonical; "" if the image's reference is none
 	tag        string // if the verdict is that of a tag
@@ -50,8 +51,9 @@ func (p verdictScope) policyNames() string {
 	return strings.Join(names, ",")
 }
 
-// scopesOf returns the repositories that an image is in, that of its own reference first. If there are too many, those that
-// a policy covers stay, and more is how many of these did not. See share. known are the references in the annotations.
+// scopesOf returns the repositories that an image is in, that of its own reference first. If there
+// are too many, those that a policy covers stay, and more is how many of these did not. See share.
+// known are the references in the annotations.
 func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository, known []reference.Reference) (scopes []verdictScope, more int) {
 	own, unfit := referenceOf(Image{Digest: image.Name, Reference: image.DockerImageReference})
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
@@ -88,8 +90,8 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 	return scopes[:annotation.MaxRepositories], more
 }
 
-// share orders scopes so that everybody who competes for places gets a first one before anybody gets a second. who returns
-// whom a scope is for.
+// share orders scopes so that everybody who competes for places gets a first one before anybody
+// gets a second. who returns whom a scope is for.
 func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope {
 	turns, of := make([]int, len(scopes)), map[string]int{}
 	order := make([]int, len(scopes))
@@ -105,7 +107,8 @@ func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope 
 	return shared
 }
 
-// project is the host of a repository with the first element of its path, which is often whose it is.
+// project is the host of a repository with the first element of its path, which is often whose it
+// is.
 func project(repository string) string {
 	host, path, _ := strings.Cut(repository, "/")
 	first, _, _ := strings.Cut(path, "/")
@@ -115,9 +118,9 @@ func project(repository string) string {
 // maxNamespaced bounds the scopes with a namespace in which one image is judged.
 const maxNamespaced = 32
 
-// inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy judges only where no policy
-// of the cluster does. If there are too many, namespaces share the places, repositories go before tags, and more is how many
-// have none.
+// inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy
+// judges only where no policy of the cluster does. If there are too many, namespaces share the
+// places, repositories go before tags, and more is how many have none.
 func inNamespaces(set *policy.Set, scopes []verdictScope, known []reference.Reference) (namespaced []verdictScope, more int) {
 	if !set.ForNamespaces() {
 		return nil, 0
@@ -195,8 +198,8 @@ func sigID(name string) string {
 	return h
 }
 
-// holders has the repositories in which each signature was found, by the second half of its name. A signature found in none
-// was written by a client, and counts in all.
+// holders has the repositories in which each signature was found, by the second half of its name. A
+// signature found in none was written by a client, and counts in all.
 type holders map[string][]string
 
 func holdersOf(found map[string]annotation.Repository) holders {
@@ -245,8 +248,8 @@ func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository) 
 	}
 }
 
-// drop takes signatures from those that a repository has brought. It takes them off the image, too, where no other
-// repository has brought them.
+// drop takes signatures from those that a repository has brought. It takes them off the image, too,
+// where no other repository has brought them.
 func drop(image *imagev1.Image, found map[string]annotation.Repository, repository string, names []string) {
 	r := found[repository]
 	r.Signatures = slices.DeleteFunc(slices.Clone(r.Signatures), func(name string) bool { return slices.Contains(names, name) })
@@ -257,7 +260,8 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 	})
 }
 
-// Bounds of the signatures that repositories bring into one image. Those that clients write are not counted.
+// Bounds of the signatures that repositories bring into one image. Those that clients write are not
+// counted.
 const (
 	maxHeld      = 128       // signatures and attestations
 	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
@@ -276,8 +280,8 @@ const (
 // counted is a signature in a repository.
 type counted struct{ name, repository string }
 
-// ranks computes the ranks of trusted signatures. For each policy, and each of its demands, the smallest signature that
-// meets it ranks higher than other trusted ones.
+// ranks computes the ranks of trusted signatures. For each policy, and each of its demands, the
+// smallest signature that meets it ranks higher than other trusted ones.
 func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int {
 	ranks := map[counted]int{}
 	for _, p := range scopes {
@@ -311,10 +315,11 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 	return ranks
 }
 
-// bound drops signatures where there are too many, of one repository or of all together. A signature that meets a policy
-// does not count against its repository's bound. These stay first: signatures that meet a policy, then trusted ones,
-// signatures before attestations, each project's first before another's second, likewise each repository's, and small ones
-// before large ones. So the order in which a registry lists them does not decide what stays.
+// bound drops signatures where there are too many, of one repository or of all together. A
+// signature that meets a policy does not count against its repository's bound. These stay first:
+// signatures that meet a policy, then trusted ones, signatures before attestations, each project's
+// first before another's second, likewise each repository's, and small ones before large ones. So
+// the order in which a registry lists them does not decide what stays.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
 		counted
@@ -395,8 +400,8 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 	boundRecords(image, found)
 }
 
-// boundRecords keeps the records of many repositories together small enough for an annotation. Those with most signatures
-// lose them first, and say so.
+// boundRecords keeps the records of many repositories together small enough for an annotation.
+// Those with most signatures lose them first, and say so.
 func boundRecords(image *imagev1.Image, found map[string]annotation.Repository) {
 	total := 0
 	for _, r := range found {
@@ -429,8 +434,8 @@ type judgement struct {
 	Verdict
 }
 
-// retained are the judgements on signatures that the image still holds. Signatures that were judged and then left out must not change a
-// verdict: it will not be there the next time.
+// retained are the judgements on signatures that the image still holds. Signatures that were judged
+// and then left out must not change a verdict: it will not be there the next time.
 func retained(image *imagev1.Image, judged []judgement) []judgement {
 	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
 		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return sigID(s.Name) == j.name })
@@ -448,7 +453,8 @@ func leftOutOf(r annotation.Repository, judgedBy string) leftOut {
 	return leftOut{signatures: len(r.LeftOut), attestations: len(r.AttestationsLeftOut), byOthers: r.LeftOutBy != judgedBy}
 }
 
-// of is how many of those left out may be what a policy asks for: signatures, or attestations where it demands these.
+// of is how many of those left out may be what a policy asks for: signatures, or attestations where
+// it demands these.
 func (l leftOut) count(attestations bool) int {
 	if attestations {
 		return l.attestations
@@ -456,9 +462,10 @@ func (l leftOut) count(attestations bool) int {
 	return l.signatures
 }
 
-// summarize makes one verdict of those on the signatures in a repository. Where it says that policies are not met, and all of these have
-// an exception for the image of that digest, it is Excepted; if some have, the others are named. again is when an exception ends that
-// matters, zero if none does.
+// summarize makes one verdict of those on the signatures in a repository. Where it says that
+// policies are not met, and all of these have an exception for the image of that digest, it is
+// Excepted; if some have, the others are named. again is when an exception ends that matters, zero
+// if none does.
 func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, digest string, now time.Time) (v annotation.Verdict, again time.Time) {
 	v = p.bySignatures(judged, leftOut, indexes)
 	if verdicts.IsVerified(v.Verified) {
@@ -490,11 +497,12 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 	return v, again
 }
 
-// bySignatures makes one verdict of those on the signatures in a repository. One trusted signature meets a policy, whatever else
-// is there; of several policies, the one that is met least decides. Where no signature is trusted, an index that is
-// verified in the repository by the same policies, and lists the image, vouches for it. Demanded attestations
-// have to be about the image itself. Where the repository could not be searched, it is not
-// known to have no signature. leftOut is how many signatures are left out.
+// bySignatures makes one verdict of those on the signatures in a repository. One trusted signature
+// meets a policy, whatever else is there; of several policies, the one that is met least decides.
+// Where no signature is trusted, an index that is verified in the repository by the same policies,
+// and lists the image, vouches for it. Demanded attestations have to be about the image itself.
+// Where the repository could not be searched, it is not known to have no signature. leftOut is how
+// many signatures are left out.
 func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
@@ -577,16 +585,17 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	return v
 }
 
-// takesIndexes reports whether an index can vouch for a signature of what is asked about. Where a policy demands that platforms
-// are signed themselves, it cannot. It cannot either where a tag has to be the signed one: the signature of the index is for another tag.
+// takesIndexes reports whether an index can vouch for a signature of what is asked about. Where a
+// policy demands that platforms are signed themselves, it cannot. It cannot either where a tag has
+// to be the signed one: the signature of the index is for another tag.
 func (p verdictScope) takesIndexes() bool {
 	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {
 		return by.OwnSignatures || p.ref.Tag != "" && by.Identity.LooksAtTags()
 	})
 }
 
-// verifiedIndex finds an index that vouches: one that is verified by the very policies that cover the image. Others may trust
-// others.
+// verifiedIndex finds an index that vouches: one that is verified by the very policies that cover
+// the image. Others may trust others.
 func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	all, err := indexes(p.key())
 	if err != nil {
@@ -647,7 +656,8 @@ func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
 	return all
 }
 
-// Vouches reports whether an index was verified under a verdict's key, so that it vouches there for what it lists.
+// Vouches reports whether an index was verified under a verdict's key, so that it vouches there for
+// what it lists.
 func Vouches(index *imagev1.Image, key string) bool {
 	return index.DockerImageManifest != "" && verdicts.IsVerified(annotation.JudgedAnywhere(index.Annotations)[key].Verified)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Two policies share one scope, the developers' and the testers': either signature alone is not enough. OpenShift
-// writes both as requirements of the scope, and containers/image wants a signature for each.
+// Two policies share one scope, the developers' and the testers': either signature alone is not
+// enough. OpenShift writes both as requirements of the scope, and containers/image wants a
+// signature for each.
 func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
 	dev, qa, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.SetFrom(t, signaturestest.Document("dev", "["+repository+"]", signaturestest.TrustKey(dev, nil), matchRepository)+
@@ -83,8 +84,8 @@ func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
 	})
 }
 
-// A scope can be one tag of a repository. It is for whoever asks by that tag, as containers/image does when it pulls
-// it. The tag has a verdict of its own beside that of its repository.
+// A scope can be one tag of a repository. It is for whoever asks by that tag, as containers/image
+// does when it pulls it. The tag has a verdict of its own beside that of its repository.
 func TestTagsThatAreScopes(t *testing.T) {
 	team, release := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.SetFrom(t, signaturestest.Document("team", "["+repository+"]", signaturestest.TrustKey(team, nil), matchRepository)+

@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// BenchmarkLargest judges signatures of nearly 1 MiB, the largest that are judged. One may cost at most 64 MB and 0.3 s.
+// BenchmarkLargest judges signatures of nearly 1 MiB, the largest that are judged. One may cost at
+// most 64 MB and 0.3 s.
 func BenchmarkLargest(b *testing.B) {
 	key, gpg := signaturestest.NewKey(b, signaturestest.P256), signaturestest.NewGPG(b, "Release", now.AddDate(-1, 0, 0), 0)
 	document := func(typ string, bytes int) []byte {

@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// Summary reads an Image's verdicts, for columns and indexes. verified is the worst of the verdicts in the repositories
-// that a policy covers. signers are those that are trusted, sorted. nextExpiry is when time alone may change the verdicts,
-// zero for never.
+// Summary reads an Image's verdicts, for columns and indexes. verified is the worst of the verdicts
+// in the repositories that a policy covers. signers are those that are trusted, sorted. nextExpiry
+// is when time alone may change the verdicts, zero for never.
 func Summary(image *imagev1.Image) (verified string, signers []string, nextExpiry time.Time) {
 	if t, err := time.Parse(time.RFC3339, image.Annotations[AnnotationRecheck]); err == nil {
 		nextExpiry = t
@@ -38,9 +38,9 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 	return verified, signers, nextExpiry
 }
 
-// Attested reads the verdict on the attestations of an Image: the worst in the repositories that a policy covers. Where
-// policies demand attestations, it reports whether all are there; elsewhere whether one is trusted. It is "" where there are
-// no attestations and none is demanded.
+// Attested reads the verdict on the attestations of an Image: the worst in the repositories that a
+// policy covers. Where policies demand attestations, it reports whether all are there; elsewhere
+// whether one is trusted. It is "" where there are no attestations and none is demanded.
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	if len(judged) == 0 {
@@ -54,8 +54,8 @@ func Attested(image *imagev1.Image) string {
 	return worst
 }
 
-// saidOf reads the conditions on signatures, or on attestations: their common verdict, and the signers of those that are
-// trusted. It is "" where there are none.
+// saidOf reads the conditions on signatures, or on attestations: their common verdict, and the
+// signers of those that are trusted. It is "" where there are none.
 func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
@@ -80,8 +80,8 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 	return verified, slices.Compact(signers)
 }
 
-// signerOf names the signer: the owner of the key, or else the key. Conditions saved by `oc adm verify-image-signature`
-// come with the issuing key only.
+// signerOf names the signer: the owner of the key, or else the key. Conditions saved by `oc adm
+// verify-image-signature` come with the issuing key only.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo != nil {
 		if s.IssuedTo.CommonName != "" {

@@ -18,8 +18,9 @@ func TagAge(tag reference.Reference, checked, now time.Time) string {
 	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
 }
 
-// TooOld returns those of the policies by which too long ago a registry last confirmed where a tag leads, and why: by them it is not
-// known what somebody asks for by the tag. A reference with a digest is never too old.
+// TooOld returns those of the policies by which too long ago a registry last confirmed where a tag
+// leads, and why: by them it is not known what somebody asks for by the tag. A reference with a
+// digest is never too old.
 func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Time) (of []*policy.Policy, why string) {
 	if asked.Tag == "" || asked.Digest != "" {
 		return nil, ""

@@ -23,8 +23,8 @@ func TestThirdPartyBundles(t *testing.T) {
 		name, bundle, root, digest string
 		want                       string
 	}{
-		// Everything is right, log entry, SCT and certificate, except the signer: the certificate has a name of a form that
-		// no policy can ask for.
+		// Everything is right, log entry, SCT and certificate, except the signer: the certificate
+		// has a name of a form that no policy can ask for.
 		{"a certificate with another kind of name", "othername.sigstore.json", "scaffolding.json", "sha256:bc103b4a84971ef6459b294a2b98568a2bfb72cded09d4acd1e16366a401f95b", "False SubjectMismatch / True"},
 		{"for another image", "othername.sigstore.json", "scaffolding.json", digest, "False SubjectMismatch / False"},
 		{"another deployment", "othername.sigstore.json", "public-good.json", digest, "False NoMatchingKey / Unknown"},

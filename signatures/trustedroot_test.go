@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// A policy has a key and a trusted root: the signature must be by the key, and be in the logs that the
-// root demands.
+// A policy has a key and a trusted root: the signature must be by the key, and be in the logs that
+// the root demands.
 func TestVerifyKeyAndTrustedRoot(t *testing.T) {
 	d, elsewhere := signaturestest.NewDeployment(t), signaturestest.NewDeployment(t)
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

@@ -13,10 +13,11 @@ import (
 const (
 	// TypeAtomic is an OpenPGP signed message; OpenShift's name.
 	TypeAtomic = verdicts.TypeAtomic
-	// TypeAtomicAlias is how the registry's signature extension spells TypeAtomic. Both are accepted.
+	// TypeAtomicAlias is how the registry's signature extension spells TypeAtomic. Both are
+	// accepted.
 	TypeAtomicAlias = verdicts.TypeAtomicAlias
-	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), which containers/image can read
-	// from lookaside storage as it is.
+	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), which
+	// containers/image can read from lookaside storage as it is.
 	TypeSimpleSigning = "SigstoreSimpleSigningV1"
 	// TypeBundle is a sigstore bundle, the JSON as it was in the registry, of version 0.1 to 0.3.
 	TypeBundle = "SigstoreBundleV03"
@@ -44,15 +45,16 @@ const (
 
 // Annotations of an Image that this package and its subpackages write.
 const (
-	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Where it is
-	// present, the conditions are ours and not an admin's.
+	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Where
+	// it is present, the conditions are ours and not an admin's.
 	AnnotationPolicy = annotation.Policy
 	// AnnotationRecheck is the time, in RFC 3339, at which time alone may change a verdict.
 	AnnotationRecheck = annotation.Recheck
-	// AnnotationAttestations lists the other things that are attached to the image: JSON, an array of
-	// find.Attestation.
+	// AnnotationAttestations lists the other things that are attached to the image: JSON, an array
+	// of find.Attestation.
 	AnnotationAttestations = annotation.Attestations
-	// AnnotationWarnings names what the search for signatures had to leave out: JSON, an array of strings.
+	// AnnotationWarnings names what the search for signatures had to leave out: JSON, an array of
+	// strings.
 	AnnotationWarnings = annotation.Warnings
 )
 

@@ -14,8 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// AskAnyway is Ask for a reference that no policy covers: what is known of the signatures in its repository, and of them alone. It never
-// says False, since nobody said who must sign. It says True only if an administrator has saved that.
+// AskAnyway is Ask for a reference that no policy covers: what is known of the signatures in its
+// repository, and of them alone. It never says False, since nobody said who must sign. It says True
+// only if an administrator has saved that.
 func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdict {
 	found := annotation.Found(image.Annotations)
 	v, here := anyway(image, found, holdersOf(found), asked.Name()), found[asked.Name()]
@@ -32,7 +33,8 @@ func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdi
 	return v
 }
 
-// Everywhere returns the words of the verdicts that an Image holds; if it is in no repository, its own.
+// Everywhere returns the words of the verdicts that an Image holds; if it is in no repository, its
+// own.
 func Everywhere(image *imagev1.Image) (verified []string) {
 	for _, v := range Held(image) {
 		verified = append(verified, v.Verified)
@@ -44,8 +46,8 @@ func Everywhere(image *imagev1.Image) (verified []string) {
 	return verified
 }
 
-// anyway is AskAnyway for all references of a repository, without the message. There is no reason for what an administrator
-// has saved.
+// anyway is AskAnyway for all references of a repository, without the message. There is no reason
+// for what an administrator has saved.
 func anyway(image *imagev1.Image, found map[string]annotation.Repository, brought holders, repository string) annotation.Verdict {
 	signed := slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
 		return !isAttestation(&s) && brought.count(&s, repository)
@@ -69,8 +71,9 @@ func anyway(image *imagev1.Image, found map[string]annotation.Repository, brough
 	return v
 }
 
-// Held returns the verdicts that an Image holds: in each repository that it is in, in the order of [annotation.In], and then for
-// each tag that is the scope of a policy. Where no policy covers a repository, it is that of AskAnyway.
+// Held returns the verdicts that an Image holds: in each repository that it is in, in the order of
+// [annotation.In], and then for each tag that is the scope of a policy. Where no policy covers a
+// repository, it is that of AskAnyway.
 func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
 	notJudged, some := judged[annotation.NotJudged]
@@ -105,8 +108,9 @@ type Change struct {
 	Before string
 }
 
-// Changes compares the verdicts that an Image held before and holds now, in every place that it was in and is in: repositories, tags
-// that are scopes, and both as the pods of namespaces see them. Where no policy covers it, the verdict is that of AskAnyway.
+// Changes compares the verdicts that an Image held before and holds now, in every place that it was
+// in and is in: repositories, tags that are scopes, and both as the pods of namespaces see them.
+// Where no policy covers it, the verdict is that of AskAnyway.
 func Changes(before, after *imagev1.Image) (changed []Change) {
 	was, is := heldAnywhere(before), heldAnywhere(after)
 	places := maps.Clone(was)
@@ -121,7 +125,8 @@ func Changes(before, after *imagev1.Image) (changed []Change) {
 	return changed
 }
 
-// heldAnywhere are the verdicts that an Image holds, by their places, with those for the pods of namespaces.
+// heldAnywhere are the verdicts that an Image holds, by their places, with those for the pods of
+// namespaces.
 func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
 	all := map[string]annotation.HeldVerdict{}
 	for _, v := range Held(image) {
@@ -133,8 +138,8 @@ func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
 	return all
 }
 
-// verdictFor is the verdict for a place. If there is none for the pods of a namespace, it is that for everybody; if there is none for
-// a tag, that of the repository.
+// verdictFor is the verdict for a place. If there is none for the pods of a namespace, it is that
+// for everybody; if there is none for a tag, that of the repository.
 func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotation.HeldVerdict, ok bool) {
 	if v, ok = held[place]; ok {
 		return v, true
@@ -151,7 +156,8 @@ func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotat
 	return v, ok
 }
 
-// savedByAdministrator reports whether conditions of signatures are neither absent nor the server's own.
+// savedByAdministrator reports whether conditions of signatures are neither absent nor the server's
+// own.
 func savedByAdministrator(image *imagev1.Image) bool {
 	return slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
 		return !isAttestation(&s) && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions)

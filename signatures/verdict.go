@@ -28,7 +28,8 @@ type Condition struct {
 
 // Verdict is the judgement of one signature of one image.
 type Verdict struct {
-	// Policy is the name of the policy that was applied, "" if none covers the image or the format is unknown.
+	// Policy is the name of the policy that was applied, "" if none covers the image or the format
+	// is unknown.
 	Policy string
 	// Repository is the repository that the verdict is about, "" if no policy was applied.
 	Repository string
@@ -37,14 +38,14 @@ type Verdict struct {
 	// NotAfter is when time alone will change the verdict; zero for never.
 	NotAfter time.Time
 
-	// PredicateType is the type that an attestation claims, even if nobody vouches for it; "" for signatures. Meets are
-	// the names of the policy's demands that it meets.
+	// PredicateType is the type that an attestation claims, even if nobody vouches for it; "" for
+	// signatures. Meets are the names of the policy's demands that it meets.
 	PredicateType string
 	Meets         []string
 
-	// These say what was signed and by whom, as the fields of an ImageSignature do. They are empty unless a root of trust
-	// vouches for them. IssuedBy is set only when the signature is trusted, because `oc describe image` prints "Verified"
-	// for every signature that has it.
+	// These say what was signed and by whom, as the fields of an ImageSignature do. They are empty
+	// unless a root of trust vouches for them. IssuedBy is set only when the signature is trusted,
+	// because `oc describe image` prints "Verified" for every signature that has it.
 	ImageIdentity string
 	SignedClaims  map[string]string
 	Created       *metav1.Time
@@ -81,7 +82,8 @@ func (v *Verdict) state() string {
 	return verdicts.VerifiedUnknown
 }
 
-// decides reports whether one verdict goes before another: trusted before not trusted, and not trusted before not judged.
+// decides reports whether one verdict goes before another: trusted before not trusted, and not
+// trusted before not judged.
 func decides(state, before string) bool {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
 	return slices.Index(order, state) > slices.Index(order, before)
@@ -92,7 +94,8 @@ func (v *Verdict) goodness() int {
 	return slices.Index([]string{verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}, v.state())
 }
 
-// informs orders the verdicts of several policies on one signature. The one that says least comes first.
+// informs orders the verdicts of several policies on one signature. The one that says least comes
+// first.
 func (v *Verdict) informs() int {
 	f, _ := v.Condition(verdicts.ForImage)
 	switch {
@@ -140,8 +143,8 @@ func (v *Verdict) setForImage(content signedContent, image Image) {
 
 const maxMessage = 1024
 
-// message names the policy before a text. An attacker may have had a hand in the text, so message makes it fit for a
-// terminal and for storage: one line, bounded.
+// message names the policy before a text. An attacker may have had a hand in the text, so message
+// makes it fit for a terminal and for storage: one line, bounded.
 func (v *Verdict) message(text string) string {
 	if v.Policy != "" {
 		text = fmt.Sprintf("policy %q for %s: %s", v.Policy, v.Repository, text)
@@ -212,7 +215,8 @@ func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *polic
 	}
 }
 
-// issue fills in who vouches for the signer: the CA, the OpenPGP key, or for a bare key the policy itself.
+// issue fills in who vouches for the signer: the CA, the OpenPGP key, or for a bare key the policy
+// itself.
 func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	v.IssuedBy = &imagev1.SignatureIssuer{}
 	v.IssuedBy.CommonName, v.IssuedBy.Organization = printable.Line(e.IssuerCommonName, maxClaimBytes), printable.Line(e.IssuerOrganization, maxClaimBytes)
@@ -221,8 +225,8 @@ func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	}
 }
 
-// boundClaims bounds the claims that one signature can put into an Image. A claim of our own counts what is left out. No
-// claim is cut short, because half a claim is another claim.
+// boundClaims bounds the claims that one signature can put into an Image. A claim of our own counts
+// what is left out. No claim is cut short, because half a claim is another claim.
 func boundClaims(claims map[string]string) map[string]string {
 	kept := map[string]string{}
 	omitted := 0

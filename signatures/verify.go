@@ -24,13 +24,14 @@ type Signature struct {
 type Image struct {
 	Digest    string // "sha256:hex", of the manifest
 	Reference string // what it is known as; decides which policy applies and what the signature must name
-	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can need it. Of those,
-	// only bundles made with Ed25519, or with another hash than SHA-256, do.
+	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can
+	// need it. Of those, only bundles made with Ed25519, or with another hash than SHA-256, do.
 	Manifest []byte
 }
 
-// Verify judges one signature of an image by the policy that covers the image, at the time now. Of several policies it
-// returns the best verdict: an image has to meet all, but one signature need not.
+// Verify judges one signature of an image by the policy that covers the image, at the time now. Of
+// several policies it returns the best verdict: an image has to meet all, but one signature need
+// not.
 func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	ref, unfit := referenceOf(image)
 	policies, err := cover(ref, unfit, set)
@@ -55,8 +56,8 @@ func referenceOf(image Image) (reference.Reference, error) {
 	switch {
 	case err != nil:
 	case ref.Tag != "" && ref.Digest != "":
-		// The tag and the digest can disagree, and policies treat them differently. containers/image refuses both,
-		// too.
+		// The tag and the digest can disagree, and policies treat them differently.
+		// containers/image refuses both, too.
 		err = fmt.Errorf("image reference %q has both a tag and a digest; use one", image.Reference)
 	case ref.Digest != "" && ref.Digest != image.Digest:
 		err = fmt.Errorf("image reference %q names a different digest than the image %s", image.Reference, image.Digest)
@@ -64,8 +65,8 @@ func referenceOf(image Image) (reference.Reference, error) {
 	return ref, err
 }
 
-// cover finds the policies for a reference. It returns the error of one that is unfit where there are policies. Such an
-// image must not be taken for one that no policy covers.
+// cover finds the policies for a reference. It returns the error of one that is unfit where there
+// are policies. Such an image must not be taken for one that no policy covers.
 func cover(ref reference.Reference, unfit error, set *policy.Set) ([]*policy.Policy, error) {
 	switch {
 	case unfit == nil:
@@ -104,8 +105,8 @@ func (s signedContent) signedDigest() string {
 	return s.digest
 }
 
-// check does the cryptography. The error is an *evidence.Failure. If that is authentic, check returns the content of
-// the signature beside it.
+// check does the cryptography. The error is an *evidence.Failure. If that is authentic, check
+// returns the content of the signature beside it.
 func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
 		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are accepted", len(s.Content), verdicts.MaxContent)
@@ -165,8 +166,8 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
 }
 
-// judge is the table of verdicts. Cryptography comes first: nothing that a signature says counts before it is known
-// who says it. Then comes the digest, then the name.
+// judge is the table of verdicts. Cryptography comes first: nothing that a signature says counts
+// before it is known who says it. Then comes the digest, then the name.
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
 	if err == nil && p.Distrusts(e) {

@@ -31,8 +31,8 @@ var (
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}()
 	image = signatures.Image{Digest: digest, Reference: repository + "@" + digest, Manifest: []byte(manifest)}
-	// now is an arbitrary time: no verdict may depend on the real one. Keyless tests use the present instead,
-	// because the virtual sigstore issues certificates for it.
+	// now is an arbitrary time: no verdict may depend on the real one. Keyless tests use the
+	// present instead, because the virtual sigstore issues certificates for it.
 	now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 )
 
@@ -61,7 +61,8 @@ func TestWordsForAnotherKey(t *testing.T) {
 	}
 }
 
-// wellFormed checks the rules of openshift-apiserver's validation that every set of conditions must meet.
+// wellFormed checks the rules of openshift-apiserver's validation that every set of conditions must
+// meet.
 func wellFormed(t testing.TB, v signatures.Verdict) {
 	t.Helper()
 	if len(v.Conditions) < 2 || v.Conditions[0].Type != "Trusted" || v.Conditions[1].Type != "ForImage" {

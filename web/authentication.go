@@ -162,7 +162,8 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	if err != nil {
 		return err
 	}
-	// The ways are in upstream's order, and each is by itself, so that it is known which let a caller in.
+	// The ways are in upstream's order, and each is by itself, so that it is known which let a
+	// caller in.
 	local, issuers, webhook := *options.BuiltInAuthenticationOptions, *options.BuiltInAuthenticationOptions, *options.BuiltInAuthenticationOptions
 	local.OIDC, local.AuthenticationConfigFile, local.WebHook = nil, "", nil
 	issuers.ClientCert, issuers.WebHook = nil, nil
@@ -199,8 +200,8 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 // systemPrefix begins the names that Kubernetes keeps for itself, such as system:masters.
 const systemPrefix = "system:"
 
-// claimed refuses callers whose token claims such a name. The claims are an issuer's: it lets people choose names, and does not
-// know what these mean here.
+// claimed refuses callers whose token claims such a name. The claims are an issuer's: it lets
+// people choose names, and does not know what these mean here.
 type claimed struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A server tells when each certificate ends on which its connections depend, and why one cannot be read.
+// A server tells when each certificate ends on which its connections depend, and why one cannot be
+// read.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -71,8 +71,9 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 // customResources is the path of CustomResourceDefinitions.
 const customResources = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// withoutCustomResources answers, to everybody with a credential, that there are no CustomResourceDefinitions. kubectl lists
-// them before it creates an object of a kind that cannot be patched, such as a review, and creates none if it gets no list.
+// withoutCustomResources answers, to everybody with a credential, that there are no
+// CustomResourceDefinitions. kubectl lists them before it creates an object of a kind that cannot
+// be patched, such as a review, and creates none if it gets no list.
 func withoutCustomResources(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != customResources || r.URL.Query().Has("watch") {

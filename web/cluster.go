@@ -33,10 +33,11 @@ import (
 // apiServiceInterval is how often the cluster's APIServices are checked.
 const apiServiceInterval = 10 * time.Second
 
-// Cluster makes a server one of the API servers of a cluster, whose kube-apiserver passes on the requests for the groups
-// of [Config.Groups] (https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/). The
-// cluster says who callers are and what they may do. The credentials of the data directory work as well, on the server's
-// own port.
+// Cluster makes a server one of the API servers of a cluster, whose kube-apiserver passes on the
+// requests for the groups of [Config.Groups]
+// (https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/). The
+// cluster says who callers are and what they may do. The credentials of the data directory work as
+// well, on the server's own port.
 type Cluster struct {
 	// Client is the configuration with which this server reaches the cluster.
 	Client *rest.Config
@@ -49,12 +50,13 @@ type Cluster struct {
 	apiServices []string // names of the APIServices of the server's groups
 }
 
-// Host is the name by which kube-apiserver reaches the server. The server's certificate must have it.
+// Host is the name by which kube-apiserver reaches the server. The server's certificate must have
+// it.
 func (c *Cluster) Host() string { return c.Name + "." + c.Namespace + ".svc" }
 
-// applyAuthentication makes cfg know callers in three ways: by what kube-apiserver says in headers, by the cluster's
-// client certificates, and by tokens, which the cluster reviews. The cluster says whose headers and certificates to
-// trust. Changes of that are followed.
+// applyAuthentication makes cfg know callers in three ways: by what kube-apiserver says in headers,
+// by the cluster's client certificates, and by tokens, which the cluster reviews. The cluster says
+// whose headers and certificates to trust. Changes of that are followed.
 func (c *Cluster) applyAuthentication(cfg *genericapiserver.Config) error {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -91,9 +93,9 @@ func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
 	return info.Authorizer, nil
 }
 
-// namespaces is Kubernetes' admission that has nothing made in a namespace which the cluster does not have, or which it is
-// deleting: kube-apiserver does not ask its own about the requests that it passes on, and nobody would delete what is made
-// after the namespace. It goes by the informers.
+// namespaces is Kubernetes' admission that has nothing made in a namespace which the cluster does
+// not have, or which it is deleting: kube-apiserver does not ask its own about the requests that it
+// passes on, and nobody would delete what is made after the namespace. It goes by the informers.
 func (c *Cluster) namespaces() (admission.Interface, informers.SharedInformerFactory, error) {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -109,8 +111,8 @@ func (c *Cluster) namespaces() (admission.Interface, informers.SharedInformerFac
 	return whenRead{plugin, read.Core().V1().Namespaces().Informer().HasSynced}, read, plugin.ValidateInitialization()
 }
 
-// whenRead refuses with 503 while the cluster's namespaces are not read yet. The admission itself would wait for ten seconds, and
-// then say 403, after which clients do not try again.
+// whenRead refuses with 503 while the cluster's namespaces are not read yet. The admission itself
+// would wait for ten seconds, and then say 403, after which clients do not try again.
 type whenRead struct {
 	*lifecycle.Lifecycle
 	read cache.InformerSynced
@@ -140,9 +142,10 @@ func (c *Cluster) lead(groups map[schema.GroupVersion]map[string]registryrest.St
 	slices.Sort(c.apiServices)
 }
 
-// KeepAPIServices makes the APIServices of the server's groups lead to it, with the authority to trust, until ctx ends.
-// It creates and deletes none: the installation chooses which of its groups the cluster has. An APIService
-// that leads elsewhere is left alone, because the cluster has that group already.
+// KeepAPIServices makes the APIServices of the server's groups lead to it, with the authority to
+// trust, until ctx ends. It creates and deletes none: the installation chooses which of its groups
+// the cluster has. An APIService that leads elsewhere is left alone, because the cluster has that
+// group already.
 func (s *Server) KeepAPIServices(ctx context.Context) error {
 	client, err := apiregistration.NewForConfig(s.cluster.Client)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 )
 
-// A cluster's APIService is made to lead here with the authority to trust, once. One of another server is left alone.
+// A cluster's APIService is made to lead here with the authority to trust, once. One of another
+// server is left alone.
 func TestKeepAPIService(t *testing.T) {
 	t.Parallel()
 	credentials, err := LoadCredentials(t.TempDir(), ServingHosts(net.IPv4(127, 0, 0, 1)), time.Now())

@@ -73,9 +73,9 @@ func LoadCredentials(dir string, hosts []string, now time.Time) (*Credentials, e
 	return loadFrom(dir, filepath.Join(dir, "pki"), hosts, now)
 }
 
-// LoadSharedCredentials is LoadCredentials for one of several servers that know the same callers: what they share is in the
-// directory shared, and the serving certificate and the credential of this machine are below dir. Of servers that start at
-// once, one makes what is missing.
+// LoadSharedCredentials is LoadCredentials for one of several servers that know the same callers:
+// what they share is in the directory shared, and the serving certificate and the credential of
+// this machine are below dir. Of servers that start at once, one makes what is missing.
 func LoadSharedCredentials(dir, shared string, hosts []string, now time.Time) (*Credentials, error) {
 	unlock, err := lockDir(shared)
 	if err != nil {

@@ -181,8 +181,9 @@ func TestTokenFileWithoutAnAdministrator(t *testing.T) {
 	}
 }
 
-// TestSharedCredentials: servers that start at once over one directory of credentials know the same callers, and each has its own
-// serving certificate. A directory that is missing, or that others can write, is refused.
+// TestSharedCredentials: servers that start at once over one directory of credentials know the same
+// callers, and each has its own serving certificate. A directory that is missing, or that others
+// can write, is refused.
 func TestSharedCredentials(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "pki")

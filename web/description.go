@@ -34,8 +34,9 @@ func (v effectiveVersion) Info() *apimachineryversion.Info {
 	return info
 }
 
-// describe serves the OpenAPI documents of every group that api has, each version of OpenAPI from the first request for it
-// on. To build them takes time and memory, and many servers are never asked.
+// describe serves the OpenAPI documents of every group that api has, each version of OpenAPI from
+// the first request for it on. To build them takes time and memory, and many servers are never
+// asked.
 func describe(api *genericapiserver.GenericAPIServer, c *genericapiserver.Config) {
 	v2 := built(func(paths *mux.PathRecorderMux) {
 		routes.OpenAPI{Config: c.OpenAPIConfig}.InstallV2(api.Handler.GoRestfulContainer, paths)

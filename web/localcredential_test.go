@@ -80,8 +80,9 @@ func TestLocalConfig(t *testing.T) {
 	}
 }
 
-// Somebody who can write to a folder puts another file in the place of the credential, which then leads elsewhere. The file
-// alone does not show that. So a verb uses no credential from a folder that others can write.
+// Somebody who can write to a folder puts another file in the place of the credential, which then
+// leads elsewhere. The file alone does not show that. So a verb uses no credential from a folder
+// that others can write.
 func TestPlantedLocalCredential(t *testing.T) {
 	t.Parallel()
 	dir, _ := localCredentialFile(t)

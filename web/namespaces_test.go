@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Nothing is made in a namespace that the cluster does not have or is deleting. While that is not known, it is to be tried again.
+// Nothing is made in a namespace that the cluster does not have or is deleting. While that is not
+// known, it is to be tried again.
 func TestNamespacesOfTheCluster(t *testing.T) {
 	t.Parallel()
 	var there atomic.Bool

@@ -144,7 +144,8 @@ func TestOIDCFlags(t *testing.T) {
 			t.Errorf("a token %s is of %s", what, got.Username)
 		}
 	}
-	// An issuer that is away ends nothing: its keys are known. Each of these tokens is new to the server.
+	// An issuer that is away ends nothing: its keys are known. Each of these tokens is new to the
+	// server.
 	sso.CloseClientConnections()
 	sso.Close()
 	for n := range 3 {
@@ -154,8 +155,8 @@ func TestOIDCFlags(t *testing.T) {
 	}
 }
 
-// A token of another issuer makes nobody an administrator, nor any other name of Kubernetes', whatever its claims say and
-// however they become names.
+// A token of another issuer makes nobody an administrator, nor any other name of Kubernetes',
+// whatever its claims say and however they become names.
 func TestAttackTokensClaimSystemNames(t *testing.T) {
 	t.Parallel()
 	sso := newIssuer(t)
@@ -288,8 +289,8 @@ func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
 	}
 }
 
-// The file that docs/reference/access.md shows lets in people of a provider. They have the names that
-// the document's recipe gives a role to.
+// The file that docs/reference/access.md shows lets in people of a provider. They have the names
+// that the document's recipe gives a role to.
 func TestDocumentedLogin(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "access.md"))
@@ -324,7 +325,8 @@ func TestDocumentedLogin(t *testing.T) {
 	}
 }
 
-// Who shows no credential is anonymous where a flag or the file says so. Who shows a wrong one is refused there, too.
+// Who shows no credential is anonymous where a flag or the file says so. Who shows a wrong one is
+// refused there, too.
 func TestAnonymousCallers(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "authentication.yaml")

@@ -8,9 +8,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withOneNamespace turns a list of all namespaces that selects one by metadata.namespace into a list of that namespace. The
-// generic registry does so for the first page only (storage.SelectionPredicate.MatchesSingleNamespace). It then reads the
-// continue token of that page as one of all namespaces, and objects are missing or come twice.
+// withOneNamespace turns a list of all namespaces that selects one by metadata.namespace into a
+// list of that namespace. The generic registry does so for the first page only
+// (storage.SelectionPredicate.MatchesSingleNamespace). It then reads the continue token of that
+// page as one of all namespaces, and objects are missing or come twice.
 func withOneNamespace(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

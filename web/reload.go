@@ -23,8 +23,8 @@ type followed struct {
 	load  func() error
 	names []string
 	seen  []os.FileInfo // nil for a file that does not exist
-	// failed is why the files could not be used when they were last read, nil if they could. They are
-	// then read again at every look, since the reason may be one that passes.
+	// failed is why the files could not be used when they were last read, nil if they could. They
+	// are then read again at every look, since the reason may be one that passes.
 	failed error
 }
 

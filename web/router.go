@@ -10,8 +10,8 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// rootRouter sends /hooks/ to the receivers, /console/ to the console unless that is nil, and everything else to the API
-// server's handler chain.
+// rootRouter sends /hooks/ to the receivers, /console/ to the console unless that is nil, and
+// everything else to the API server's handler chain.
 func rootRouter(api, hooks, console http.Handler) http.Handler {
 	// Paths go through untouched: the API server has its own idea of a clean
 	// path, and a redirect would lose the body of a request.

@@ -102,7 +102,8 @@ type Config struct {
 	Hooks http.Handler
 	// Tracer records a span for each request; nil records none.
 	Tracer trace.TracerProvider
-	// Console, if set, makes what serves /console/ of the handler chain, which it asks as the person who looks.
+	// Console, if set, makes what serves /console/ of the handler chain, which it asks as the
+	// person who looks.
 	Console func(api http.Handler) http.Handler
 	// Audit says what is written down about requests, and where; see [NewAuditOptions]. Nil
 	// writes nothing.

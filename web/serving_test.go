@@ -62,8 +62,9 @@ func TestServingCertificateIsRenewedOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestCredentialsOfAMountedSecret: shared credentials may be where nothing can be written, as a Secret is mounted. The
-// administrator's certificate, which the server does without, is then not renewed.
+// TestCredentialsOfAMountedSecret: shared credentials may be where nothing can be written, as a
+// Secret is mounted. The administrator's certificate, which the server does without, is then not
+// renewed.
 func TestCredentialsOfAMountedSecret(t *testing.T) {
 	t.Parallel()
 	dbtest.OnSmallDisk(t, 1<<20, func(mounted string) {

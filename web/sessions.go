@@ -27,8 +27,8 @@ const recheckEvery = time.Minute
 // recheckAtOnce is how many credentials are asked about at a time.
 const recheckAtOnce = 16
 
-// unaskedTime is for how long after the last answer about a credential its requests go on, while those who know it cannot be
-// asked.
+// unaskedTime is for how long after the last answer about a credential its requests go on, while
+// those who know it cannot be asked.
 const unaskedTime = 5 * time.Minute
 
 // sessions are the requests that run for long: watches, and logs that are followed. Such a request
@@ -55,8 +55,8 @@ type session struct {
 	end     context.CancelFunc
 }
 
-// asking authenticates by asking another server about each credential, and remembers whom it let in: only their sessions go on
-// while that server is away.
+// asking authenticates by asking another server about each credential, and remembers whom it let
+// in: only their sessions go on while that server is away.
 type asking struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -129,8 +129,8 @@ func (s *sessions) recheckOwn() {
 	s.recheck(s.own, func(one *session) bool { return one.own.Load() })
 }
 
-// recheck ends those of the sessions that by does not know. It asks by once for each credential. If those who know a credential
-// cannot be asked, its sessions go on for unaskedTime.
+// recheck ends those of the sessions that by does not know. It asks by once for each credential. If
+// those who know a credential cannot be asked, its sessions go on for unaskedTime.
 func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	s.mu.Lock()
 	open := map[string][]*session{} // by credential
@@ -173,15 +173,17 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	}
 }
 
-// isUnasked reports whether err, of an authenticator, has an error of asking another server, and not what that server said of the
-// credential. Which it is cannot be told from the outcome: both are an error and nobody known.
+// isUnasked reports whether err, of an authenticator, has an error of asking another server, and
+// not what that server said of the credential. Which it is cannot be told from the outcome: both
+// are an error and nobody known.
 func isUnasked(err error) bool {
 	if all := utilerrors.Aggregate(nil); errors.As(err, &all) { // which errors.As does not look into
 		return slices.ContainsFunc(all.Errors(), isUnasked)
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		code := status.Status().Code
-		// 401 and 403 are about this server's credential: an unknown token is in the answer's status.
+		// 401 and 403 are about this server's credential: an unknown token is in the answer's
+		// status.
 		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized || code == http.StatusForbidden
 	}
 	var network net.Error // also that of a time that is over

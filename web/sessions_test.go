@@ -150,8 +150,9 @@ func TestSessionsOfOneCredential(t *testing.T) {
 	}
 }
 
-// A server that is asked whose tokens are cannot be asked for a while, or says no. Its word ends a watch at once. While it cannot be
-// asked, watches go on for five minutes from its last answer, and only those that it let in.
+// A server that is asked whose tokens are cannot be asked for a while, or says no. Its word ends a
+// watch at once. While it cannot be asked, watches go on for five minutes from its last answer, and
+// only those that it let in.
 func TestWatchesWhileNobodyCanBeAsked(t *testing.T) {
 	answer := func(code int, body string) func() (*http.Response, error) {
 		return func() (*http.Response, error) {

@@ -14,9 +14,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/trusted"
 )
 
-// NewTracer returns what sends spans to the OpenTelemetry collector that a file names, a TracingConfiguration as for
-// kube-apiserver (--tracing-config-file), under the service name tidewaiter. It connects when there is something to send,
-// and holds at most 2,048 spans. Without a file it is nil.
+// NewTracer returns what sends spans to the OpenTelemetry collector that a file names, a
+// TracingConfiguration as for kube-apiserver (--tracing-config-file), under the service name
+// tidewaiter. It connects when there is something to send, and holds at most 2,048 spans. Without a
+// file it is nil.
 func NewTracer(ctx context.Context, file, version string) (tracing.TracerProvider, error) {
 	if file == "" {
 		return nil, nil

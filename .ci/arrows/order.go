@@ -115,7 +115,8 @@ func (r *room) improved(order []int) []int {
 		for _, v := range slices.Clone(order) {
 			at := slices.Index(order, v)
 			others := slices.Delete(slices.Clone(order), at, at+1)
-			// With v at the top, all that name it run up; each file that v passes on its way down changes that.
+			// With v at the top, all that name it run up; each file that v passes on its way down
+			// changes that.
 			up, least, best, here := 0, 0, 0, 0
 			for place := 0; place <= len(others); place++ {
 				if place > 0 {

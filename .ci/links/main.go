@@ -1,5 +1,6 @@
 // Command links checks that what the documents link to is there: files, headings, and the documents
-// that code, charts and scripts name. It looks at the files that git knows, from the current folder.
+// that code, charts and scripts name. It looks at the files that git knows, from the current
+// folder.
 package main
 
 import (
@@ -34,7 +35,8 @@ var (
 	link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	// named finds the name of one of our documents anywhere else.
 	named = regexp.MustCompile(`(?:^|[\s"(]|\.\./|/tidewaiter/blob/main/)(docs/(?:[a-z0-9-]+/)*[A-Za-z0-9-]+\.md)`)
-	// block is what no reader of Markdown sees as text, so neither its links nor its comments count.
+	// block is what no reader of Markdown sees as text, so neither its links nor its comments
+	// count.
 	block = regexp.MustCompile("(?ms)^[ ]*```.*?^[ ]*```[ ]*$|`[^`\n]+`")
 )
 

@@ -64,7 +64,8 @@ func askAdmission(t testing.TB, client *http.Client, url string, body []byte) *a
 	return got.Response
 }
 
-// Pods are judged by the policies that cover their images, each by its mode, also where the image is not known yet.
+// Pods are judged by the policies that cover their images, each by its mode, also where the image
+// is not known yet.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	const password = "correct-horse-battery-staple"
@@ -223,11 +224,13 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// BenchmarkAdmission is the time that the server takes for one of 200 pods a second, each of two containers, whose images are known,
-// signed and covered by a policy. It is asked over TLS by one caller, as a cluster's API server is, whose time has the sending, TLS
-// and the way through the server's filters in it; how many were judged within 2 ms the server counts.
-// Text that is not a reference may be of any image, so each policy that may be about it counts: those of the cluster and of the pod's
-// namespace. Those of other namespaces are not for its pods, and are not named to them.
+// BenchmarkAdmission is the time that the server takes for one of 200 pods a second, each of two
+// containers, whose images are known, signed and covered by a policy. It is asked over TLS by one
+// caller, as a cluster's API server is, whose time has the sending, TLS and the way through the
+// server's filters in it; how many were judged within 2 ms the server counts. Text that is not a
+// reference may be of any image, so each policy that may be about it counts: those of the cluster
+// and of the pod's namespace. Those of other namespaces are not for its pods, and are not named to
+// them.
 func TestAttackUnreadableReferenceNamesPoliciesOfOthers(t *testing.T) {
 	t.Parallel()
 	var all []*policy.Policy

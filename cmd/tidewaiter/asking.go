@@ -64,7 +64,8 @@ func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answ
 	return review.Status.References, nil
 }
 
-// printLine prints answers as the table that kubectl shows of a review, and warns of what is not known.
+// printLine prints answers as the table that kubectl shows of a review, and warns of what is not
+// known.
 func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
 	review := &answers.ReferenceReview{Status: answers.ReferenceReviewStatus{References: all}}
 	table, err := answers.Table(cmd.Context(), review)
@@ -109,8 +110,8 @@ func (f *found) name() string {
 	return cmp.Or(f.Meaning.Reference, asked)
 }
 
-// find asks what a person means. It fails unless something is known about that; an unknown image may run all the same, so its
-// answer is returned beside the error.
+// find asks what a person means. It fails unless something is known about that; an unknown image
+// may run all the same, so its answer is returned beside the error.
 func (l *looker) find(ctx context.Context, asked, platform string) (*found, error) {
 	all, err := l.ask(ctx, answers.Question{Reference: asked, Platform: platform})
 	if err != nil {
@@ -168,7 +169,8 @@ func (f *found) orElse(err error) error {
 // minDigits is how many digits of a digest stand for it.
 const minDigits = 4
 
-// absent is the error for something of which nothing is known, with advice. It never suggests a registry that was not named.
+// absent is the error for something of which nothing is known, with advice. It never suggests a
+// registry that was not named.
 func (l *looker) absent(f *found, asked string) error {
 	m, hint := &f.Meaning, ""
 	err := fmt.Errorf("%s: %s does not know it", f.Message, l.Server.destination())

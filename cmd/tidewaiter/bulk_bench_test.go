@@ -45,12 +45,14 @@ type bulkRole struct {
 	Load     *bulkLoad
 }
 
-// bulkLoad is what to ask: of each image a HEAD, its signatures and, unless it is Known, its manifest and config.
+// bulkLoad is what to ask: of each image a HEAD, its signatures and, unless it is Known, its
+// manifest and config.
 type bulkLoad struct {
 	URL          string
 	Images, Jobs int
 	Known        bool
-	// Referrers says whether they are asked for; tag lists are not, of which an import needs one for all images.
+	// Referrers says whether they are asked for; tag lists are not, of which an import needs one
+	// for all images.
 	Referrers bool
 	// Store is the file of a database, if what is read is to be checked, parsed and stored.
 	Store string
@@ -151,9 +153,11 @@ func (l *bulkLoad) one(client *http.Client, reference string, store *bulkStore) 
 	}
 }
 
-// BenchmarkBulk prints a table of imports of many images: for each latency there is a registry in a process of its
-// own; for each number of jobs a plain load generator that makes the same requests, once storing what it reads and once
-// throwing it away, `tidewaiter import` into a new data directory, and once more when all is known. Then crane and skopeo, if there are any. It prints the rows.
+// BenchmarkBulk prints a table of imports of many images: for each latency there is a registry in a
+// process of its own; for each number of jobs a plain load generator that makes the same requests,
+// once storing what it reads and once throwing it away, `tidewaiter import` into a new data
+// directory, and once more when all is known. Then crane and skopeo, if there are any. It prints
+// the rows.
 //
 //	make bench-import
 func BenchmarkBulk(b *testing.B) {
@@ -382,7 +386,8 @@ func (r *bulkRegistry) requests(b *testing.B, method string) (counts map[string]
 	return counts
 }
 
-// processorTime is that of a process, of which clock ticks are a hundredth of a second (proc_pid_stat(5)).
+// processorTime is that of a process, of which clock ticks are a hundredth of a second
+// (proc_pid_stat(5)).
 func processorTime(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -11,9 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bulkStore does the least that a program must do which keeps images: it compares their digests, parses manifest
-// and config, encodes an Image, and has it and its tag on the disk, a hundred in a transaction. It has no rules, no
-// revisions, no watches, no API. What it takes is the price of a registry's images on this machine.
+// bulkStore does the least that a program must do which keeps images: it compares their digests,
+// parses manifest and config, encodes an Image, and has it and its tag on the disk, a hundred in a
+// transaction. It has no rules, no revisions, no watches, no API. What it takes is the price of a
+// registry's images on this machine.
 type bulkStore struct {
 	DB      *sql.DB
 	rows    chan bulkRow

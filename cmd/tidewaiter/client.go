@@ -172,7 +172,8 @@ func (o *clientOptions) running(cmd *cobra.Command) (server apiTarget, err error
 	return server, err
 }
 
-// pathClient returns a client for requests to any path of a server. It understands errors of the Kubernetes API.
+// pathClient returns a client for requests to any path of a server. It understands errors of the
+// Kubernetes API.
 func pathClient(config *restclient.Config) (restclient.Interface, error) {
 	config = restclient.CopyConfig(config)
 	config.NegotiatedSerializer, config.GroupVersion = scheme.Codecs.WithoutConversion(), &metav1.Unversioned

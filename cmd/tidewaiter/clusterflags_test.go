@@ -9,7 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 )
 
-// A flag that would do nothing is refused, and so is a cluster that cannot be reached by what is given.
+// A flag that would do nothing is refused, and so is a cluster that cannot be reached by what is
+// given.
 func TestServeClusterRefusesFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--client-ca-file has no effect with --cluster":     {"--cluster", "--client-ca-file", "ca.crt"},

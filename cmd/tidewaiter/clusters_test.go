@@ -26,8 +26,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// What pods of a cluster run is imported from a registry that wants credentials, with the pull secret that the pod has. What
-// cannot be had is listed with the reason, in the cluster's words and in ours. The secret is nowhere afterwards.
+// What pods of a cluster run is imported from a registry that wants credentials, with the pull
+// secret that the pod has. What cannot be had is listed with the reason, in the cluster's words and
+// in ours. The secret is nowhere afterwards.
 func TestWhatRunsInAClusterIsImported(t *testing.T) {
 	const password = "correct-horse-battery-staple"
 	log := logAt(t, 10)
@@ -217,8 +218,8 @@ func TestWhatOwnPodsRunIsImported(t *testing.T) {
 	}
 }
 
-// A server whose configuration names a cluster counts its pods, lists them with the verdict about what they run, and
-// knows where an image is used.
+// A server whose configuration names a cluster counts its pods, lists them with the verdict about
+// what they run, and knows where an image is used.
 func TestClusterOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	listen := func() net.Listener {

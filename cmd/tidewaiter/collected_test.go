@@ -22,8 +22,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// The garbage collector, as any client that asks for metadata, reads streams without their tags, of which a list of whole streams
-// would be refused here. Tags of registries are not collected: a deletion in the foreground would wait for it forever.
+// The garbage collector, as any client that asks for metadata, reads streams without their tags, of
+// which a list of whole streams would be refused here. Tags of registries are not collected: a
+// deletion in the foreground would wait for it forever.
 func TestWhatTheCollectorReads(t *testing.T) {
 	oneCaller(t)
 	t.Parallel()
@@ -60,7 +61,8 @@ func TestWhatTheCollectorReads(t *testing.T) {
 	}
 }
 
-// seedTags writes tags of repositories whose histories are full into the store, past the API, and a stream for each repository.
+// seedTags writes tags of repositories whose histories are full into the store, past the API, and a
+// stream for each repository.
 func seedTags(t testing.TB, dir string, n int, repositories ...string) {
 	t.Helper()
 	store, getter := openSeed(t, dir)

@@ -94,7 +94,8 @@ func serveProxy(ctx context.Context, listener net.Listener, h http.Handler) erro
 	return nil
 }
 
-// openBrowser opens a page where a browser is known. If there is none, the address is printed anyway.
+// openBrowser opens a page where a browser is known. If there is none, the address is printed
+// anyway.
 func openBrowser(ctx context.Context, address string) {
 	for _, program := range []string{"xdg-open", "open"} {
 		if program == "xdg-open" && os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
@@ -110,8 +111,8 @@ func openBrowser(ctx context.Context, address string) {
 // proxyCookie holds what lets a browser in.
 const proxyCookie = "tidewaiter-console-proxy"
 
-// consoleProxy passes requests for the console on to a server, with a credential. It lets one browser in: that which brings
-// the code first.
+// consoleProxy passes requests for the console on to a server, with a credential. It lets one
+// browser in: that which brings the code first.
 type consoleProxy struct {
 	code, cookie string
 	used         sync.Once
@@ -132,7 +133,8 @@ func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
 		Transport: transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: server.Scheme, Host: server.Host})
-			// The cookie that admits a browser here means nothing to the server; the transport adds the credential.
+			// The cookie that admits a browser here means nothing to the server; the transport adds
+			// the credential.
 			cookies := r.In.Cookies()
 			r.Out.Header.Del("Cookie")
 			r.Out.Header.Del("Authorization")

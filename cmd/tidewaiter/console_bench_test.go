@@ -36,8 +36,9 @@ const (
 	maxCounted  = 100_000 // of more, pages are measured while the server counts them
 )
 
-// BenchmarkConsole shows the time to the first byte of each page of the console, of a server in a process of its own that
-// follows a cluster and has been through all Images once, or goes through them if they are more than 100,000:
+// BenchmarkConsole shows the time to the first byte of each page of the console, of a server in a
+// process of its own that follows a cluster and has been through all Images once, or goes through
+// them if they are more than 100,000:
 // -images=1000000 -scaledir=DIR, as for BenchmarkScale.
 func BenchmarkConsole(b *testing.B) {
 	for text := range strings.SplitSeq(*scaleImages, ",") {
@@ -181,7 +182,8 @@ func countImages(b *testing.B, dir string) int {
 	return int(have)
 }
 
-// awaitCounts waits until the server knows the cluster's pods, and has counted all Images if that is wanted.
+// awaitCounts waits until the server knows the cluster's pods, and has counted all Images if that
+// is wanted.
 func (p *process) awaitCounts(b *testing.B, images bool) {
 	b.Helper()
 	for images && !strings.Contains(p.text(b, "/tidewaiter/summary"), `"imagesAsOf"`) || !strings.Contains(p.text(b, "/apis/tidewaiter.dev/v1/clusters"), fmt.Sprintf(`"pods":%d`, consolePods)) {
@@ -200,8 +202,8 @@ func (p *process) layer(b *testing.B, name string) string {
 	return digest
 }
 
-// BenchmarkLivePages shows the memory of a server for a thousand pages of Activity that are open, each in a browser of its
-// own.
+// BenchmarkLivePages shows the memory of a server for a thousand pages of Activity that are open,
+// each in a browser of its own.
 func BenchmarkLivePages(b *testing.B) {
 	const pages = 1000
 	s := runProcess(b, b.TempDir())

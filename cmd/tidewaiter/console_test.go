@@ -9,8 +9,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// The proxy of tidewaiter console lets in the browser that has the code first, and nobody else; it adds the credential, and
-// passes on only what is for the console.
+// The proxy of tidewaiter console lets in the browser that has the code first, and nobody else; it
+// adds the credential, and passes on only what is for the console.
 func TestConsoleProxy(t *testing.T) {
 	var last *http.Request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { last = r }))

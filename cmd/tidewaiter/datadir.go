@@ -47,8 +47,8 @@ func (o *importOptions) directory() (target, error) {
 	}}, nil
 }
 
-// directoryTarget is a data directory that no server holds. For the time of the import a server runs over it,
-// without a port, so that the same rules apply.
+// directoryTarget is a data directory that no server holds. For the time of the import a server
+// runs over it, without a port, so that the same rules apply.
 type directoryTarget struct{ options tidewaiterserver.Options }
 
 func (t directoryTarget) destination() string { return t.options.DataDir }

@@ -39,8 +39,8 @@ type imageReport struct {
 	// Repositories are the repositories that the image is in.
 	Repositories []string `json:"repositories"`
 	MediaType    string   `json:"mediaType,omitempty"`
-	// ArtifactType says what kind of artifact it is if it is not an image, such as a chart. An artifact has no known
-	// signatures.
+	// ArtifactType says what kind of artifact it is if it is not an image, such as a chart. An
+	// artifact has no known signatures.
 	ArtifactType string `json:"artifactType,omitempty"`
 	// Created is the image's own date, and Known the creation of the Image object.
 	Created *time.Time `json:"created,omitempty"`
@@ -54,8 +54,8 @@ type imageReport struct {
 	// Indexes list the image.
 	Indexes []string `json:"indexes,omitempty"`
 
-	// Verified, Reason, Signers and Attested are the verdict for the reference. A digest that is in several repositories has
-	// a verdict in each; if these differ, Verified counts them.
+	// Verified, Reason, Signers and Attested are the verdict for the reference. A digest that is in
+	// several repositories has a verdict in each; if these differ, Verified counts them.
 	Verified     string            `json:"verified"`
 	Reason       string            `json:"reason,omitempty"`
 	Signers      []string          `json:"signers,omitempty"`
@@ -92,8 +92,8 @@ type content struct {
 	// Size is in bytes, each layer counted once; 0 if it is not known, as for an index.
 	Size   int64   `json:"size,omitempty"`
 	Layers []layer `json:"layers,omitempty"`
-	// Configured is false if the fields below are not known: an index has no configuration, and an image's may be left
-	// out.
+	// Configured is false if the fields below are not known: an index has no configuration, and an
+	// image's may be left out.
 	Configured bool              `json:"configured"`
 	Entrypoint []string          `json:"entrypoint,omitempty"`
 	Cmd        []string          `json:"cmd,omitempty"`
@@ -103,9 +103,11 @@ type content struct {
 	Volumes    []string          `json:"volumes,omitempty"`
 	Env        []string          `json:"env,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	// Run has the rest of how the image runs, from the configuration: health check, stop signal, shell.
+	// Run has the rest of how the image runs, from the configuration: health check, stop signal,
+	// shell.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Base is the image that this one says it was built on, by the manifest's annotations or its labels.
+	// Base is the image that this one says it was built on, by the manifest's annotations or its
+	// labels.
 	Base string `json:"base,omitempty"`
 }
 
@@ -467,7 +469,8 @@ func (r *imageReport) registry() string {
 	return text
 }
 
-// onPlatform returns the image for a platform in an index, or the same image if it is for that platform.
+// onPlatform returns the image for a platform in an index, or the same image if it is for that
+// platform.
 func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*found, error) {
 	exactly := f.Meaning.Digest // the tag may have moved meanwhile
 	if f.Meaning.Repository != "" {
@@ -476,7 +479,8 @@ func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*fo
 	return l.withImage(ctx, exactly, platform)
 }
 
-// check has the registry asked what a reference leads to, by an import with the flags that were given. unchecked is why that failed.
+// check has the registry asked what a reference leads to, by an import with the flags that were
+// given. unchecked is why that failed.
 func (l *looker) check(cmd *cobra.Command, asked string) (unchecked, err error) {
 	f, err := l.find(cmd.Context(), asked, "")
 	if err != nil && (f == nil || f.Meaning.Reference == "" || !reference.NamesRegistry(asked)) { // what is not known here may be in the registry that is named
@@ -586,7 +590,8 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 
 // packagesReport lists the known packages of an image.
 type packagesReport struct {
-	// Count is how many packages the SBOMs have together; without any SBOM that could be read, it is unknown.
+	// Count is how many packages the SBOMs have together; without any SBOM that could be read, it
+	// is unknown.
 	Count     int32            `json:"count"`
 	Documents []documentReport `json:"documents"`
 }

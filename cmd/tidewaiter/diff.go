@@ -16,7 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/table"
 )
 
-// exitDiffer is the exit code of diff when the images differ, as that of diff(1). Failures are exitNone.
+// exitDiffer is the exit code of diff when the images differ, as that of diff(1). Failures are
+// exitNone.
 const exitDiffer = 1
 
 // diffReport lists the differences of two images, and is what -o json prints.
@@ -29,7 +30,8 @@ type diffReport struct {
 	Platform string `json:"platform,omitempty"`
 	// Platforms are the platforms whose images differ, or that one side lacks.
 	Platforms []change `json:"platforms,omitempty"`
-	// Changes are in this order: platform, size, base, entrypoint, cmd, user, workingDir, ports, volumes, run, env and label.
+	// Changes are in this order: platform, size, base, entrypoint, cmd, user, workingDir, ports,
+	// volumes, run, env and label.
 	Changes []change   `json:"changes"`
 	Layers  diffLayers `json:"layers"`
 	// NotCompared names what is not known of one of the images.
@@ -91,7 +93,8 @@ func diffContents(a, b *content, r *diffReport) {
 	r.Layers = diffLayersOf(a.Layers, b.Layers)
 }
 
-// variables returns the variables of an environment by name. The last one of a name counts, as in a container.
+// variables returns the variables of an environment by name. The last one of a name counts, as in a
+// container.
 func variables(env []string) map[string]string {
 	all := map[string]string{}
 	for _, e := range env {
@@ -101,7 +104,8 @@ func variables(env []string) map[string]string {
 	return all
 }
 
-// diffMaps compares two maps. A key with an empty value in one map differs from a key that the map lacks.
+// diffMaps compares two maps. A key with an empty value in one map differs from a key that the map
+// lacks.
 func diffMaps(field string, a, b map[string]string, r *diffReport) {
 	names := slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b)))
 	slices.Sort(names)
@@ -216,8 +220,8 @@ func byPlatform(f *found) map[string]string {
 	return all
 }
 
-// bothHave returns the first platform of a that b has, too, if one of them is an index; "" if there is none, or if
-// neither is an index.
+// bothHave returns the first platform of a that b has, too, if one of them is an index; "" if there
+// is none, or if neither is an index.
 func bothHave(a, b *found) string {
 	platformsA, platformsB := contentOf(a.image).Platforms, contentOf(b.image).Platforms
 	isIndex := func(all []platformLine) bool { return len(all) > 0 && all[0].Digest != "" }

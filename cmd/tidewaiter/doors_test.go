@@ -116,8 +116,8 @@ func (q *questions) prune(args ...string) map[string]pruned {
 // allVerdicts are the words of verdicts.
 var allVerdicts = verdicts.All
 
-// askLists asks the table of images and its selectors, the table of tags, and prune. Selectors take references that name a registry,
-// and whole digests.
+// askLists asks the table of images and its selectors, the table of tags, and prune. Selectors take
+// references that name a registry, and whole digests.
 func (q *questions) askLists(one question, text string, answer *answers.Answer) {
 	q.t.Helper()
 	digest := q.digests[one.called]
@@ -203,7 +203,8 @@ func (q *questions) askLost(one question, text string, answer *answers.Answer) {
 	}
 }
 
-// An image that is not asked about by a reference shows each of its verdicts: the worst, in how many places, and with -o wide all.
+// An image that is not asked about by a reference shows each of its verdicts: the worst, in how
+// many places, and with -o wide all.
 func eachIsShown(t *testing.T, q *questions) {
 	host := q.registry.Host
 	for called, want := range map[string][2]string{
@@ -240,14 +241,16 @@ func eachIsShown(t *testing.T, q *questions) {
 			}
 		}
 	}
-	// What is judged when it is asked for is neither watched nor deleted by: that is said, and where to look.
+	// What is judged when it is asked for is neither watched nor deleted by: that is said, and
+	// where to look.
 	tag := "references=" + host + "/prod/app:v1.0,signatures.verified=True"
 	if _, err := q.images.Watch(t.Context(), metav1.ListOptions{FieldSelector: tag}); err == nil || !strings.Contains(err.Error(), "verdicts=VERDICT@"+host+"/prod/app") {
 		t.Errorf("a watch by %s: %v", tag, err)
 	}
 }
 
-// A selector takes references with their registry. Of others, lists and tables say what they were taken to mean.
+// A selector takes references with their registry. Of others, lists and tables say what they were
+// taken to mean.
 func shortNamesAreSaid(t *testing.T, q *questions) {
 	for _, tt := range []struct{ resource, selector, says string }{
 		{"images", "references=app:v1.0", "references=app:v1.0 names no registry, so it means docker.io/library/app:v1.0"},
@@ -291,7 +294,8 @@ func platformIsChosen(t *testing.T, q *questions) {
 	}
 }
 
-// Before a cluster has been read, every door says that it is not known what runs, and none says that nothing does.
+// Before a cluster has been read, every door says that it is not known what runs, and none says
+// that nothing does.
 func TestNothingIsReadYet(t *testing.T) {
 	t.Parallel()
 	late := clustertest.New(t)
@@ -303,8 +307,9 @@ func TestNothingIsReadYet(t *testing.T) {
 	}
 }
 
-// Without any cluster, every door says that it is not known what runs, and how to have it known; prune deletes if it is told to do
-// without clusters. oc adm prune images stops at its list of replicationcontrollers, before it deletes anything.
+// Without any cluster, every door says that it is not known what runs, and how to have it known;
+// prune deletes if it is told to do without clusters. oc adm prune images stops at its list of
+// replicationcontrollers, before it deletes anything.
 func TestNoClusterIsFollowed(t *testing.T) {
 	t.Parallel()
 	q := nothingIsKnown(t, "importRunning: false\n", nil, "no cluster is followed")
@@ -335,8 +340,8 @@ func TestNoClusterIsFollowed(t *testing.T) {
 	}
 }
 
-// nothingIsKnown asks every door about an image that no tag leads to, of a server that does not know what runs, for a reason. cluster
-// is what it is configured to follow; it may be nil.
+// nothingIsKnown asks every door about an image that no tag leads to, of a server that does not
+// know what runs, for a reason. cluster is what it is configured to follow; it may be nil.
 func nothingIsKnown(t *testing.T, config string, cluster *clustertest.Cluster, why string) *questions {
 	t.Helper()
 	dir := t.TempDir()

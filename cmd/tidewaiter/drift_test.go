@@ -25,8 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
-// A tag is pushed to while pods run what it led to. Tables of images and of tags, the metric, the review and pods count the same pods, and one Event
-// tells of it.
+// A tag is pushed to while pods run what it led to. Tables of images and of tags, the metric, the
+// review and pods count the same pods, and one Event tells of it.
 func TestDriftIsCountedAlikeAndTold(t *testing.T) {
 	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}
 	q := &questions{harbour: h, cluster: clustertest.New(t), digests: map[string]string{}}

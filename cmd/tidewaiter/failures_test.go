@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
-// A run that is killed leaves the file that it reads its references from, though it is to write what fails into it.
+// A run that is killed leaves the file that it reads its references from, though it is to write
+// what fails into it.
 func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", servertest.SampleImage(t, ""))
@@ -66,7 +67,8 @@ func TestFailuresReplaceTheFileAtTheEnd(t *testing.T) {
 	}
 }
 
-// Whatever was not tried because of an interruption is written down: lists, tags whose dates were read, images of files.
+// Whatever was not tried because of an interruption is written down: lists, tags whose dates were
+// read, images of files.
 func TestInterruptedListsAreWrittenDown(t *testing.T) {
 	registry := registrytest.New(t)
 	for _, name := range []string{"team/app:v1", "team/app:v2", "team/web:v1"} {

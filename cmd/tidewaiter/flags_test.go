@@ -42,8 +42,8 @@ func TestFlagsDocument(t *testing.T) {
 // upstream are the sections of serve whose flags are kube-apiserver's, which documents them.
 var upstream = []string{"authentication", "authorization", "audit"}
 
-// flagsReference is the document. It explains the flags that verbs share and those of serve, in the sections of its help. Of each
-// other verb it names the flags.
+// flagsReference is the document. It explains the flags that verbs share and those of serve, in the
+// sections of its help. Of each other verb it names the flags.
 func flagsReference(root *cobra.Command) string {
 	var b, rest strings.Builder
 	ofServer, ofRegistry := sharedFlags(root)
@@ -97,8 +97,8 @@ func verbs(cmd *cobra.Command) iter.Seq[*cobra.Command] {
 	}
 }
 
-// sharedFlags are the flags that several verbs have in the same words: those for a server, which more than three verbs
-// have, and those for registries, which three have.
+// sharedFlags are the flags that several verbs have in the same words: those for a server, which
+// more than three verbs have, and those for registries, which three have.
 func sharedFlags(root *cobra.Command) (ofServer, ofRegistry []*pflag.Flag) {
 	var all []*pflag.Flag
 	for cmd := range verbs(root) {

@@ -226,8 +226,9 @@ func TestFloodsDocument(t *testing.T) {
 	checkFloods(t, document, *floodTable != "")
 }
 
-// beside gets a path from a second server that has the same data and no flood, while the flood goes on at the first one.
-// It is what a flood costs everybody on a machine of so few processors, whatever the server does.
+// beside gets a path from a second server that has the same data and no flood, while the flood goes
+// on at the first one. It is what a flood costs everybody on a machine of so few processors,
+// whatever the server does.
 func (f flood) beside(t *testing.T, dir, path string, lasts time.Duration) []time.Duration {
 	t.Helper()
 	twin := runProcess(t, dir)
@@ -239,14 +240,15 @@ func (f flood) beside(t *testing.T, dir, path string, lasts time.Duration) []tim
 	return twin.honest(t, client, token, path, lasts)
 }
 
-// attackersEnv has TestFloods be the attackers: it says which flood, how many, and the server's data directory.
+// attackersEnv has TestFloods be the attackers: it says which flood, how many, and the server's
+// data directory.
 const attackersEnv = "TIDEWAITER_TEST_ATTACKERS"
 
 // attackersBegun is a line that the attackers print at the height of the flood.
 const attackersBegun = "the flood has begun"
 
-// attackFromElsewhere has the attackers of a flood in a process of their own, which leaves the processors to the
-// server and to honest callers where it can, as one on another machine does.
+// attackFromElsewhere has the attackers of a flood in a process of their own, which leaves the
+// processors to the server and to honest callers where it can, as one on another machine does.
 func attackFromElsewhere(flood int, dir string) func(context.Context, *testing.T, *process, int, func()) {
 	return func(ctx context.Context, t *testing.T, _ *process, n int, begun func()) {
 		self, err := os.Executable()
@@ -385,7 +387,8 @@ func (p *process) honest(t *testing.T, client *http.Client, token, path string, 
 	return took
 }
 
-// storeImages stores Images of the given number and size in a data directory, past the API, and returns the name of one.
+// storeImages stores Images of the given number and size in a data directory, past the API, and
+// returns the name of one.
 func storeImages(t *testing.T, dir string, images, size int) (name string) {
 	t.Helper()
 	if images == 0 {
@@ -488,7 +491,8 @@ func lists(query, accept, encoding string) func(context.Context, *testing.T, *pr
 	}
 }
 
-// streamLayers are got by n clients, each of which reads its answer and asks again. The stream shows 500 of the Images.
+// streamLayers are got by n clients, each of which reads its answer and asks again. The stream
+// shows 500 of the Images.
 func streamLayers(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
 	images, err := imageclient.New(s.Config)
 	if err != nil {
@@ -541,7 +545,8 @@ func streamLayers(ctx context.Context, t *testing.T, s *process, n int, begun fu
 	t.Logf("%d answers", served.Load())
 }
 
-// repeated is a text that has an item so many times between its head and its tail. It is made when it is needed.
+// repeated is a text that has an item so many times between its head and its tail. It is made when
+// it is needed.
 func repeated(head, item string, times int, tail string) func() []byte {
 	return func() []byte {
 		text := []byte(head)
@@ -556,8 +561,8 @@ func repeated(head, item string, times int, tail string) func() []byte {
 	}
 }
 
-// bodies are sent to a path by n clients, each of which reads its answer and sends the body again. Reviews of oneself are
-// those of a user without a role.
+// bodies are sent to a path by n clients, each of which reads its answer and sends the body again.
+// Reviews of oneself are those of a user without a role.
 func bodies(path, media string, text func() []byte, answer int) func(context.Context, *testing.T, *process, int, func()) {
 	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
 		token := s.Config.BearerToken

@@ -81,8 +81,9 @@ func (u streamUser) shown(stream, digest string) map[string]string {
 	return all
 }
 
-// Whoever knows the digest of an image of others learns nothing of it from a registry of their own that names the digest
-// and serves no byte: not from the import's answer, and not from what a stream shows afterwards.
+// Whoever knows the digest of an image of others learns nothing of it from a registry of their own
+// that names the digest and serves no byte: not from the import's answer, and not from what a
+// stream shows afterwards.
 func TestAttackStreamOfAForeignDigest(t *testing.T) {
 	t.Parallel()
 	private, evil, admin := registrytest.New(t), registrytest.New(t), serve(t)

@@ -24,7 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
-// pushed is an image with this config in the registry, and its digest. edit may change the manifest.
+// pushed is an image with this config in the registry, and its digest. edit may change the
+// manifest.
 func pushed(t *testing.T, registry *registrytest.Registry, name, config string, edit func(raw string) string) string {
 	t.Helper()
 	repository, _, _ := strings.Cut(name, ":")
@@ -58,9 +59,9 @@ func importInto(t *testing.T, images *imageclient.Client, finder importer.Signat
 	return result
 }
 
-// No manifest and no config that its author can choose keeps an image out of the inventory: what cannot be kept is
-// replaced by its digest and size, which can be selected, and what can be derived from it is there. A second import
-// changes nothing.
+// No manifest and no config that its author can choose keeps an image out of the inventory: what
+// cannot be kept is replaced by its digest and size, which can be selected, and what can be derived
+// from it is there. A second import changes nothing.
 func TestAttackContentThatCannotBeStored(t *testing.T) {
 	oneCaller(t)
 	t.Parallel()
@@ -166,7 +167,8 @@ func TestAttackContentThatCannotBeStored(t *testing.T) {
 	wantYAML(t, list)
 }
 
-// Nor does a manifest that is larger than registries take, or that programs read in different ways: some program runs it.
+// Nor does a manifest that is larger than registries take, or that programs read in different ways:
+// some program runs it.
 func TestAttackManifestThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	images, err := imageclient.New(serve(t))

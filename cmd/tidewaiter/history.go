@@ -29,8 +29,8 @@ type historyReport struct {
 	Reference string `json:"reference"`
 	// Items are the newest first, at most 100.
 	Items []historyItem `json:"items"`
-	// Failing is why the last look at the tag failed, and Since when looks began to fail; Items are from before
-	// that.
+	// Failing is why the last look at the tag failed, and Since when looks began to fail; Items are
+	// from before that.
 	Failing string       `json:"failing,omitempty"`
 	Since   *metav1.Time `json:"failingSince,omitempty"`
 }
@@ -39,8 +39,8 @@ type historyReport struct {
 type historyItem struct {
 	// Created is when it was seen.
 	Created metav1.Time `json:"created"`
-	// Digest is empty if the registry no longer had the tag. Before is empty if the tag is not known to have led
-	// anywhere.
+	// Digest is empty if the registry no longer had the tag. Before is empty if the tag is not
+	// known to have led anywhere.
 	Digest string `json:"digest"`
 	Before string `json:"before,omitempty"`
 	By     string `json:"by,omitempty"`

@@ -14,8 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 )
 
-// tidewaiter images, which is kubectl images, shows what the pods of a namespace run: each image once, by the name that the
-// pods have for it, with the verdict for what runs and not for what the tag leads to now; and why something is not known.
+// tidewaiter images, which is kubectl images, shows what the pods of a namespace run: each image
+// once, by the name that the pods have for it, with the verdict for what runs and not for what the
+// tag leads to now; and why something is not known.
 func TestImagesOfPods(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)

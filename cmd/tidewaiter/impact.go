@@ -35,7 +35,8 @@ type impactOptions struct {
 	clientOptions
 	output cli.Output
 	spec   answers.ImpactReviewSpec
-	// policies is a file or a folder, signer a file or what it would have, and at a time or a duration.
+	// policies is a file or a folder, signer a file or what it would have, and at a time or a
+	// duration.
 	policies, signer, at string
 	now                  func() time.Time
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// BenchmarkImpact shows how long a review of an act takes among 10,000 Images, each with a tag and a signature: of a policy that
-// changes all verdicts, and of a layer.
+// BenchmarkImpact shows how long a review of an act takes among 10,000 Images, each with a tag and
+// a signature: of a policy that changes all verdicts, and of a layer.
 func BenchmarkImpact(b *testing.B) {
 	const n = 10_000
 	dir, key := b.TempDir(), signaturestest.NewKey(b, signaturestest.P256)
@@ -54,7 +54,8 @@ func BenchmarkImpact(b *testing.B) {
 	}
 }
 
-// seedWithSignatures writes n Images into the store, past the API, each with a tag and a signature by a key.
+// seedWithSignatures writes n Images into the store, past the API, each with a tag and a signature
+// by a key.
 func seedWithSignatures(b *testing.B, dir string, n int, key *signaturestest.Key) {
 	b.Helper()
 	store, getter := openSeed(b, dir)

@@ -347,7 +347,8 @@ func (w *world) look() map[asker]known {
 	return all
 }
 
-// swept has the server judge all images again, and returns once it has, with what follows from that.
+// swept has the server judge all images again, and returns once it has, with what follows from
+// that.
 func (w *world) swept() {
 	w.t.Helper()
 	ask := func(verb string) (p reverify.Progress) {
@@ -399,7 +400,8 @@ func (w *world) built() {
 	w.lists[digest] = is
 }
 
-// comparePackages checks that a review of a package names the images that contain it, and returns what is wrong.
+// comparePackages checks that a review of a package names the images that contain it, and returns
+// what is wrong.
 func (w *world) comparePackages() (wrong []string) {
 	w.t.Helper()
 	name, below := []string{"zlib", "lodash"}[w.builds.IntN(2)], w.builds.IntN(5)
@@ -511,7 +513,8 @@ func (w *world) act() (what string, spec answers.ImpactReviewSpec, do func()) {
 	return "wait until " + at.String(), answers.ImpactReviewSpec{At: &metav1.Time{Time: at}}, func() { w.clock.by.Add(int64(at.Sub(w.clock.Now()))) }
 }
 
-// What a review foretells is what happens: in random worlds, each act is reviewed, done, and everything is asked again.
+// What a review foretells is what happens: in random worlds, each act is reviewed, done, and
+// everything is asked again.
 func TestImpactIsWhatHappens(t *testing.T) {
 	t.Parallel()
 	seeds, acts := []uint64{0, 6, 13, 18, 23}, 12
@@ -610,7 +613,8 @@ func (w *world) comparePods(spec answers.ImpactReviewSpec, got *answers.ImpactRe
 	return wrong
 }
 
-// A review says what is wrong with an act, and which right its caller lacks; what a caller may not see is unknown.
+// A review says what is wrong with an act, and which right its caller lacks; what a caller may not
+// see is unknown.
 func TestImpactReviews(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)

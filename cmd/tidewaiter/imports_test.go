@@ -71,10 +71,13 @@ var forbidden = []struct {
 		imports: []string{"github.com/mattn/go-sqlite3", "github.com/openshift/api", "github.com/tidewaiter/tidewaiter/db", "github.com/tidewaiter/tidewaiter/imageapi", "github.com/tidewaiter/tidewaiter/importer", "github.com/tidewaiter/tidewaiter/signatures", "github.com/tidewaiter/tidewaiter/coreapi"}},
 }
 
-// leaves are the packages that every room may know. References are what the rooms tell each other of; whom a file
-// belongs to is asked by all that read one; whatever strangers cause is warned of in one way; a push is passed on from the receiver to the queue to the worker; registries are read in one way; text of strangers is made printable in one way; OpenAPI
-// definitions get their names in one way; what a watch tells is changed in one way, objects become tables in one way, and lists are read in one way. They may know nothing but each other, so
-// nothing can be reached through them.
+// leaves are the packages that every room may know. References are what the rooms tell each other
+// of; whom a file belongs to is asked by all that read one; whatever strangers cause is warned of
+// in one way; a push is passed on from the receiver to the queue to the worker; registries are read
+// in one way; text of strangers is made printable in one way; OpenAPI definitions get their names
+// in one way; what a watch tells is changed in one way, objects become tables in one way, and lists
+// are read in one way. They may know nothing but each other, so nothing can be reached through
+// them.
 var leaves = []string{
 	"github.com/tidewaiter/tidewaiter/imageapi/reference",
 	"github.com/tidewaiter/tidewaiter/db/trusted",
@@ -135,7 +138,8 @@ func TestNobodyImportsCommands(t *testing.T) {
 	}
 }
 
-// The picture of docs/design/rooms.md has an arrow for each folder that knows another, but by a leaf, and no other arrow.
+// The picture of docs/design/rooms.md has an arrow for each folder that knows another, but by a
+// leaf, and no other arrow.
 func TestPictureOfRooms(t *testing.T) {
 	t.Parallel()
 	const module = "github.com/tidewaiter/tidewaiter/"

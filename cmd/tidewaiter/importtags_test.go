@@ -35,7 +35,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 )
 
-// An import by the command moves a tag, as a push does: the image that it led to is left, and its history has both.
+// An import by the command moves a tag, as a push does: the image that it led to is left, and its
+// history has both.
 func TestImportMovesATag(t *testing.T) {
 	t.Parallel()
 	dir, registry := t.TempDir(), registrytest.New(t)
@@ -119,8 +120,8 @@ func TestImportIntoAServerWithoutTags(t *testing.T) {
 	}
 }
 
-// An import into a data directory is of what that says of policies: without one, no image costs a request for each tag of
-// signatures that it might have.
+// An import into a data directory is of what that says of policies: without one, no image costs a
+// request for each tag of signatures that it might have.
 func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 	registry := registrytest.New(t)
 	args := []string{"import", "--data-dir", filepath.Join(t.TempDir(), "data"), "--create-data-dir"}
@@ -137,8 +138,8 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 	}
 }
 
-// A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by new tags, and is told of no
-// right that it lacks.
+// A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by
+// new tags, and is told of no right that it lacks.
 func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	t.Parallel()
 	registry, dir := registrytest.New(t), t.TempDir()

@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// exitAbsent is the exit code of verbs that look something up on a server, when the server does not know it. A
-// reference that may mean several images is exitNone, like all other failures.
+// exitAbsent is the exit code of verbs that look something up on a server, when the server does not
+// know it. A reference that may mean several images is exitNone, like all other failures.
 const exitAbsent = 1
 
 // referenceHelp is the help on references of the verbs that look images up.
@@ -149,8 +149,8 @@ REF is ambiguous or the server did not answer.`,
 // imagesPage is how many rows of a table are read at a time.
 const imagesPage = 500
 
-// wholeBase is the base by its whole name, where a short tag or the beginning of a digest is known to mean one. Of a
-// repository, all revisions are meant.
+// wholeBase is the base by its whole name, where a short tag or the beginning of a digest is known
+// to mean one. Of a repository, all revisions are meant.
 func (o *getOptions) wholeBase(ctx context.Context, l *looker) (string, error) {
 	if reference.NamesRegistry(o.base) || reference.IsDigest(o.base) {
 		return o.base, nil
@@ -211,7 +211,8 @@ const (
 	completionPages = 4   // how many pages are read at most
 )
 
-// completeReferences has shells complete up to n arguments with the references of tags that the server knows.
+// completeReferences has shells complete up to n arguments with the references of tags that the
+// server knows.
 func (o *clientOptions) completeReferences(n int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		if len(args) >= n {

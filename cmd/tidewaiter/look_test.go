@@ -36,8 +36,8 @@ type looking struct {
 	images     *imageclient.Client
 }
 
-// build imports an image with layers of these texts, which says that it was built on a reference, and on its digest if that has
-// one, unless the reference is empty.
+// build imports an image with layers of these texts, which says that it was built on a reference,
+// and on its digest if that has one, unless the reference is empty.
 func (l *looking) build(tag, on string, layers ...string) string {
 	l.t.Helper()
 	digest := pushed(l.t, l.a, tag, `{"os":"linux","architecture":"amd64"}`, func(raw string) string {
@@ -56,7 +56,8 @@ func (l *looking) build(tag, on string, layers ...string) string {
 	return digest
 }
 
-// What is built on an image is found by what it says and by its layers, and whether the base has moved on since.
+// What is built on an image is found by what it says and by its layers, and whether the base has
+// moved on since.
 func (l *looking) showsBases(t *testing.T) {
 	base := l.a.Host + "/team/base:1"
 	first := l.build("team/base:1", "", "debian")
@@ -92,7 +93,8 @@ func (l *looking) showsBases(t *testing.T) {
 	says("by its layers, an older revision until ", "it leads to "+second+" now")
 	lists(map[string]string{built: " annotation "})
 
-	// The image of a platform need not be stored to be found in the index that lists it; the index must be.
+	// The image of a platform need not be stored to be found in the index that lists it; the index
+	// must be.
 	platform, index := manifest.Digest([]byte("platform")), manifest.Digest([]byte("index"))
 	l.build("team/built:1", l.a.Host+"/team/wide:1@"+platform, "debian", "program")
 	wide := reference.Reference{Host: l.a.Host, Repository: "team/wide", Tag: "1"}
@@ -119,8 +121,8 @@ func (l *looking) showsBases(t *testing.T) {
 	says("an older revision until ", "it leads to "+second+" now")
 }
 
-// newLooking has team/app:v1 moved from old to new in one registry, team/app:v1 in another as well, one tag that is gone, one
-// whose image was deleted, and an index of two platforms.
+// newLooking has team/app:v1 moved from old to new in one registry, team/app:v1 in another as well,
+// one tag that is gone, one whose image was deleted, and an index of two platforms.
 func newLooking(t *testing.T) *looking {
 	t.Helper()
 	dir := t.TempDir()
@@ -284,7 +286,8 @@ func TestLookUp(t *testing.T) {
 	t.Run("history", l.histories)
 	t.Run("diff", l.differs)
 	t.Run("what else", func(t *testing.T) {
-		// Whatever verb is asked: what a short name was taken to mean, and which known references end so.
+		// Whatever verb is asked: what a short name was taken to mean, and which known references
+		// end so.
 		want := "lone was taken to mean docker.io/library/lone:latest; known references that end so: " + b + "/team/lone:v2\n"
 		for _, args := range [][]string{{"get"}, {"describe"}, {"history"}, {"verify"}, {"pods"}, {"diff", a + "/team/app:v1"}} {
 			if _, stderr, code := l.run(append(args, "lone")...); code == cli.ExitOK || !strings.HasSuffix(stderr, "hint: "+want) {
@@ -336,7 +339,8 @@ func TestLookUp(t *testing.T) {
 	})
 }
 
-// A page has the verdict for the reference with its reason; a digest in several repositories has each.
+// A page has the verdict for the reference with its reason; a digest in several repositories has
+// each.
 func TestDescribedVerdicts(t *testing.T) {
 	t.Parallel()
 	signature := imagev1.ImageSignature{ObjectMeta: metav1.ObjectMeta{Name: "x@a"}, Type: "atomic", Conditions: []imagev1.SignatureCondition{{Type: "Trusted", Status: corev1.ConditionTrue, Reason: "SignatureVerified", Message: "by ann", LastTransitionTime: metav1.NewTime(time.Now().Add(-50 * time.Hour))}}}
@@ -520,7 +524,8 @@ func TestLookUpWithoutServer(t *testing.T) {
 	}
 }
 
-// describe --check asks the registry before it answers: a tag has moved, is gone, or the registry is away.
+// describe --check asks the registry before it answers: a tag has moved, is gone, or the registry
+// is away.
 func TestDescribeChecks(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)
@@ -535,7 +540,8 @@ func TestDescribeChecks(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != 0 || report.Digest != moved || report.Checked.LastChecked == nil || report.Checked.LastChecked.Time.Before(before) {
 		t.Errorf("of a tag that moved: exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
-	// What has not changed is confirmed, also by its digest, and what is not known here is looked for.
+	// What has not changed is confirmed, also by its digest, and what is not known here is looked
+	// for.
 	pushed(t, l.b, "team/found:v1", `{"os":"linux","architecture":"riscv64","config":{"User":"7"}}`, nil)
 	for _, asked := range []string{tag, l.b.Host + "/team/lone@" + moved, l.b.Host + "/team/found:v1"} {
 		if stdout, stderr, code := l.run("describe", "--check", asked); code != 0 || !strings.Contains(stdout, "Registry:") || !strings.Contains(stdout, "had it, last checked") || !strings.Contains(stderr, "importing into") {

@@ -30,15 +30,16 @@ func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	debug.SetMemoryLimit(1 << 30) // bytes; near them it is collected more often
 	cli.SetUpProcess(context.Background())
-	// Tests run side by side: no verb asks the cluster of whoever runs them, and none has the log for itself.
+	// Tests run side by side: no verb asks the cluster of whoever runs them, and none has the log
+	// for itself.
 	if err := errors.Join(os.Setenv("KUBECONFIG", ""), setUpLogging(io.Discard, 0, logText)); err != nil {
 		log.Fatal(err)
 	}
 	os.Exit(m.Run())
 }
 
-// oneCaller skips a slow test under the race detector, whose one caller asks again only when it has an answer. What the server
-// does meanwhile, it does under shorter tests, too.
+// oneCaller skips a slow test under the race detector, whose one caller asks again only when it has
+// an answer. What the server does meanwhile, it does under shorter tests, too.
 func oneCaller(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

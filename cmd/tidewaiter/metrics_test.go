@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
-// monitored is a server with a receiver of webhooks that follows a cluster which is away, and what asks it for a path.
+// monitored is a server with a receiver of webhooks that follows a cluster which is away, and what
+// asks it for a path.
 func monitored(t *testing.T) (ask func(method, path string) (code int, body string)) {
 	t.Helper()
 	config := servertest.WriteConfig(t, "receivers:\n- {name: local, type: generic, hosts: [127.0.0.1:1], secretFile: secret}\nclusters:\n- {name: away, kubeconfig: away.kubeconfig}\n")
@@ -54,7 +55,8 @@ func monitored(t *testing.T) (ask func(method, path string) (code int, body stri
 	}
 }
 
-// Each metric of ours that a server shows is in docs/reference/metrics.md, and follows Prometheus' conventions.
+// Each metric of ours that a server shows is in docs/reference/metrics.md, and follows Prometheus'
+// conventions.
 func TestMetricsDocument(t *testing.T) {
 	document, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
@@ -81,7 +83,8 @@ func TestMetricsDocument(t *testing.T) {
 	}
 }
 
-// A server that serves is ready, and tells apart that a cluster is away and that a registry is. Each says why.
+// A server that serves is ready, and tells apart that a cluster is away and that a registry is.
+// Each says why.
 func TestHealth(t *testing.T) {
 	ask := monitored(t)
 	if code, body := ask(http.MethodGet, "/readyz"); code != http.StatusOK {

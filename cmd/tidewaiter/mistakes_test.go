@@ -170,7 +170,8 @@ func TestMistakes(t *testing.T) {
 	add("no server", []string{"get", "--data-dir", filepath.Join(dir, "none"), "a"}, "no server holds", "tidewaiter serve --data-dir")
 	add("plain HTTP", []string{"get", "--server", "http://127.0.0.1:6443", "a"}, "does not begin with https://")
 	add("two places", []string{"get", "--server", server, "--data-dir", data, "a"}, "--data-dir conflicts with")
-	// A command that is suggested asks the same server in the same way, and a hint is about the flag that was wrong.
+	// A command that is suggested asks the same server in the same way, and a hint is about the
+	// flag that was wrong.
 	admin, unknown := config.BearerToken, "nowhere.example.com/team/app:v1"
 	there := []string{"--server", server, "--certificate-authority", ca, "--token-file", file("admin", admin)}
 	kept := " --certificate-authority " + ca + " --server " + server + " --token-file " + filepath.Join(dir, "admin")

@@ -101,7 +101,8 @@ func (e *ear) await(kind, subject string) told {
 	}
 }
 
-// What happens to images, tags, verdicts and pods is told once, to who wants to know of their repository.
+// What happens to images, tags, verdicts and pods is told once, to who wants to know of their
+// repository.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	q := &questions{

@@ -17,9 +17,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// A database that an earlier version wrote is opened, and each question of testdata/VERSION/answers.txt is answered by the
-// same objects as that version answered it: all objects of a kind, those with a verdict, and those that a tag leads to. To add
-// a version, copy a backup of its demonstration, its policy with its key, and what it answers.
+// A database that an earlier version wrote is opened, and each question of
+// testdata/VERSION/answers.txt is answered by the same objects as that version answered it: all
+// objects of a kind, those with a verdict, and those that a tag leads to. To add a version, copy a
+// backup of its demonstration, its policy with its key, and what it answers.
 func TestOldDataDirectories(t *testing.T) {
 	t.Parallel()
 	versions, err := filepath.Glob("testdata/*/tidewaiter.db.gz")

@@ -32,8 +32,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-// questions is a server with policies, a cluster that it follows and one that is away, a registry with a mirror, and images in
-// every situation that people ask about.
+// questions is a server with policies, a cluster that it follows and one that is away, a registry
+// with a mirror, and images in every situation that people ask about.
 type questions struct {
 	*harbour
 	cluster    *clustertest.Cluster
@@ -210,7 +210,8 @@ func newQuestions(t *testing.T) *questions {
 	q.importTag("prod/app:gone")
 	q.registry.Inject("prod/app/manifests/gone", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
 	q.tryTag("prod/app:gone", pull.Limits{})
-	// One is trusted in one repository and not signed in the other, and no tag leads to it in either.
+	// One is trusted in one repository and not signed in the other, and no tag leads to it in
+	// either.
 	q.image("twice", "prod/twice:v1.0")
 	q.bring("prod/twice", q.digests["twice"], q.sign(ours, "prod/twice:v1.0", q.digests["twice"], 0))
 	q.importTag("prod/twice:v1.0")
@@ -243,8 +244,8 @@ func cellOf(verified string) string {
 	return verified
 }
 
-// unanswered are tags, and how their registry does not answer for them: it refuses, hangs, is broken, asks for a token that it does not
-// take again.
+// unanswered are tags, and how their registry does not answer for them: it refuses, hangs, is
+// broken, asks for a token that it does not take again.
 var unanswered = map[string]registrytest.Fault{
 	"away": registrytest.Status(http.StatusForbidden, "DENIED"), "hangs": registrytest.StallHeaders(), "broken": registrytest.Status(http.StatusInternalServerError, "UNKNOWN"),
 	"expired": registrytest.Status(http.StatusUnauthorized, "UNAUTHORIZED", "WWW-Authenticate", `Bearer error="invalid_token"`),
@@ -507,7 +508,8 @@ func cmpOr(a, b string) string {
 	return a
 }
 
-// Pods are found by every name of what they run, what is outdated is said, and none is not the same as unknown.
+// Pods are found by every name of what they run, what is outdated is said, and none is not the same
+// as unknown.
 func podsAreFound(t *testing.T, q *questions) {
 	host := q.registry.Host
 	for _, tt := range []struct {

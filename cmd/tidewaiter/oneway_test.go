@@ -15,9 +15,10 @@ import (
 	"testing"
 )
 
-// ways are what may be done in one way only, with the functions that do it and who may call them: files, or folders with all
-// that is below them. A function is that of a package of ours, as signatures.Ask, or a method by its name alone; with () only where
-// it is called, if a field has the name, too.
+// ways are what may be done in one way only, with the functions that do it and who may call them:
+// files, or folders with all that is below them. A function is that of a package of ours, as
+// signatures.Ask, or a method by its name alone; with () only where it is called, if a field has
+// the name, too.
 var ways = []struct {
 	what      string
 	functions []string
@@ -109,8 +110,8 @@ func namesIn(set *token.FileSet, file *ast.File) (all []called) {
 	return all
 }
 
-// secondWays says which functions a file may not name. path is that of the file in the module; used notes who is allowed with
-// a reason, by the way's number and the caller.
+// secondWays says which functions a file may not name. path is that of the file in the module; used
+// notes who is allowed with a reason, by the way's number and the caller.
 func secondWays(path string, names []called, used map[string]bool) (wrong []string) {
 	for i, way := range ways {
 		for _, name := range names {
@@ -132,7 +133,8 @@ func secondWays(path string, names []called, used map[string]bool) (wrong []stri
 	return wrong
 }
 
-// One place answers a question: nobody else resolves a reference, chooses a verdict or counts what runs.
+// One place answers a question: nobody else resolves a reference, chooses a verdict or counts what
+// runs.
 func TestThereIsNoSecondWay(t *testing.T) {
 	t.Parallel()
 	root, used, files := filepath.Join("..", ".."), map[string]bool{}, 0
@@ -175,7 +177,8 @@ func TestThereIsNoSecondWay(t *testing.T) {
 	}
 }
 
-// The rule sees a second way under another name of the package, as a value that is passed on, and as a method of anything.
+// The rule sees a second way under another name of the package, as a value that is passed on, and
+// as a method of anything.
 func TestSecondWaysAreSeen(t *testing.T) {
 	const file = `package main
 

@@ -24,7 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// longNames is a server whose repositories, tags, policies and pods have names as large companies give them.
+// longNames is a server whose repositories, tags, policies and pods have names as large companies
+// give them.
 type longNames struct {
 	*harbour
 	data, policy string
@@ -99,7 +100,8 @@ func (l *longNames) run(args ...string) (code int, stdout, stderr string) {
 type verbCase struct {
 	args []string
 	code int
-	// table says that the verb prints columns. Others print pages, lines, or nothing that is looked at here.
+	// table says that the verb prints columns. Others print pages, lines, or nothing that is looked
+	// at here.
 	table bool
 }
 
@@ -114,7 +116,8 @@ func verbsBelow(cmd *cobra.Command) (all []*cobra.Command) {
 	return all
 }
 
-// Each verb prints what it shows also for programs, in every format that its flag -o has, and its tables fit a terminal.
+// Each verb prints what it shows also for programs, in every format that its flag -o has, and its
+// tables fit a terminal.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	l := newLongNames(t)
@@ -217,7 +220,8 @@ func wantFormat(t *testing.T, format, text string) {
 	}
 }
 
-// Shells complete references that the server knows, outputs and verdicts; the help of a flag lists the same values.
+// Shells complete references that the server knows, outputs and verdicts; the help of a flag lists
+// the same values.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)

@@ -139,7 +139,8 @@ func TestPackages(t *testing.T) {
 		}
 	}
 
-	// Who may list images learns nothing of their packages from a selector without the right to list those.
+	// Who may list images learns nothing of their packages from a selector without the right to
+	// list those.
 	config, err := kubeconfigConfig(l.kubeconfig)
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A patch that cannot be merged into its object changes nothing and is answered in every encoding, as
-// Kubernetes does: with 500 for most of these. Some of them panic in Kubernetes' own merge.
+// A patch that cannot be merged into its object changes nothing and is answered in every encoding,
+// as Kubernetes does: with 500 for most of these. Some of them panic in Kubernetes' own merge.
 func TestPatchesThatCannotBeMerged(t *testing.T) {
 	t.Parallel()
 	config := serve(t)

@@ -57,7 +57,8 @@ func (i *awayImages) Create(ctx context.Context, image *imagev1.Image, o metav1.
 	return i.Images.Create(ctx, image, o)
 }
 
-// An import failed for each reference that was under way, or came after, while the API server was restarted.
+// An import failed for each reference that was under way, or came after, while the API server was
+// restarted.
 func TestImportWaitsForTheAPIServer(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
@@ -137,7 +138,8 @@ func TestPatienceHasAnEnd(t *testing.T) {
 	}
 }
 
-// A server that takes requests and answers nothing is away as well: its client gives up, in some way or other.
+// A server that takes requests and answers nothing is away as well: its client gives up, in some
+// way or other.
 func TestASilentServerIsAway(t *testing.T) {
 	t.Parallel()
 	config := serve(t)

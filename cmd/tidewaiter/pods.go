@@ -160,8 +160,8 @@ func podsDocument(table *metav1.Table) cli.Document {
 	return d
 }
 
-// printPods prints a table of pods in the width of a terminal: without the columns that say why something does not run or is not
-// imported if none of the pods has such a reason.
+// printPods prints a table of pods in the width of a terminal: without the columns that say why
+// something does not run or is not imported if none of the pods has such a reason.
 func printPods(out io.Writer, table *metav1.Table) error {
 	t := cli.Table{Rows: make([][]string, len(table.Rows))}
 	for i, column := range table.ColumnDefinitions {
@@ -225,10 +225,12 @@ func (l *looker) podsTable(ctx context.Context, values []string, outdated bool) 
 	return all, nil
 }
 
-// podContainer is a container of a ClusterPod: the reference that the pod names, and the digest that runs.
+// podContainer is a container of a ClusterPod: the reference that the pod names, and the digest
+// that runs.
 type podContainer struct{ Image, Digest string }
 
-// isElsewhere reports whether a pod runs an index on a node of another platform than that of the image that is asked about.
+// isElsewhere reports whether a pod runs an index on a node of another platform than that of the
+// image that is asked about.
 func isElsewhere(row metav1.TableRow, about *found) bool {
 	var pod struct { // what is needed of a ClusterPod, whose package has the clients of clusters, too
 		Spec struct {
@@ -401,7 +403,8 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	return o.output.Print(cmd.OutOrStdout(), d)
 }
 
-// usesOfPods counts what the pods of a namespace run, or of all, as the API shows them that the kubeconfig names.
+// usesOfPods counts what the pods of a namespace run, or of all, as the API shows them that the
+// kubeconfig names.
 func (l *looker) usesOfPods(ctx context.Context, namespace string) (useCounts, error) {
 	client, err := typedcorev1.NewForConfig(l.Config)
 	if err != nil {
@@ -453,7 +456,8 @@ func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (
 	return counts, err
 }
 
-// followedPods are what is needed of a page of ClusterPods, whose package has the clients of clusters, too.
+// followedPods are what is needed of a page of ClusterPods, whose package has the clients of
+// clusters, too.
 type followedPods struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []struct {
@@ -464,7 +468,8 @@ type followedPods struct {
 	}
 }
 
-// askUses asks about each use: its reference or, where that leads elsewhere than to what runs, the digest in its repository.
+// askUses asks about each use: its reference or, where that leads elsewhere than to what runs, the
+// digest in its repository.
 func (l *looker) askUses(ctx context.Context, uses []imageUse) ([]answers.Answer, error) {
 	all := make([]answers.Answer, 0, len(uses))
 	for part := range slices.Chunk(uses, usesAtOnce) {

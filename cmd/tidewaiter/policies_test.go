@@ -121,8 +121,8 @@ func keyPolicy(name string, key *signaturestest.Key) string {
 	return signaturestest.Document(name, `["registry.example.com"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
 }
 
-// A policy is in force as soon as the write is answered, and stored verdicts follow within seconds, whether it comes,
-// changes or goes. Its status says what it covers.
+// A policy is in force as soon as the write is answered, and stored verdicts follow within seconds,
+// whether it comes, changes or goes. Its status says what it covers.
 func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -200,8 +200,8 @@ func (p *process) awaitVerdicts(t testing.TB, n int64, verdict string) {
 	})
 }
 
-// BenchmarkPolicyChange is the time from a change of a policy that is an object to the last of 1,000 stored verdicts, all of
-// which change, and what of a processor the server took for it.
+// BenchmarkPolicyChange is the time from a change of a policy that is an object to the last of
+// 1,000 stored verdicts, all of which change, and what of a processor the server took for it.
 func BenchmarkPolicyChange(b *testing.B) {
 	const n = 1000
 	dir := b.TempDir()
@@ -320,7 +320,8 @@ func TestKeysOfPoliciesAreApplied(t *testing.T) {
 	}
 }
 
-// A status says what the server found. A client's word for it is read over, on whatever way it comes.
+// A status says what the server found. A client's word for it is read over, on whatever way it
+// comes.
 func TestAttackPolicyStatus(t *testing.T) {
 	t.Parallel()
 	client := policiesOf(t, serve(t))
@@ -351,8 +352,8 @@ func TestAttackPolicyStatus(t *testing.T) {
 	}
 }
 
-// What files say is shown as objects, follows them, and is written by nobody else. An object of the same name that was
-// there before stays as it is, and says that it does not count.
+// What files say is shown as objects, follows them, and is written by nobody else. An object of the
+// same name that was there before stays as it is, and says that it does not count.
 func TestPolicyFilesAreObjects(t *testing.T) {
 	t.Parallel()
 	dir, data := t.TempDir(), t.TempDir()
@@ -446,7 +447,8 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 	}
 }
 
-// A policy that nothing can meet says so: as a warning when it is written, in its status, and once in the log.
+// A policy that nothing can meet says so: as a warning when it is written, in its status, and once
+// in the log.
 func TestPolicyThatCannotBeMet(t *testing.T) {
 	log := logAt(t, 0)
 	warned := &warningLog{}
@@ -508,7 +510,8 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 	}
 }
 
-// Where policies enforce and none has the scope "*", the log, the writer and the status say so, until one has it.
+// Where policies enforce and none has the scope "*", the log, the writer and the status say so,
+// until one has it.
 func TestPoliciesThatLeaveImagesUncovered(t *testing.T) {
 	log := logAt(t, 0)
 	warned := &warningLog{}
@@ -544,8 +547,8 @@ func TestPoliciesThatLeaveImagesUncovered(t *testing.T) {
 	}
 }
 
-// A policy object that cannot be read keeps the server from being ready, not from answering: nobody is told a verdict that
-// leaves a policy out, and the object can be deleted.
+// A policy object that cannot be read keeps the server from being ready, not from answering: nobody
+// is told a verdict that leaves a policy out, and the object can be deleted.
 func TestDamagedPolicyObject(t *testing.T) {
 	t.Parallel()
 	dir := damaged(t, "/config.openshift.io/clusterimagepolicies/wrecked")
@@ -584,8 +587,9 @@ func (w *warningLog) reset() {
 	w.Buf.Reset()
 }
 
-// The policy of a namespace is for its pods: their verdict on an image can be selected and follows the policy, and the
-// image's own stays. It is held to the rules of its kind, says what it covers, and goes with its namespace.
+// The policy of a namespace is for its pods: their verdict on an image can be selected and follows
+// the policy, and the image's own stays. It is held to the rules of its kind, says what it covers,
+// and goes with its namespace.
 func TestPoliciesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	const n = 20
@@ -685,7 +689,8 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	awaitSelected("verdicts=False@"+repository+"#bank", n)
 }
 
-// A policy that covers nothing is not said to do so once an image has come that it covers, though nobody asks for a sweep.
+// A policy that covers nothing is not said to do so once an image has come that it covers, though
+// nobody asks for a sweep.
 func TestPolicyCountsWhatComes(t *testing.T) {
 	t.Parallel()
 	config := serve(t)

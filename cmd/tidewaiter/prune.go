@@ -47,7 +47,8 @@ const (
 // knownVerdicts are those that an image can have.
 var knownVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.Excepted}
 
-// Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and others).
+// Why an image is kept, beside the reasons that the server has (annotation.TaggedReason and
+// others).
 const (
 	keptDisabled = "disabled"
 	keptYoung    = "young"
@@ -363,8 +364,8 @@ func (p *pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata) e
 	return p.report(d)
 }
 
-// repository returns a repository of an image. It is "" for a kept image whose annotations name none, as the image is
-// not read for that.
+// repository returns a repository of an image. It is "" for a kept image whose annotations name
+// none, as the image is not read for that.
 func (p *pruner) repository(ctx context.Context, image *metav1.PartialObjectMetadata, decision string) (string, error) {
 	own := ""
 	if decision != decisionKeep && len(annotation.In(image.Annotations, "", image.Name)) == 0 {
@@ -514,8 +515,8 @@ func (p *pruner) planFor(ctx context.Context, out io.Writer, where string) error
 	return plan.Print(out)
 }
 
-// planListed decides once more about images that indexes list. left are those for which it is not the last time and nothing has
-// changed.
+// planListed decides once more about images that indexes list. left are those for which it is not
+// the last time and nothing has changed.
 func (p *pruner) planListed(ctx context.Context, plan *registryplan.Plan, names []string, is func(reference.Reference) bool, last bool) (left []string, err error) {
 	for _, name := range names {
 		image, err := p.images.Get(ctx, name, metav1.GetOptions{})
@@ -536,8 +537,8 @@ func (p *pruner) planListed(ctx context.Context, plan *registryplan.Plan, names 
 	return left, nil
 }
 
-// planOne adds an image to a plan, once for each of the repositories that are planned. again is true, and nothing is added, if
-// indexes are all that keeps it, which may go yet.
+// planOne adds an image to a plan, once for each of the repositories that are planned. again is
+// true, and nothing is added, if indexes are all that keeps it, which may go yet.
 func (p *pruner) planOne(ctx context.Context, plan *registryplan.Plan, image *metav1.PartialObjectMetadata, is func(reference.Reference) bool, last bool) (again bool, err error) {
 	var whole *imagev1.Image
 	in := annotation.In(image.Annotations, "", image.Name)
@@ -609,8 +610,9 @@ func (p *pruner) planOne(ctx context.Context, plan *registryplan.Plan, image *me
 	return false, nil
 }
 
-// otherVerdict says in which repository an image has another verdict than those that are to go; no reason if it has none, or if all
-// verdicts may go. The list of images has the worst verdict of each; a review returns the others.
+// otherVerdict says in which repository an image has another verdict than those that are to go; no
+// reason if it has none, or if all verdicts may go. The list of images has the worst verdict of
+// each; a review returns the others.
 func (p *pruner) otherVerdict(ctx context.Context, name string) (reason, message string, err error) {
 	if len(p.verdicts) == 0 {
 		return "", "", nil
@@ -636,8 +638,9 @@ func (p *pruner) otherVerdict(ctx context.Context, name string) (reason, message
 	return "", "", nil
 }
 
-// refusal returns why the server would not delete an image; no reason if err is another error. Of several reasons it is
-// the first that is known, else that pods and tags are unknown, then that no cluster is followed, and last that workloads are.
+// refusal returns why the server would not delete an image; no reason if err is another error. Of
+// several reasons it is the first that is known, else that pods and tags are unknown, then that no
+// cluster is followed, and last that workloads are.
 func refusal(err error) (reason, message string) {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) {
@@ -684,7 +687,8 @@ func (p *pruner) do(ctx context.Context, image *metav1.PartialObjectMetadata, d 
 	return err
 }
 
-// annotate writes an annotation, or takes it off if the value is nil, unless the image has changed since.
+// annotate writes an annotation, or takes it off if the value is nil, unless the image has changed
+// since.
 func (p *pruner) annotate(ctx context.Context, image *metav1.PartialObjectMetadata, name string, value any) (*metav1.PartialObjectMetadata, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": image.ResourceVersion, "annotations": map[string]any{name: value},

@@ -26,8 +26,9 @@ import (
 // pruneRepositories is how many repositories the images of BenchmarkPrune are in.
 const pruneRepositories = 100
 
-// BenchmarkPrune shows how long tidewaiter prune takes, and how much memory it and the server, in processes of their own. Each
-// image is in the history of a tag, which has 100 items; of those the last three stay, and the others are marked and then deleted.
+// BenchmarkPrune shows how long tidewaiter prune takes, and how much memory it and the server, in
+// processes of their own. Each image is in the history of a tag, which has 100 items; of those the
+// last three stay, and the others are marked and then deleted.
 func BenchmarkPrune(b *testing.B) {
 	for text := range strings.SplitSeq(*scaleImages, ",") {
 		n, err := strconv.Atoi(text)
@@ -65,7 +66,8 @@ func BenchmarkPrune(b *testing.B) {
 	}
 }
 
-// pruneProcess runs tidewaiter prune in a process of its own, and returns its counts and the most memory that it had resident, in MiB.
+// pruneProcess runs tidewaiter prune in a process of its own, and returns its counts and the most
+// memory that it had resident, in MiB.
 func pruneProcess(b *testing.B, dir string, args ...string) (counts map[string]int, memory float64) {
 	b.Helper()
 	self, err := os.Executable()
@@ -87,8 +89,8 @@ func pruneProcess(b *testing.B, dir string, args ...string) (counts map[string]i
 	return answer.Counts, memory
 }
 
-// seedHistories writes n Images into the store, past the API, and the tags whose histories have them. It returns how many are among
-// the last three of a tag.
+// seedHistories writes n Images into the store, past the API, and the tags whose histories have
+// them. It returns how many are among the last three of a tag.
 func seedHistories(b *testing.B, dir string, n int) (kept int) {
 	b.Helper()
 	store, getter := openSeed(b, dir)

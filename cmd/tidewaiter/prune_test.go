@@ -83,7 +83,8 @@ func (p *pruning) become(user string) {
 // pruneDigest is the digest of the image of a number.
 func pruneDigest(n int) string { return manifest.Digest(fmt.Append(nil, n)) }
 
-// create stores the image of a number, without content, in a repository; of an index it lists others.
+// create stores the image of a number, without content, in a repository; of an index it lists
+// others.
 func (p *pruning) create(n int, lists ...int) {
 	p.t.Helper()
 	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: pruneDigest(n)}, DockerImageReference: "a.example.com/team/app@" + pruneDigest(n)}
@@ -112,7 +113,8 @@ func (p *pruning) lead(name string, numbers ...int) {
 	}
 }
 
-// run prunes, and returns what was decided about each image by its number, as "decision reason", and the whole output.
+// run prunes, and returns what was decided about each image by its number, as "decision reason",
+// and the whole output.
 func (p *pruning) run(code int, args ...string) (map[int]string, string) {
 	p.t.Helper()
 	got, stdout, stderr := tidewaiter(p.t, append([]string{"prune", "--keep-younger-than", "0s", "--kept", "-o", "json", "--kubeconfig", p.kubeconfig}, args...)...)
@@ -204,7 +206,8 @@ func (p *pruning) stored() (numbers []int) {
 	return numbers
 }
 
-// Images that nothing needs are marked, and deleted by a later run if nothing has needed them since. What is kept says why.
+// Images that nothing needs are marked, and deleted by a later run if nothing has needed them
+// since. What is kept says why.
 func TestPrune(t *testing.T) {
 	t.Parallel()
 	p := newPruning(t, "")
@@ -273,7 +276,8 @@ func TestPrune(t *testing.T) {
 	got, _ = p.run(cli.ExitOK)
 	p.want("after it was undone", got, fresh)
 
-	// The grace period of some is over; of these one has got a tag since, and one a mark that nobody can read.
+	// The grace period of some is over; of these one has got a tag since, and one a mark that
+	// nobody can read.
 	past := time.Now().Add(-time.Second).UTC().Format(time.RFC3339)
 	for _, n := range []int{1, 2, 11, 10, 4} {
 		p.mark(n, past)
@@ -291,7 +295,8 @@ func TestPrune(t *testing.T) {
 		t.Errorf("left are %v, want %v", got, want)
 	}
 
-	// Without a grace period it takes two runs all the same. The table has what changes, and counts the rest.
+	// Without a grace period it takes two runs all the same. The table has what changes, and counts
+	// the rest.
 	if code, stdout, stderr := tidewaiter(t, "prune", "--keep-younger-than=0", "--grace=0", "--undo", "--confirm", "--kubeconfig", p.kubeconfig); code != cli.ExitOK {
 		t.Fatalf("%d: %s%s", code, stdout, stderr)
 	}
@@ -307,7 +312,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A plan for a registry deletes what nothing needs, also the last platform of an index that goes, and changes nothing itself.
+// A plan for a registry deletes what nothing needs, also the last platform of an index that goes,
+// and changes nothing itself.
 func TestPlanForARegistry(t *testing.T) {
 	t.Parallel()
 	p := newPruning(t, "")
@@ -381,7 +387,8 @@ func TestPlanForARegistry(t *testing.T) {
 	}
 }
 
-// What has pruning disabled is kept, and what it lists, also if both were marked before. --undo takes its mark off as any other.
+// What has pruning disabled is kept, and what it lists, also if both were marked before. --undo
+// takes its mark off as any other.
 func TestPruneDisabled(t *testing.T) {
 	t.Parallel()
 	p := newPruning(t, "")
@@ -443,8 +450,8 @@ func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// While workloads of a cluster may not be listed nothing is pruned, unless somebody says so. What is known to be needed stays in any
-// case, and so does what the configuration's kinds need.
+// While workloads of a cluster may not be listed nothing is pruned, unless somebody says so. What
+// is known to be needed stays in any case, and so does what the configuration's kinds need.
 func TestPruneWithoutWorkloads(t *testing.T) {
 	t.Parallel()
 	cluster := clustertest.New(t)

@@ -112,9 +112,9 @@ func benchmarkPushes(b *testing.B, rate int, auto bool) {
 	b.ReportMetric(float64(requests)/float64(b.N), "requests/push")
 }
 
-// BenchmarkIsolation measures how soon an image appears whose push is told, from the sending to a watch's event, while the
-// spool has more than a thousand pushes of ten or sixty registries that accept connections and never answer. Nothing is
-// known of the registry before its first push:
+// BenchmarkIsolation measures how soon an image appears whose push is told, from the sending to a
+// watch's event, while the spool has more than a thousand pushes of ten or sixty registries that
+// accept connections and never answer. Nothing is known of the registry before its first push:
 //
 //	go test ./cmd/tidewaiter -run '^$' -bench Isolation -benchtime 300x
 func BenchmarkIsolation(b *testing.B) {

@@ -110,7 +110,8 @@ func TestIsolatedImporterReadsNoFiles(t *testing.T) {
 	}
 }
 
-// The configuration takes mirrors as the specs of OpenShift's mirror sets have them, and the report says which was read.
+// The configuration takes mirrors as the specs of OpenShift's mirror sets have them, and the report
+// says which was read.
 func TestImportFromAMirror(t *testing.T) {
 	source, mirror := registrytest.New(t), registrytest.New(t)
 	image, err := sample.New(sample.Spec{})

@@ -78,7 +78,8 @@ func TestStoredReferencesAreMigrated(t *testing.T) {
 		if got := selected(t, images, "warnings=OldReferences"); !slices.Equal(got, []string{"1", "2"}) {
 			t.Fatalf("in an old form are %v", got)
 		}
-		// An old name finds what is stored by a new one, and a new one what is stored by an old one.
+		// An old name finds what is stored by a new one, and a new one what is stored by an old
+		// one.
 		for _, name := range []string{"docker.io", "index.docker.io"} {
 			if got := selected(t, images, "references="+name+"/library/busybox"); !slices.Equal(got, []string{"1", "2", "3"}) {
 				t.Errorf("%s found %v", name, got)
@@ -143,8 +144,8 @@ func TestMigrationIsResumed(t *testing.T) {
 	}
 }
 
-// Images that were stored when text of strangers became fields as it is, and configs were kept that YAML
-// cannot hold, break the YAML of every list they are in. A start of the server mends them.
+// Images that were stored when text of strangers became fields as it is, and configs were kept that
+// YAML cannot hold, break the YAML of every list they are in. A start of the server mends them.
 func TestAttackStoredTextIsMadePrintable(t *testing.T) {
 	t.Parallel()
 	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }

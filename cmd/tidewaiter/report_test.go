@@ -121,8 +121,8 @@ func TestInterruptedIsNotFailed(t *testing.T) {
 	}
 }
 
-// What a program reads: a line for each reference, with the Image, its config and what an index skipped and why, and the
-// closing report, which -o json has, too.
+// What a program reads: a line for each reference, with the Image, its config and what an index
+// skipped and why, and the closing report, which -o json has, too.
 func TestReportForPrograms(t *testing.T) {
 	registry := registrytest.New(t)
 	index, err := sample.MultiPlatform(sample.Spec{}, true, "linux/amd64", "linux/arm64")

@@ -151,8 +151,8 @@ func (h *harbour) want(what, digest, own string, verdicts map[string]string) {
 	h.t.Error(wrong)
 }
 
-// Signatures that are many or large keep no image from being stored, and no trusted signature from counting, in whatever
-// order the registry lists them.
+// Signatures that are many or large keep no image from being stored, and no trusted signature from
+// counting, in whatever order the registry lists them.
 func TestAttackManySignatures(t *testing.T) {
 	oneCaller(t)
 	t.Parallel()
@@ -211,8 +211,8 @@ func TestAttackManySignatures(t *testing.T) {
 	}
 }
 
-// A signature that was left out as one of many before a namespace had a policy is offered again by the next import; until
-// then nothing is said against the image.
+// A signature that was left out as one of many before a namespace had a policy is offered again by
+// the next import; until then nothing is said against the image.
 func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -242,7 +242,8 @@ func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
 	h.want("imported again", digest, "Unknown", map[string]string{"team/app#shop": "True"})
 }
 
-// What other repositories bring is kept apart from an official image: its signatures, attestations and verdict.
+// What other repositories bring is kept apart from an official image: its signatures, attestations
+// and verdict.
 func TestAttackJunkOfOtherRepositories(t *testing.T) {
 	oneCaller(t)
 	t.Parallel()
@@ -360,7 +361,8 @@ func TestSignatureOfAClientStays(t *testing.T) {
 	}
 }
 
-// Where not all signatures could be read, it is not known that there are none; the next search that succeeds ends that.
+// Where not all signatures could be read, it is not known that there are none; the next search that
+// succeeds ends that.
 func TestSearchThatCannotReadEverything(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -403,7 +405,8 @@ func TestSearchThatCannotReadEverything(t *testing.T) {
 	h.want("a search failed", digest, "True", map[string]string{"team/app": "True"})
 }
 
-// The platforms of a signed index are verified through it in its repository, whichever comes first, and follow it.
+// The platforms of a signed index are verified through it in its repository, whichever comes first,
+// and follow it.
 func TestPlatformsOfASignedIndex(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -499,8 +502,9 @@ func deleteTagged(t *testing.T, images *imageclient.Client, name string) {
 	}
 }
 
-// What a pod asks for is judged when it asks: also where an image is in more repositories than it holds verdicts of, and by
-// the tag that is asked for, which somebody without a key can move to an older image that is signed.
+// What a pod asks for is judged when it asks: also where an image is in more repositories than it
+// holds verdicts of, and by the tag that is asked for, which somebody without a key can move to an
+// older image that is signed.
 func TestAdmissionJudgesWhatIsAsked(t *testing.T) {
 	oneCaller(t)
 	t.Parallel()
@@ -556,7 +560,8 @@ func TestAdmissionJudgesWhatIsAsked(t *testing.T) {
 	check("app:v2.0", false, "which by MatchRepoDigestOrExact is not the reference "+host+"/app:v2.0")
 }
 
-// Whoever may push makes nothing unknown that a policy would refuse, where what is unknown is admitted.
+// Whoever may push makes nothing unknown that a policy would refuse, where what is unknown is
+// admitted.
 func TestAttackForceUnknown(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

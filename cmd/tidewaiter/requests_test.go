@@ -99,8 +99,8 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	}
 }
 
-// What is answered 429 counts in /metrics. Requests whose bodies do not end stay in flight, so the bound of one user at one
-// address is reached however slow the machine is.
+// What is answered 429 counts in /metrics. Requests whose bodies do not end stay in flight, so the
+// bound of one user at one address is reached however slow the machine is.
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	t.Parallel()
 	const atOnce, counter = 4, `tidewaiter_refused_requests_total{bound="address",kind="change"}`

@@ -22,8 +22,8 @@ import (
 
 var resumed = flag.Int("resume", 300, "how many references TestImportIsResumed imports")
 
-// A run is killed, the next one is interrupted, and the third one, from the same list, ends: nothing is lost, and nothing
-// was read twice but what was under way.
+// A run is killed, the next one is interrupted, and the third one, from the same list, ends:
+// nothing is lost, and nothing was read twice but what was under way.
 func TestImportIsResumed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -49,7 +49,8 @@ func TestImportIsResumed(t *testing.T) {
 		}
 	}
 
-	// Manifests are read by their digests. Signal is called when so many were, and no other is answered before the next run.
+	// Manifests are read by their digests. Signal is called when so many were, and no other is
+	// answered before the next run.
 	var mu sync.Mutex
 	reads, total, at, signal := map[string]int{}, 0, 0, func() {}
 	registry.Inject("GET .*/manifests/sha256:", 0, func(next http.Handler) http.Handler {

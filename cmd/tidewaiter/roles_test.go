@@ -87,8 +87,8 @@ func bind(t testing.TB, admin kubernetes.Interface, name, role, namespace string
 	})
 }
 
-// kubectl delete all --all -n NAMESPACE deletes what is in the category all: image streams there, and nothing that is of the whole
-// server, nor the tags of registries.
+// kubectl delete all --all -n NAMESPACE deletes what is in the category all: image streams there,
+// and nothing that is of the whole server, nor the tags of registries.
 func TestAttackDeleteAll(t *testing.T) {
 	t.Parallel()
 	_, all, err := kubernetes.NewForConfigOrDie(serveOn(t, t.TempDir(), listen(t))).Discovery().ServerGroupsAndResources()

@@ -59,8 +59,8 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return exit.Code
 }
 
-// Cobra's errors about the number of arguments, with the number that is the bound and that of the command, and about flags that
-// exclude each other.
+// Cobra's errors about the number of arguments, with the number that is the bound and that of the
+// command, and about flags that exclude each other.
 var (
 	wrongNumber = regexp.MustCompile(`^(?:accepts|accepts at most|accepts between|requires at least) (\d+)(?: and \d+)? arg\(s\), (?:only )?received (\d+)$`)
 	together    = regexp.MustCompile(`^if any flags in the group .* none of the others can be; \[(.*)\] were all set$`)
@@ -121,7 +121,8 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	return root
 }
 
-// pluginOf is the name of kubectl's plugin that a program is by its path, such as tidewaiter for kubectl-tidewaiter; "" if it is none.
+// pluginOf is the name of kubectl's plugin that a program is by its path, such as tidewaiter for
+// kubectl-tidewaiter; "" if it is none.
 func pluginOf(path string) string {
 	plugin, ok := strings.CutPrefix(strings.TrimSuffix(filepath.Base(path), ".exe"), "kubectl-")
 	if !ok {
@@ -142,7 +143,8 @@ func calledAs(path string) string {
 	}
 }
 
-// commandLine returns the arguments of the process: those of the verb images if kubectl runs it as kubectl images.
+// commandLine returns the arguments of the process: those of the verb images if kubectl runs it as
+// kubectl images.
 func commandLine(process []string) []string {
 	if pluginOf(process[0]) == imagesVerb {
 		return append([]string{imagesVerb}, process[1:]...)
@@ -183,7 +185,8 @@ func setUpLogging(w io.Writer, verbosity int, format string) error {
 	return nil
 }
 
-// explainFlagError adds a corrected command to pflag's error: the one that was given, with the flag that was meant.
+// explainFlagError adds a corrected command to pflag's error: the one that was given, with the flag
+// that was meant.
 func explainFlagError(cmd *cobra.Command, args []string, err error) error {
 	usage := func(hint string, args ...any) error {
 		return &cli.Exit{Code: cli.ExitUsage, Err: cli.WithHint(err, hint, args...)}

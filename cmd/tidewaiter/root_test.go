@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
 )
 
-// tidewaiter runs one command line. The process keeps its log, in which tests that run at the same time write.
+// tidewaiter runs one command line. The process keeps its log, in which tests that run at the same
+// time write.
 func tidewaiter(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	root := newRootCommand()
@@ -99,7 +100,8 @@ func TestWarningsAreLogged(t *testing.T) {
 	}
 }
 
-// Each line of --logging-format json is one object, whoever logs it and whatever is in it. Other formats are refused.
+// Each line of --logging-format json is one object, whoever logs it and whatever is in it. Other
+// formats are refused.
 func TestLogsAreJSON(t *testing.T) {
 	var out strings.Builder
 	if err := setUpLogging(&out, 0, logJSON); err != nil {

@@ -51,8 +51,9 @@ func awaitLine(t *testing.T, log *servertest.LogBuffer, text string, n int) {
 	}
 }
 
-// At the default level the log has one line when a cluster cannot be followed, when an import finds that what runs is no longer verified, and when
-// policies are broken; and one line when each of these ends.
+// At the default level the log has one line when a cluster cannot be followed, when an import finds
+// that what runs is no longer verified, and when policies are broken; and one line when each of
+// these ends.
 func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
 	log := logAt(t, 0)
 	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}
@@ -115,8 +116,8 @@ func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
 	}
 }
 
-// At -v 1 each import that a push causes is a line, and so is each verdict. Below 6 no line names files of
-// sources, neither of this program nor of others.
+// At -v 1 each import that a push causes is a line, and so is each verdict. Below 6 no line names
+// files of sources, neither of this program nor of others.
 func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
 	for _, verbosity := range []int{1, 5} {
 		t.Run(fmt.Sprint(verbosity), func(t *testing.T) {
@@ -180,8 +181,9 @@ func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
 	}
 }
 
-// At -v 1 each verdict that changes is a line, in the place where it changed: by a sweep after a change of policies, by an import that no longer
-// finds a signature, by a policy of a namespace. The worst of an image's verdicts need not change.
+// At -v 1 each verdict that changes is a line, in the place where it changed: by a sweep after a
+// change of policies, by an import that no longer finds a signature, by a policy of a namespace.
+// The worst of an image's verdicts need not change.
 func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
 	log := logAt(t, 1)
 	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}
@@ -239,8 +241,8 @@ func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
 	}
 }
 
-// Somebody has a reference imported by the server, and checked: it is known by whom. What names no registry, or cannot be parsed, is
-// refused as the API refuses.
+// Somebody has a reference imported by the server, and checked: it is known by whom. What names no
+// registry, or cannot be parsed, is refused as the API refuses.
 func TestImportIsAskedFor(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)

@@ -116,8 +116,8 @@ func benchScale(b *testing.B, n int) {
 	})
 }
 
-// openSeed opens the store of a data directory in which no server runs, with what writes each kind of images past the API. Who
-// calls it closes the store.
+// openSeed opens the store of a data directory in which no server runs, with what writes each kind
+// of images past the API. Who calls it closes the store.
 func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 	t.Helper()
 	store, err := db.Open(db.Options{Dir: dir, Views: server.Views()})
@@ -292,9 +292,9 @@ func mostResident(pid int) (mib float64, err error) {
 	return mib / 1024, err
 }
 
-// runMeasured runs a program to its end and returns the most memory that it had resident, in MiB, but for what its last moments
-// added. What the system tells of a process that has ended (ru_maxrss) is of no use: Linux counts in what its parent had resident
-// when it was begun.
+// runMeasured runs a program to its end and returns the most memory that it had resident, in MiB,
+// but for what its last moments added. What the system tells of a process that has ended
+// (ru_maxrss) is of no use: Linux counts in what its parent had resident when it was begun.
 func runMeasured(cmd *exec.Cmd) (mib float64, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err

@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 )
 
-// BenchmarkSelect shows what the first page of 100 of a selector takes, as a table, of a server in a process of its own:
+// BenchmarkSelect shows what the first page of 100 of a selector takes, as a table, of a server in
+// a process of its own:
 // -images=1000000 -scaledir=DIR, as for BenchmarkScale, and -labels=0 if disk is short.
 func BenchmarkSelect(b *testing.B) {
 	for text := range strings.SplitSeq(*scaleImages, ",") {

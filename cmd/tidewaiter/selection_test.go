@@ -80,7 +80,8 @@ func TestSelectionMisuse(t *testing.T) {
 	}
 }
 
-// What is given in the place of an image is called by its name, and the hint is what to type instead.
+// What is given in the place of an image is called by its name, and the hint is what to type
+// instead.
 func TestImportSaysWhatIsNoImage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -119,7 +120,8 @@ func TestImportSaysWhatIsNoImage(t *testing.T) {
 	}
 }
 
-// A whole registry is imported, of its repositories and tags what was chosen. Charts and signatures are counted and are not failures.
+// A whole registry is imported, of its repositories and tags what was chosen. Charts and signatures
+// are counted and are not failures.
 func TestImportACatalog(t *testing.T) {
 	registry := registrytest.New(t)
 	at := func(day int) v1.Image {
@@ -212,7 +214,8 @@ func TestADryRunTrustsTheListOfTags(t *testing.T) {
 	if n := registry.Count(`manifests/sha256-`); n != 0 {
 		t.Errorf("%d signature tags were asked for", n)
 	}
-	// The greeting, two lists of tags, and of each image a HEAD, its manifest, its config and its referrers.
+	// The greeting, two lists of tags, and of each image a HEAD, its manifest, its config and its
+	// referrers.
 	if n := len(registry.AllRequests()); n > 3+4*31 {
 		t.Errorf("%d requests", n)
 	}

@@ -194,8 +194,9 @@ const nextSteps = `No registry, cluster or policy is configured. Next:
 // ownerInterval is how often a server that waits for its data directory looks whether it is free.
 const ownerInterval = 200 * time.Millisecond
 
-// awaitDirectory returns once no other process owns the data directory, or ctx ends. It waits for an import, or whatever
-// else holds the directory for a while, and says for whom. A server holds it until it is stopped: that is a
+// awaitDirectory returns once no other process owns the data directory, or ctx ends. It waits for
+// an import, or whatever else holds the directory for a while, and says for whom. A server holds it
+// until it is stopped: that is a
 // *db.LockedError at once.
 func awaitDirectory(ctx context.Context, dir string, clock clock.WithTicker) error {
 	tick := clock.NewTicker(ownerInterval)

@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// A server that is started while an import holds its data directory waits for the import, and not for another server.
+// A server that is started while an import holds its data directory waits for the import, and not
+// for another server.
 func TestServeWaitsForItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	owner, err := db.Open(db.Options{Dir: dir})
@@ -68,7 +69,8 @@ func TestServeWaitsForItsDirectory(t *testing.T) {
 	}
 }
 
-// The first start with nothing configured says what to do next; a later one, and one with a configuration, does not.
+// The first start with nothing configured says what to do next; a later one, and one with a
+// configuration, does not.
 func TestServeSaysWhatIsNext(t *testing.T) {
 	serve := func(args ...string) string {
 		ctx, stop := context.WithCancel(t.Context())
@@ -122,7 +124,8 @@ func stepUntil(t *testing.T, clock *clocktesting.FakeClock, ended <-chan error) 
 	return nil
 }
 
-// A server that begins with an empty directory, as where the disk is not mounted, says so. The next one does not.
+// A server that begins with an empty directory, as where the disk is not mounted, says so. The next
+// one does not.
 func TestServeTellsOfANewDatabase(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "missing", "data")

@@ -44,7 +44,8 @@ func (nothing) policies(set *policy.Set) func(context.Context) (*policy.Set, err
 	return func(context.Context) (*policy.Set, error) { return set, nil }
 }
 
-// No spelling of a host gets a pod past the policy that covers it, of the cluster or of a namespace.
+// No spelling of a host gets a pod past the policy that covers it, of the cluster or of a
+// namespace.
 func TestNoSpellingEscapesAPolicy(t *testing.T) {
 	t.Parallel()
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)

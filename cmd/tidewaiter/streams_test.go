@@ -29,8 +29,8 @@ func leads(stream *unstructured.Unstructured) (all string) {
 	return all
 }
 
-// Each repository of which a tag is known is a stream, unless somebody has made one for it; an informer over streams
-// sees where tags lead whenever they move.
+// Each repository of which a tag is known is a stream, unless somebody has made one for it; an
+// informer over streams sees where tags lead whenever they move.
 func TestStreamsFollowRepositories(t *testing.T) {
 	t.Parallel()
 	config := serve(t)

@@ -39,8 +39,9 @@ type ahead struct {
 func (a *ahead) Now() time.Time                  { return time.Now().Add(time.Duration(a.by.Load())) }
 func (a *ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
 
-// A tag that no webhook told of is known of old. How old is told at every door, by a restart, too; and a policy bounds it: then
-// admission asks the registry first, and where that is away nobody knows.
+// A tag that no webhook told of is known of old. How old is told at every door, by a restart, too;
+// and a policy bounds it: then admission asks the registry first, and where that is away nobody
+// knows.
 func TestMaxTagAge(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
@@ -161,7 +162,8 @@ func TestMaxTagAge(t *testing.T) {
 		if checked := review1.ask(answers.Question{Reference: app})[0].Checked.LastChecked; checked == nil || checked.Time.Before(confirmed) {
 			t.Errorf("it was checked %v, and confirmed after %v", checked, confirmed)
 		}
-		// The tag is moved without a word. Within the bound it is admitted as it was, and beyond it the registry is asked.
+		// The tag is moved without a word. Within the bound it is admitted as it was, and beyond it
+		// the registry is asked.
 		push("second", "team/app:v1", false)
 		if ok, said := pod(app); !ok {
 			t.Errorf("within the bound it is refused: %s", said)

@@ -28,8 +28,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// inOrder says what is wrong with the order of a history, newest first. The generation 0 is of what is shown before it is
-// imported.
+// inOrder says what is wrong with the order of a history, newest first. The generation 0 is of what
+// is shown before it is imported.
 func inOrder(items []imagev1.TagEvent) error {
 	if len(items) > tags.MaxItems {
 		return fmt.Errorf("it has %d items", len(items))
@@ -45,9 +45,9 @@ func inOrder(items []imagev1.TagEvent) error {
 	return nil
 }
 
-// A tag that moves hundreds of times, while it is imported all the time and a user has their stream's tag follow it, or
-// an image of it, by turns, keeps its history: each move is one item, on top of those before, and the newest is what the
-// registry says.
+// A tag that moves hundreds of times, while it is imported all the time and a user has their
+// stream's tag follow it, or an image of it, by turns, keeps its history: each move is one item, on
+// top of those before, and the newest is what the registry says.
 func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	t.Parallel()
 	moves := 300
@@ -226,6 +226,6 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	}
 }
 
-// givenUp reports whether an import has given up a tag that others have written again and again in the meantime. On a slow machine
-// that happens to any of the writers.
+// givenUp reports whether an import has given up a tag that others have written again and again in
+// the meantime. On a slow machine that happens to any of the writers.
 func givenUp(err error) bool { return strings.Contains(err.Error(), "others updated where") }

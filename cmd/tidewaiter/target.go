@@ -55,8 +55,8 @@ func (o *importOptions) target(cmd *cobra.Command) (target, error) {
 	return o.directory()
 }
 
-// dryRunTarget stores nothing and knows nothing, so that everything is read. It forgets after every reference, so
-// it holds only a few Images.
+// dryRunTarget stores nothing and knows nothing, so that everything is read. It forgets after every
+// reference, so it holds only a few Images.
 type dryRunTarget struct{}
 
 func (dryRunTarget) use(ctx context.Context, do func(context.Context, destination) error) error {
@@ -97,8 +97,8 @@ func (t apiTarget) use(ctx context.Context, do func(context.Context, destination
 	return do(ctx, destination{images: func() importer.Images { return images }, packages: packages, Config: t.Config})
 }
 
-// keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not: there,
-// ImageStreams do that. A server that does not say counts as one that does.
+// keepsTags reports whether a server lets importers write where tags lead. OpenShift's does not:
+// there, ImageStreams do that. A server that does not say counts as one that does.
 func keepsTags(config *restclient.Config) (bool, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

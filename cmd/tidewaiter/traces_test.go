@@ -79,7 +79,8 @@ func (s *spans) Export(_ context.Context, request *collector.ExportTraceServiceR
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-// await waits for a span with a name, and for all above it, and returns their names from the top down.
+// await waits for a span with a name, and for all above it, and returns their names from the top
+// down.
 func (s *spans) await(t *testing.T, name string) (way []*v1.Span) {
 	t.Helper()
 	patience := time.After(time.Minute)
@@ -124,8 +125,8 @@ func namesOf(way []*v1.Span) (names []string) {
 	return names
 }
 
-// A push is one trace, from the webhook to the verdict on its signatures: what the registry is asked is in it, too. The sender's own
-// trace is linked to, and the registry is not told of ours.
+// A push is one trace, from the webhook to the verdict on its signatures: what the registry is
+// asked is in it, too. The sender's own trace is linked to, and the registry is not told of ours.
 func TestAPushIsOneTrace(t *testing.T) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50") // milliseconds, not five seconds
 	got := newSpans(t)

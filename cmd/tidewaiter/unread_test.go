@@ -74,8 +74,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// ask makes requests at once, reads their heads and no more, and returns how many were answered 200. A connection
-// that the server ended before it answered, as a slow handshake or a slow head takes too long, is made again.
+// ask makes requests at once, reads their heads and no more, and returns how many were
+// answered 200. A connection that the server ended before it answered, as a slow handshake or a
+// slow head takes too long, is made again.
 func (s *unreadServer) ask(t *testing.T, requests int, query string) int {
 	var all sync.WaitGroup
 	var ok atomic.Int64

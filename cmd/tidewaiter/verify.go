@@ -25,8 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Exit codes of verify. Two is also that of any other failure: "I could not tell" must be taken neither for no nor
-// for yes.
+// Exit codes of verify. Two is also that of any other failure: "I could not tell" must be taken
+// neither for no nor for yes.
 const (
 	exitTrusted    = 0
 	exitUntrusted  = 1
@@ -110,14 +110,15 @@ repository of an image. The exit code is 0 if all were judged, 2 if not.`,
 type verdictReport struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Verified is True, ByIndex, False, Unknown, Unsigned, NoPolicy or Excepted, as in the column VERIFIED.
+	// Verified is True, ByIndex, False, Unknown, Unsigned, NoPolicy or Excepted, as in the column
+	// VERIFIED.
 	Verified string `json:"verified"`
 	// Index is the digest of the index through which the image is verified, if it is ByIndex.
 	Index string `json:"index,omitempty"`
 	// Until is when the exception ends, in RFC 3339, if it is Excepted.
 	Until string `json:"until,omitempty"`
-	// Policy is the name of the policy that covers the image. If several do, it is all their names, separated by
-	// commas; if none does, it is empty.
+	// Policy is the name of the policy that covers the image. If several do, it is all their names,
+	// separated by commas; if none does, it is empty.
 	Policy  string   `json:"policy,omitempty"`
 	Signers []string `json:"signers,omitempty"`
 	// Message says why, if no single signature does.
@@ -219,8 +220,8 @@ func printWarnings(w io.Writer, warnings []string) {
 	}
 }
 
-// judgeImage computes the verdicts on an Image from a registry that is asked for by ref: the tag decides which policies
-// cover it, and may have to be the one that was signed.
+// judgeImage computes the verdicts on an Image from a registry that is asked for by ref: the tag
+// decides which policies cover it, and may have to be the one that was signed.
 func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {
@@ -247,7 +248,8 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	return r, nil
 }
 
-// exit turns the answer into an exit code. An unsigned image is a no only if a policy demands a signature.
+// exit turns the answer into an exit code. An unsigned image is a no only if a policy demands a
+// signature.
 func (r *verdictReport) exit() error {
 	switch {
 	case verdicts.IsVerified(r.Verified):
@@ -313,7 +315,8 @@ func signerOf(s *imagev1.ImageSignature) string {
 	return cmp.Or(s.IssuedTo.CommonName, s.IssuedTo.PublicKeyID)
 }
 
-// shortName is the beginning of the part of a signature's name that tells it from others of the image.
+// shortName is the beginning of the part of a signature's name that tells it from others of the
+// image.
 func shortName(name string) string {
 	const digits = 12
 	if len(name) < 64 {

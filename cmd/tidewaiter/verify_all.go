@@ -29,8 +29,9 @@ import (
 // pollInterval is the time between two requests for a server's progress.
 const pollInterval = 200 * time.Millisecond
 
-// sweep has a server judge all its images again. With policies it judges what a server has by them, and changes nothing there;
-// if no server holds the data directory, it judges the images of the directory.
+// sweep has a server judge all its images again. With policies it judges what a server has by them,
+// and changes nothing there; if no server holds the data directory, it judges the images of the
+// directory.
 func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	if o.policy != "" {
 		server, found, err := o.server(cmd)
@@ -55,10 +56,12 @@ func (o *verifyOptions) sweep(cmd *cobra.Command) error {
 	})
 }
 
-// triedPage is how many Images are in memory at a time while policies are tried. An Image has up to 12 MiB, usually some 20 KiB.
+// triedPage is how many Images are in memory at a time while policies are tried. An Image has up to
+// 12 MiB, usually some 20 KiB.
 const triedPage = 10
 
-// tryPolicies judges the signatures that a server has by the policies of --policy, which it does not learn of.
+// tryPolicies judges the signatures that a server has by the policies of --policy, which it does
+// not learn of.
 func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error {
 	set, err := config.LoadPolicies(o.policy)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// A signed image counts as that where it is signed, also if it was promoted to where nobody signed it. A running server's images
-// can be judged by other policies than its own, which changes nothing there.
+// A signed image counts as that where it is signed, also if it was promoted to where nobody signed
+// it. A running server's images can be judged by other policies than its own, which changes nothing
+// there.
 func TestVerifyAllCounts(t *testing.T) {
 	t.Parallel()
 	h := &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}}

@@ -22,8 +22,8 @@ import (
 // maxTagsLookedAt is how many tags of a repository are searched for an index that lists an image.
 const maxTagsLookedAt = 100
 
-// listing searches a registry for an index that lists an image, which was asked for by its digest. A registry does not
-// tell which indexes list an image; tags lead to those that are in use.
+// listing searches a registry for an index that lists an image, which was asked for by its digest.
+// A registry does not tell which indexes list an image; tags lead to those that are in use.
 type listing struct {
 	importer *importer.Importer
 	set      *policy.Set

@@ -113,8 +113,9 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// behindProxy puts a proxy before a registry and returns its host. What answer answers is not passed on. The policy is
-// made to be about what the proxy shows: its signatures were made under the registry's name, so they match by digest alone.
+// behindProxy puts a proxy before a registry and returns its host. What answer answers is not
+// passed on. The policy is made to be about what the proxy shows: its signatures were made under
+// the registry's name, so they match by digest alone.
 func behindProxy(t *testing.T, registry, policy string, answer func(http.ResponseWriter, *http.Request) bool) (host string) {
 	t.Helper()
 	passOn := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registry})
@@ -136,7 +137,8 @@ func behindProxy(t *testing.T, registry, policy string, answer func(http.Respons
 	return host
 }
 
-// Where signatures are cannot be read: whether the image is signed is not known, and the answer is neither yes nor no.
+// Where signatures are cannot be read: whether the image is signed is not known, and the answer is
+// neither yes nor no.
 func TestVerifyWhatCannotBeRead(t *testing.T) {
 	host, policy := signedRegistry(t)
 	var portal atomic.Bool
@@ -164,8 +166,8 @@ func TestVerifyWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A proxy lists no tags of signatures: what is signed does not become unsigned by that, whoever looks for it. Without a policy
-// that demands signatures, nobody asks for tags that are not listed.
+// A proxy lists no tags of signatures: what is signed does not become unsigned by that, whoever
+// looks for it. Without a policy that demands signatures, nobody asks for tags that are not listed.
 func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
 	oneCaller(t)
 	host, policy := signedRegistry(t)
@@ -207,7 +209,8 @@ func TestAttackListOfTagsWithoutSignatures(t *testing.T) {
 	}
 }
 
-// A platform of a signed index has no signature of its own. Asked for by its digest, it is verified through the index.
+// A platform of a signed index has no signature of its own. Asked for by its digest, it is verified
+// through the index.
 func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 	host, policy := signedRegistry(t)
 	repository, err := name.NewRepository(host + "/harbour/lighthouse")
@@ -291,7 +294,8 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 	}
 }
 
-// A tag that is a policy's scope is judged by that policy for who asks by the tag, as containers/image does.
+// A tag that is a policy's scope is judged by that policy for who asks by the tag, as
+// containers/image does.
 func TestVerifyTagThatIsAScope(t *testing.T) {
 	host, policy := signedRegistry(t)
 	document, err := os.ReadFile(policy)
@@ -462,8 +466,8 @@ func TestVerifyAll(t *testing.T) {
 	})
 }
 
-// An image is judged by the tag that is asked about: a signature for one tag is none for another that was moved to the image,
-// and the policy of a digest does not cover a tag.
+// An image is judged by the tag that is asked about: a signature for one tag is none for another
+// that was moved to the image, and the policy of a digest does not cover a tag.
 func TestVerifyByTag(t *testing.T) {
 	t.Parallel()
 	const repository = "registry.example.com/team/app"

@@ -18,8 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 )
 
-// logAt has everything that is logged until the test ends, at a verbosity: 8 at most under the race detector (-short), since
-// client-go's timing of requests, which begins at 9, races with the end of a request that is cancelled.
+// logAt has everything that is logged until the test ends, at a verbosity: 8 at most under the race
+// detector (-short), since client-go's timing of requests, which begins at 9, races with the end of
+// a request that is cancelled.
 func logAt(t *testing.T, verbosity int) *servertest.LogBuffer {
 	t.Helper()
 	if testing.Short() {

@@ -14,7 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 )
 
-// `oc adm policy who-can` is answered, whoever administers a namespace may ask about it, and nobody else may.
+// `oc adm policy who-can` is answered, whoever administers a namespace may ask about it, and nobody
+// else may.
 func TestWhoCanIsServed(t *testing.T) {
 	t.Parallel()
 	config := serveIn(t, t.TempDir())

@@ -23,9 +23,10 @@ import (
 )
 
 // BenchmarkWithout tells what each mechanism buys that makes a server fast. Two servers, one
-// without it, are asked the same in turn over TLS; without/with is the median of how many times as long the
-// one takes that is without, and processor how many times as much of the processor, client included, which other
-// programs disturb less. Of two servers that are alike they tell how far to trust the others.
+// without it, are asked the same in turn over TLS; without/with is the median of how many times as
+// long the one takes that is without, and processor how many times as much of the processor, client
+// included, which other programs disturb less. Of two servers that are alike they tell how far to
+// trust the others.
 func BenchmarkWithout(b *testing.B) {
 	for _, m := range []struct {
 		mechanism string

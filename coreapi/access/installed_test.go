@@ -11,7 +11,8 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
-// What deploy/kustomize and the chart give people is what the roles of a server on its own give, by the same names.
+// What deploy/kustomize and the chart give people is what the roles of a server on its own give, by
+// the same names.
 func TestInstalledRoles(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"../../deploy/kustomize/tidewaiter.yaml", "../../deploy/chart/templates/roles.yaml"} {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// GetOpenAPIDefinitions returns the definitions of the kinds of [Access.Storage]. A generator would describe the whole
-// of their package.
+// GetOpenAPIDefinitions returns the definitions of the kinds of [Access.Storage]. A generator would
+// describe the whole of their package.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	metadata := metav1.ObjectMeta{}.OpenAPIModelName()
 	action := map[string]spec.Schema{

@@ -12,8 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// What is written of a role that aggregates others has all their rules, in the order of kube-apiserver's controller, which
-// then writes nothing. What an administrator took from a role, and protected, comes back in none.
+// What is written of a role that aggregates others has all their rules, in the order of
+// kube-apiserver's controller, which then writes nothing. What an administrator took from a role,
+// and protected, comes back in none.
 func TestAggregatedRolesAreWrittenWhole(t *testing.T) {
 	t.Parallel()
 	client := fake.NewSimpleClientset()

@@ -8,8 +8,8 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 )
 
-// OpenShift's roles of a registry let a user of a namespace read, write, or say who may, each more than the one before it. None of
-// them says what a registry has.
+// OpenShift's roles of a registry let a user of a namespace read, write, or say who may, each more
+// than the one before it. None of them says what a registry has.
 func TestRolesOfARegistry(t *testing.T) {
 	t.Parallel()
 	names := []string{"registry-viewer", "registry-editor", "registry-admin"}

@@ -36,8 +36,8 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(authorizationv1.GroupVersion)
 }
 
-// Storage are the resources of authorization.openshift.io/v1 that are served: who can do something, which `oc adm
-// policy who-can` asks. Nothing is stored.
+// Storage are the resources of authorization.openshift.io/v1 that are served: who can do something,
+// which `oc adm policy who-can` asks. Nothing is stored.
 func (a *Access) Storage() map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"resourceaccessreviews":      &reviews{access: a},
@@ -78,7 +78,8 @@ func (r *reviews) ProducesMIMETypes(string) []string { return nil }
 
 func (r *reviews) ProducesObject(string) any { return authorizationv1.ResourceAccessReviewResponse{} }
 
-// Create answers a review. A caller who may ask about everything gets an answer for a namespace only if they may ask there.
+// Create answers a review. A caller who may ask about everything gets an answer for a namespace
+// only if they may ask there.
 func (r *reviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	var action authorizationv1.Action
 	var meta metav1.ObjectMeta
@@ -128,7 +129,8 @@ func check(action authorizationv1.Action, meta metav1.ObjectMeta, namespace stri
 	return errs
 }
 
-// mayAsk returns an error unless the caller may ask who can do something in namespace, which is all if it is empty.
+// mayAsk returns an error unless the caller may ask who can do something in namespace, which is all
+// if it is empty.
 func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {
@@ -149,8 +151,8 @@ func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 	return apierrors.NewForbidden(local, "", errors.Join(fmt.Errorf("user %q may not create them %s %s", caller.GetName(), where, reason), err))
 }
 
-// whoCan returns the subjects of the bindings that allow action, as rbac.SubjectAccessEvaluator does, which compares
-// each of them with all others.
+// whoCan returns the subjects of the bindings that allow action, as rbac.SubjectAccessEvaluator
+// does, which compares each of them with all others.
 func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (runtime.Object, error) {
 	resource, subresource, _ := strings.Cut(action.Resource, "/")
 	attributes := authorizer.AttributesRecord{

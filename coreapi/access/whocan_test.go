@@ -67,7 +67,8 @@ func ask(a *Access, namespace string, review runtime.Object) (*authorizationv1.R
 	return answer.(*authorizationv1.ResourceAccessReviewResponse), nil
 }
 
-// Who can do something is everybody whose roles say so, here and in all namespaces. What is not known is told.
+// Who can do something is everybody whose roles say so, here and in all namespaces. What is not
+// known is told.
 func TestWhoCan(t *testing.T) {
 	t.Parallel()
 	a := grants(t,
@@ -139,7 +140,8 @@ func TestWhoCanRefuses(t *testing.T) {
 	}
 }
 
-// Whoever may make reviews of everything, and not those of a namespace, learns nothing of bindings there.
+// Whoever may make reviews of everything, and not those of a namespace, learns nothing of bindings
+// there.
 func TestWhoCanOfOthers(t *testing.T) {
 	t.Parallel()
 	a := grants(t, bound("shop", "ann", "registry-admin", subject("User", "ann")), bound("other", "dave", "registry-admin", subject("User", "dave")))
@@ -157,8 +159,8 @@ func TestWhoCanOfOthers(t *testing.T) {
 	}
 }
 
-// Many bindings of many subjects, which the administrator of a namespace can write, are gone through once, and a review
-// whose client has left ends. What is told of missing roles is bounded.
+// Many bindings of many subjects, which the administrator of a namespace can write, are gone
+// through once, and a review whose client has left ends. What is told of missing roles is bounded.
 func TestWhoCanOfManyBindings(t *testing.T) {
 	t.Parallel()
 	bindings := []rbacv1.RoleBinding{bound("", "ann", "cluster-admin", subject("User", "ann"))}

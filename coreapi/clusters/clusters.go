@@ -39,20 +39,21 @@ import (
 type Source struct {
 	// Name is a DNS label. No two sources have the same, and none has usage.Local.
 	Name string
-	// Connect returns the configuration for the cluster's API. It is called before every connection, and every ten
-	// seconds, so that a changed credential is used.
+	// Connect returns the configuration for the cluster's API. It is called before every
+	// connection, and every ten seconds, so that a changed credential is used.
 	Connect func() (*restclient.Config, error)
 	// ExcludedNamespaces are those whose pods and workloads are not followed.
 	ExcludedNamespaces []string
-	// Workloads are the kinds that are followed beside pods. Without any it is never unknown what workloads need.
+	// Workloads are the kinds that are followed beside pods. Without any it is never unknown what
+	// workloads need.
 	Workloads []Workload
 }
 
 // Options are the options of [New]. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
-	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and without Sources, it is not known
-	// what runs.
+	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and
+	// without Sources, it is not known what runs.
 	OwnPodsOnly bool
 	// About returns what is known of the images that pods run; if it is nil, nothing is.
 	About About
@@ -70,8 +71,8 @@ type Clusters struct {
 	loaded         atomic.Bool // the stored state of all clusters is known
 }
 
-// New returns the clusters of the sources, over the storages that g gives. Run follows them. scheme is a scheme that
-// [Install] was called with.
+// New returns the clusters of the sources, over the storages that g gives. Run follows them. scheme
+// is a scheme that [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	if o.About == nil {
@@ -123,7 +124,8 @@ func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Check returns an error that says of which clusters it is not known as of now what runs, or what workloads need, and why.
+// Check returns an error that says of which clusters it is not known as of now what runs, or what
+// workloads need, and why.
 func (c *Clusters) Check() error {
 	if stale := append(c.StaleReasons(), c.WorkloadStaleReasons()...); len(stale) > 0 {
 		return errors.New(strings.Join(stale, "; "))
@@ -172,8 +174,8 @@ func (c *Clusters) Synced() bool {
 	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
 }
 
-// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty otherwise, and where the options say
-// that there is none.
+// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty
+// otherwise, and where the options say that there is none.
 func (c *Clusters) Unfollowed() string {
 	if len(c.followers) > 0 || c.ownPodsOnly {
 		return ""
@@ -192,7 +194,8 @@ func (c *Clusters) StaleReasons() []string {
 	return all
 }
 
-// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of
+// now, and why.
 func (c *Clusters) WorkloadStaleReasons() []string {
 	var all []string
 	for _, f := range c.followers {
@@ -227,7 +230,8 @@ func (c *Clusters) Run(ctx context.Context) error {
 	return nil
 }
 
-// load reads the stored state of the clusters, and deletes that of clusters that are no longer followed.
+// load reads the stored state of the clusters, and deletes that of clusters that are no longer
+// followed.
 func (c *Clusters) load(ctx context.Context) error {
 	obj, err := c.clusters.List(ctx, &internalversion.ListOptions{})
 	if err != nil {
@@ -280,8 +284,8 @@ func remove(ctx context.Context, store *genericregistry.Store, name string) erro
 	return err
 }
 
-// write stores an object: change makes the new object from the stored one, which is nil at first. It does not write an
-// object that is stored already.
+// write stores an object: change makes the new object from the stored one, which is nil at first.
+// It does not write an object that is stored already.
 func write[T interface {
 	comparable
 	runtime.Object
@@ -305,7 +309,8 @@ func sameWay(a, b *restclient.Config) bool {
 		reflect.DeepEqual(a.Impersonate, b.Impersonate)
 }
 
-// persist calls do until it succeeds, with growing pauses. It returns false when ctx was done first.
+// persist calls do until it succeeds, with growing pauses. It returns false when ctx was done
+// first.
 func (c *Clusters) persist(ctx context.Context, what string, do func() error) bool {
 	for wait := time.Second; ; wait = min(2*wait, maxBackoff) {
 		err := do()

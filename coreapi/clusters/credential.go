@@ -33,7 +33,8 @@ func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 		}
 	}
 	config = restclient.CopyConfig(config)
-	// A credential that cannot be read here cannot be used either: then the cluster is not reachable.
+	// A credential that cannot be read here cannot be used either: then the cluster is not
+	// reachable.
 	if restclient.LoadTLSFiles(config) == nil && len(config.CertData) > 0 {
 		if certs, err := certutil.ParseCertsPEM(config.CertData); err == nil {
 			earlier(certs[0].NotAfter)
@@ -52,7 +53,8 @@ func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 	return end, known || !end.IsZero()
 }
 
-// credentialCondition says whether a credential ends soon. end and known are those of credentialEnd.
+// credentialCondition says whether a credential ends soon. end and known are those of
+// credentialEnd.
 func credentialCondition(end time.Time, known bool, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: ConditionCredential, Status: metav1.ConditionTrue, Reason: reasonNoEnd, Message: "the credential for the cluster has no end, or is renewed"}
 	if !known {

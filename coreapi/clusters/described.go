@@ -20,7 +20,8 @@ import (
 
 // Known describes a container's image, as far as it is known.
 type Known struct {
-	// Verified is the verdict for the reference that the container names; "" if the image is not known to be there.
+	// Verified is the verdict for the reference that the container names; "" if the image is not
+	// known to be there.
 	Verified string
 	// NotImported is why the image could not be imported; "" before that was tried.
 	NotImported string
@@ -28,7 +29,8 @@ type Known struct {
 	Now string
 }
 
-// About returns what is known of the image that a container of a cluster's pod in a namespace names, and of what runs.
+// About returns what is known of the image that a container of a cluster's pod in a namespace
+// names, and of what runs.
 type About func(cluster, namespace, image string, runs reference.Reference) Known
 
 // podsREST is the storage of pods for clients: each pod is completed when it is read.
@@ -47,8 +49,9 @@ func (r *podsREST) Get(ctx context.Context, name string, o *metav1.GetOptions) (
 	return r.describer()(obj), nil
 }
 
-// List is part of rest.Lister. Whether a container is outdated is found out when a pod is read: a page of outdated pods may
-// be short, or empty, although more follow. Clusters whose pods are not known as of now are warned of.
+// List is part of rest.Lister. Whether a container is outdated is found out when a pod is read: a
+// page of outdated pods may be short, or empty, although more follow. Clusters whose pods are not
+// known as of now are warned of.
 func (r *podsREST) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	o, wanted := withoutOutdated(o)
 	obj, err := r.readOnlyREST.List(ctx, o)
@@ -78,7 +81,8 @@ func isOutdated(p *ClusterPod) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c ClusterPodContainer) bool { return c.Outdated != "" })
 }
 
-// withoutOutdated takes the field "outdated" out of a selector, and returns the value that is wanted of it.
+// withoutOutdated takes the field "outdated" out of a selector, and returns the value that is
+// wanted of it.
 func withoutOutdated(o *internalversion.ListOptions) (_ *internalversion.ListOptions, wanted string) {
 	if o == nil || o.FieldSelector == nil {
 		return o, ""
@@ -120,8 +124,8 @@ func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (w
 	}, func() {}), nil
 }
 
-// describer returns a function that completes pods, and leaves other objects alone. It asks about each reference once:
-// many pods run one image, and each answer reads an Image.
+// describer returns a function that completes pods, and leaves other objects alone. It asks about
+// each reference once: many pods run one image, and each answer reads an Image.
 func (r *podsREST) describer() func(runtime.Object) runtime.Object {
 	type asked struct {
 		cluster, namespace, image string

@@ -22,7 +22,8 @@ const (
 	namespaceField = "spec.namespace"
 	outdatedField  = "outdated" // computed when asked, and not stored
 	imageField     = "image"    // one value for each digest, reference and repository of the pod's containers
-	// podField is the pod's name in its cluster, or that without its last part or two: as a rule, its workload's name.
+	// podField is the pod's name in its cluster, or that without its last part or two: as a rule,
+	// its workload's name.
 	podField = "pod"
 )
 
@@ -98,8 +99,8 @@ func podValues(field string, p *ClusterPod) []string {
 	return nil
 }
 
-// podTerms returns the fields of a pod in the form that a predicate matches: one for each value of the image and of
-// the pod's name, and the others.
+// podTerms returns the fields of a pod in the form that a predicate matches: one for each value of
+// the image and of the pod's name, and the others.
 func podTerms(p *ClusterPod) fields.Set {
 	set := fields.Set{}
 	for _, name := range []string{nameField, clusterField, namespaceField, podField, imageField} {

@@ -36,10 +36,12 @@ const (
 	seenEvery = time.Minute
 	// maxBackoff is the longest wait between two attempts to reach a cluster.
 	maxBackoff = 30 * time.Second
-	// beatEvery is how often a cluster is asked whether it still answers, and beatPatience how long it may take.
+	// beatEvery is how often a cluster is asked whether it still answers, and beatPatience how long
+	// it may take.
 	beatEvery    = 2 * time.Second
 	beatPatience = 3 * time.Second
-	// fresh is how old the last answer may be. If it is older, it is unknown what is used there, and all is read again.
+	// fresh is how old the last answer may be. If it is older, it is unknown what is used there,
+	// and all is read again.
 	fresh = 5 * time.Second
 )
 
@@ -120,7 +122,8 @@ func (f *follower) staleReason(now time.Time) string {
 	return ""
 }
 
-// away notes that the cluster could not be followed, and why. New data counts once everything has been read.
+// away notes that the cluster could not be followed, and why. New data counts once everything has
+// been read.
 func (f *follower) away(err error) {
 	f.closed(&f.watchState, err)
 	f.mu.Lock()
@@ -131,7 +134,8 @@ func (f *follower) away(err error) {
 	}
 }
 
-// answered notes that the cluster has answered. It returns false if the pods were not followed for too long meanwhile.
+// answered notes that the cluster has answered. It returns false if the pods were not followed for
+// too long meanwhile.
 func (f *follower) answered(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,8 +148,9 @@ func (f *follower) answered(now time.Time) bool {
 	return true
 }
 
-// beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A connection that hangs tells
-// nobody that it does. It requests a pod, because another server that answers may not know the pods.
+// beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A
+// connection that hangs tells nobody that it does. It requests a pod, because another server that
+// answers may not know the pods.
 func (f *follower) beats(ctx context.Context, client kubernetes.Interface) error {
 	c := f.clusters.clock
 	for last := c.Now(); ; {
@@ -201,7 +206,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// session follows the cluster with one credential, until the credential changes (errChanged) or ctx is done.
+// session follows the cluster with one credential, until the credential changes (errChanged) or ctx
+// is done.
 func (f *follower) session(ctx context.Context) error {
 	config, err := f.source.Connect()
 	if err != nil {
@@ -435,8 +441,8 @@ func (w *writer) run(ctx context.Context) {
 	all.Wait()
 }
 
-// begin is called when the informer knows all pods. It deletes stored pods that are gone. Once all others are
-// stored, the cluster is synced.
+// begin is called when the informer knows all pods. It deletes stored pods that are gone. Once all
+// others are stored, the cluster is synced.
 func (w *writer) begin(ctx context.Context) {
 	known := map[string]struct{}{}
 	for _, k := range w.store.ListKeys() {

@@ -35,8 +35,8 @@ func (s listedThen) ListKeys() []string {
 	return keys
 }
 
-// A cluster is synced also if a pod is deleted, and the deletion handled, between the list of all pods and the
-// comparison with those that are stored.
+// A cluster is synced also if a pod is deleted, and the deletion handled, between the list of all
+// pods and the comparison with those that are stored.
 func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
 	t.Parallel()
 	if err := Install(legacyscheme.Scheme); err != nil {
@@ -82,7 +82,8 @@ func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
 	}
 }
 
-// A credential that ends soon is told of, a certificate's as a token's; one that something else renews has no end.
+// A credential that ends soon is told of, a certificate's as a token's; one that something else
+// renews has no end.
 func TestCredentialEnds(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC)

@@ -15,8 +15,8 @@ var (
 	podsResource     = GroupVersion.WithResource("clusterpods").GroupResource()
 )
 
-// Install registers Cluster, ClusterPod and their lists with scheme. The API machinery works with the Go types that are
-// served, so nothing is ever converted.
+// Install registers Cluster, ClusterPod and their lists with scheme. The API machinery works with
+// the Go types that are served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
 		scheme.AddKnownTypes(gv, &Cluster{}, &ClusterList{}, &ClusterPod{}, &ClusterPodList{})

@@ -16,12 +16,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nodesPatience is how long a cluster may take to list its nodes. After that its pods are followed without platforms at
-// first.
+// nodesPatience is how long a cluster may take to list its nodes. After that its pods are followed
+// without platforms at first.
 const nodesPatience = 30 * time.Second
 
-// followNodes follows the nodes of the cluster until ctx is done. It returns them when all are known, or nil if the
-// credential may not read them. moved is called with the name of a node whose platform changes after that.
+// followNodes follows the nodes of the cluster until ctx is done. It returns them when all are
+// known, or nil if the credential may not read them. moved is called with the name of a node whose
+// platform changes after that.
 func (f *follower) followNodes(ctx context.Context, client kubernetes.Interface, running *sync.WaitGroup, moved func(node string)) (cache.Store, error) {
 	nodes := client.CoreV1().Nodes()
 	patient, done := context.WithTimeout(ctx, nodesPatience)

@@ -41,11 +41,12 @@ type Puller struct {
 	pod string // the pod whose secrets are yet to be read; empty for none
 }
 
-// Keychains returns the credentials with which pods of a cluster that use ref now pull it: the pull secrets of a pod
-// and of its service account, for at most eight service accounts. If there are more, it takes any eight: an account
-// with wrong secrets cannot keep out another. more are pods that are not followed yet. The secrets are read from the
-// cluster for each call and kept nowhere. unread is why some could not be read. err is why the cluster could not be
-// asked. This server's own pods have no credentials: it serves no secrets.
+// Keychains returns the credentials with which pods of a cluster that use ref now pull it: the pull
+// secrets of a pod and of its service account, for at most eight service accounts. If there are
+// more, it takes any eight: an account with wrong secrets cannot keep out another. more are pods
+// that are not followed yet. The secrets are read from the cluster for each call and kept nowhere.
+// unread is why some could not be read. err is why the cluster could not be asked. This server's
+// own pods have no credentials: it serves no secrets.
 func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.Reference, more ...Puller) (all []authn.Keychain, unread, err error) {
 	var f *follower
 	for _, other := range c.followers {
@@ -109,7 +110,8 @@ func (c *Clusters) pullers(ctx context.Context, cluster string, ref reference.Re
 	return found[:min(len(found), maxPuller)], nil
 }
 
-// keychain reads the pull secrets. It finds the pod with a list, which the credential may do anyway.
+// keychain reads the pull secrets. It finds the pod with a list, which the credential may do
+// anyway.
 func (p Puller) keychain(ctx context.Context, client kubernetes.Interface) (authn.Keychain, error) {
 	o := pullsecrets.Options{Namespace: p.Namespace, ServiceAccountName: p.ServiceAccount, ImagePullSecrets: p.Secrets}
 	if p.pod == "" {

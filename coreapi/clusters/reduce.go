@@ -18,8 +18,9 @@ const (
 	maxContainers = 100
 )
 
-// pod is the part of a cluster's pod that is kept in memory while it exists. A cluster may have 100,000 pods, so what many of
-// them share is held once, and the stored form is computed when it is written.
+// pod is the part of a cluster's pod that is kept in memory while it exists. A cluster may have
+// 100,000 pods, so what many of them share is held once, and the stored form is computed when it is
+// written.
 type pod struct {
 	key           string // NAMESPACE/NAME
 	uid           string
@@ -28,8 +29,8 @@ type pod struct {
 	containers    []unique.Handle[ClusterPodContainer] // most pods are one of several alike
 }
 
-// GetObjectMeta makes a pod a metav1.ObjectMetaAccessor, by which an informer finds its name. The name includes the
-// namespace, so that the informer's key of the pod is this string and no copy.
+// GetObjectMeta makes a pod a metav1.ObjectMetaAccessor, by which an informer finds its name. The
+// name includes the namespace, so that the informer's key of the pod is this string and no copy.
 func (p *pod) GetObjectMeta() metav1.Object { return &metav1.ObjectMeta{Name: p.key} }
 
 // spec is the stored form of the pod, without its cluster and platform.

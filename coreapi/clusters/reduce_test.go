@@ -58,7 +58,8 @@ func TestReducedPod(t *testing.T) {
 	}
 }
 
-// What is held of many pods stays small, also where they come over a long time, in which memory is collected.
+// What is held of many pods stays small, also where they come over a long time, in which memory is
+// collected.
 func TestReducedPodsAreSmall(t *testing.T) {
 	const pods, most = 20_000, 600 // bytes a pod; it is 300
 	held := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)

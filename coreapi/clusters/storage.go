@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// newStores returns the storages of both kinds for the server's own writes. scheme is a scheme that Install was called
-// with.
+// newStores returns the storages of both kinds for the server's own writes. scheme is a scheme that
+// Install was called with.
 func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, pods *genericregistry.Store, err error) {
 	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
 	clusters = &genericregistry.Store{

@@ -2,7 +2,8 @@ package clusters
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Cluster is a cluster whose pods are followed. The configuration says which ones are; the server writes it.
+// Cluster is a cluster whose pods are followed. The configuration says which ones are; the server
+// writes it.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -37,14 +38,15 @@ type ClusterSpec struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ClusterStatus struct {
-	// Conditions are of the types Synced (all pods have been read once, so an image that no pod is known to use is not used),
-	// Reachable (what is shown is as of now) and Credential (what the server shows the cluster is valid; EndsSoon is its
-	// reason in the last 14 days).
+	// Conditions are of the types Synced (all pods have been read once, so an image that no pod is
+	// known to use is not used), Reachable (what is shown is as of now) and Credential (what the
+	// server shows the cluster is valid; EndsSoon is its reason in the last 14 days).
 	//
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// LastSeen is when the cluster last showed its pods as they are stored here, to the minute while it is reachable.
+	// LastSeen is when the cluster last showed its pods as they are stored here, to the minute
+	// while it is reachable.
 	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
 	// Pods is how many of its pods are stored here.
 	Pods int32 `json:"pods"`
@@ -107,7 +109,8 @@ type ClusterPodSpec struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// Since is when the pod was created.
 	Since metav1.Time `json:"since,omitempty"`
-	// Containers are its init containers, containers and ephemeral containers, and the volumes that are images, at most 100.
+	// Containers are its init containers, containers and ephemeral containers, and the volumes that
+	// are images, at most 100.
 	//
 	// +listType=atomic
 	Containers []ClusterPodContainer `json:"containers"`
@@ -129,15 +132,17 @@ type ClusterPodContainer struct {
 	// Message is what the cluster says about that, where the image is at fault.
 	Message string `json:"message,omitempty"`
 
-	// Digest is that of the image that runs, else the one that the reference has. It and the fields below are
-	// not stored: they say what is so when the pod is read.
+	// Digest is that of the image that runs, else the one that the reference has. It and the fields
+	// below are not stored: they say what is so when the pod is read.
 	Digest string `json:"digest,omitempty"`
-	// Verified is the verdict for the reference that the container names; it is empty where the image is not known to be
-	// there.
+	// Verified is the verdict for the reference that the container names; it is empty where the
+	// image is not known to be there.
 	Verified string `json:"verified,omitempty"`
-	// NotImported is why an image that is not known could not be imported; it is empty before that was tried.
+	// NotImported is why an image that is not known could not be imported; it is empty before that
+	// was tried.
 	NotImported string `json:"notImported,omitempty"`
-	// Outdated is the digest that the tag leads to now, if the container names a tag and runs something else.
+	// Outdated is the digest that the tag leads to now, if the container names a tag and runs
+	// something else.
 	Outdated string `json:"outdated,omitempty"`
 }
 

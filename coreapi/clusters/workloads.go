@@ -43,7 +43,8 @@ type Workload struct {
 	Group string
 	// Resource is the plural, such as rollouts.
 	Resource string
-	// Path leads to the pod template, such as spec.template. An asterisk in it matches each key or item.
+	// Path leads to the pod template, such as spec.template. An asterisk in it matches each key or
+	// item.
 	Path string
 }
 
@@ -52,7 +53,8 @@ func (w Workload) String() string {
 	return schema.GroupResource{Group: w.Group, Resource: w.Resource}.String()
 }
 
-// Workloads returns the kinds that are followed in every cluster that serves them, with rights to read them.
+// Workloads returns the kinds that are followed in every cluster that serves them, with rights to
+// read them.
 func Workloads() []Workload {
 	return []Workload{
 		{"", "replicationcontrollers", "spec.template"},
@@ -71,7 +73,8 @@ func Workloads() []Workload {
 // builds have no pod template: OpenShift makes it of the images that they name.
 var builds = Workload{Group: "build.openshift.io", Resource: "buildconfigs"}
 
-// buildPaths lead to the images of builds that registries have: builders, and images that files are copied from.
+// buildPaths lead to the images of builds that registries have: builders, and images that files are
+// copied from.
 var buildPaths = []string{"spec.strategy.*.from", "spec.source.images.*.from"}
 
 // templatePaths lead to the images of a pod template.
@@ -147,7 +150,8 @@ func (*workload) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKi
 // DeepCopyObject returns the same object: nobody changes it.
 func (w *workload) DeepCopyObject() runtime.Object { return w }
 
-// workloads follows one kind of a cluster. It is the store of a reflector, and keeps nothing but what the index has.
+// workloads follows one kind of a cluster. It is the store of a reflector, and keeps nothing but
+// what the index has.
 type workloads struct {
 	Workload
 	watchState
@@ -209,7 +213,8 @@ func (w *workloads) Replace(list []any, _ string) error {
 // Resync is part of cache.ReflectorStore.
 func (*workloads) Resync() error { return nil }
 
-// staleReason says why it is not known what the workloads need; "" if it is. The caller holds the follower's mu.
+// staleReason says why it is not known what the workloads need; "" if it is. The caller holds the
+// follower's mu.
 func (w *workloads) staleReason(now time.Time) string {
 	if w.absent || w.current && w.asOfNow(now) {
 		return ""
@@ -221,8 +226,8 @@ func (w *workloads) staleReason(now time.Time) string {
 	return fmt.Sprintf("the %s of cluster %s are not known%s", w.Workload, w.follower.source.Name, why)
 }
 
-// workloadStaleReason says why it is not known what the workloads of the cluster need; "" if it is, and while not even its pods are
-// known.
+// workloadStaleReason says why it is not known what the workloads of the cluster need; "" if it is,
+// and while not even its pods are known.
 func (f *follower) workloadStaleReason(now time.Time) string {
 	if f.staleReason(now) != "" {
 		return ""
@@ -344,8 +349,9 @@ type catalog struct {
 	resources map[string]map[string]bool // by group/version, those that can be created
 }
 
-// version returns the version in which the cluster serves a kind; "" if it does not. A kind that nobody can create there
-// does not count: nobody made its objects, and another Tidewaiter lists its own needs by such a kind.
+// version returns the version in which the cluster serves a kind; "" if it does not. A kind that
+// nobody can create there does not count: nobody made its objects, and another Tidewaiter lists its
+// own needs by such a kind.
 func (c *catalog) version(ctx context.Context, kind Workload) (string, error) {
 	ctx, done := context.WithTimeout(ctx, discoverPatience)
 	defer done()

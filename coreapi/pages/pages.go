@@ -1,9 +1,10 @@
 // Package pages reads lists page by page, for all rooms.
 //
-// A server keeps what a list's pages belong to for five minutes after the next write. If reading takes longer, it
-// answers 410 with a token that continues after the last page, with the objects as they are now. Client-go's pager reads
-// the whole list at once then, or fails. Here a list continues: each object that exists all the time is read once, and
-// one that comes or goes meanwhile may be missed.
+// A server keeps what a list's pages belong to for five minutes after the next write. If reading
+// takes longer, it answers 410 with a token that continues after the last page, with the objects as
+// they are now. Client-go's pager reads the whole list at once then, or fails. Here a list
+// continues: each object that exists all the time is read once, and one that comes or goes
+// meanwhile may be missed.
 //
 // Kubernetes' storage fails a whole list for one object that it cannot read. The server's
 // own readers go on: they could do nothing about the object, which an administrator
@@ -28,7 +29,8 @@ import (
 // Size is how many objects are usually in memory at a time.
 const Size = 500
 
-// Total is how many objects a list has, by its first page. The list has no selector: otherwise a server does not count.
+// Total is how many objects a list has, by its first page. The list has no selector: otherwise a
+// server does not count.
 func Total[L interface {
 	runtime.Object
 	metav1.ListInterface
@@ -40,14 +42,15 @@ func Total[L interface {
 	return n
 }
 
-// Each reads a list page by page, of options.Limit objects, and calls visit with each page. It asks for the next page
-// when visit has returned, and the server keeps nothing for it meanwhile, so visit may do slow work.
+// Each reads a list page by page, of options.Limit objects, and calls visit with each page. It asks
+// for the next page when visit has returned, and the server keeps nothing for it meanwhile, so
+// visit may do slow work.
 func Each[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error) error {
 	return EachReadable(ctx, options, list, visit, nil)
 }
 
-// EachReadable is Each for lists that may have damaged objects. These are skipped: damaged is called with errors that
-// name them. If it is nil, such an object is an error.
+// EachReadable is Each for lists that may have damaged objects. These are skipped: damaged is
+// called with errors that name them. If it is nil, such an object is an error.
 func EachReadable[L metav1.ListInterface](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), visit func(L) error, damaged func(error)) error {
 	size, single, expired := cmp.Or(options.Limit, Size), int64(0), false
 	for {
@@ -99,9 +102,9 @@ func behind(err error) string {
 	return ""
 }
 
-// Informer returns a function that makes a shared factory's informer for all objects of a
-// resource, of which example is one. The informer skips objects that cannot be read. The function takes the factory's
-// client of type C, kubernetes.Interface, and does without it.
+// Informer returns a function that makes a shared factory's informer for all objects of a resource,
+// of which example is one. The informer skips objects that cannot be read. The function takes the
+// factory's client of type C, kubernetes.Interface, and does without it.
 func Informer[C any](client cache.Getter, resource string, example runtime.Object, damaged func(error)) func(C, time.Duration) cache.SharedIndexInformer {
 	all := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	readable := &cache.ListWatch{

@@ -143,8 +143,8 @@ func Keys(images []reference.Reference) []string {
 	return slices.Compact(found)
 }
 
-// Pullable returns the references by which the images that the pod uses can be pulled, distinct and sorted by their text: with the digest of the pod's status, else as
-// the pod's spec has it.
+// Pullable returns the references by which the images that the pod uses can be pulled, distinct and
+// sorted by their text: with the digest of the pod's status, else as the pod's spec has it.
 func Pullable(pod *corev1.Pod) []reference.Reference {
 	found := slices.DeleteFunc(Of(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
 	slices.SortFunc(found, func(a, b reference.Reference) int { return strings.Compare(a.String(), b.String()) })

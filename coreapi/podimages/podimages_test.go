@@ -77,7 +77,8 @@ func TestImagesOfAPod(t *testing.T) {
 	}
 }
 
-// A volume that is an image is used as a container's image is, by what its status tells or else by its reference.
+// A volume that is an image is used as a container's image is, by what its status tells or else by
+// its reference.
 func TestImageVolumesAreUsed(t *testing.T) {
 	image := func(name, reference string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference}}}

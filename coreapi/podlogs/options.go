@@ -64,7 +64,8 @@ type KubeletOptions struct {
 	CAFile string
 }
 
-// Check returns why logs cannot be read with these options. It looks at the files that they name, too.
+// Check returns why logs cannot be read with these options. It looks at the files that they name,
+// too.
 func (o Options) Check() error {
 	if o.Dir != "" && !filepath.IsAbs(o.Dir) {
 		return fmt.Errorf("pod log directory %q: give an absolute path", o.Dir)

@@ -21,8 +21,7 @@
 //
 // # Bounds
 //
-// Memory is proportional to the pods and workloads: each takes its name and one entry for each distinct
-// image of its containers (which the size of a pod bounds), about 0.2 KiB for a pod of
-// one container. Pods are read in pages of 500 and not kept. [Index.Run] is one
-// goroutine.
+// Memory is proportional to the pods and workloads: each takes its name and one entry for each
+// distinct image of its containers (which the size of a pod bounds), about 0.2 KiB for a pod of one
+// container. Pods are read in pages of 500 and not kept. [Index.Run] is one goroutine.
 package usage

@@ -44,7 +44,8 @@ type Pod struct {
 	// Images are the images that its containers use; a zero Reference for a text that is
 	// no reference.
 	Images []reference.Reference
-	// Tagged are the containers that name a tag and of which it is known what they run. Only pods of followed clusters have it.
+	// Tagged are the containers that name a tag and of which it is known what they run. Only pods
+	// of followed clusters have it.
 	Tagged []Tagged
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Index counts the pods that use an image, and knows the workloads that need it: what makes pods, whether it runs any
-// or not. It is empty until [Index.Run] has read the pods; see [Index.Synced]. Others report workloads to it; see
-// [Index.Workloads]. It is safe for concurrent use.
+// Index counts the pods that use an image, and knows the workloads that need it: what makes pods,
+// whether it runs any or not. It is empty until [Index.Run] has read the pods; see [Index.Synced].
+// Others report workloads to it; see [Index.Workloads]. It is safe for concurrent use.
 type Index struct {
 	sources []*source
 	*tagged[podID]
@@ -52,7 +52,8 @@ func (i *image) users(workloads bool) *map[*user]struct{} {
 	return &i.pods
 }
 
-// onPlatform is an image on nodes of a platform; the empty platform is for nodes whose platform is not known.
+// onPlatform is an image on nodes of a platform; the empty platform is for nodes whose platform is
+// not known.
 type onPlatform struct{ digest, platform string }
 
 // source is a Source with the index's state of it, or a kind of workloads.
@@ -90,15 +91,15 @@ func NewIndex(sources ...Source) *Index {
 	return x
 }
 
-// Synced reports whether every stored pod has been read once, so that a count of zero means that no such pod uses the
-// image.
+// Synced reports whether every stored pod has been read once, so that a count of zero means that no
+// such pod uses the image.
 func (x *Index) Synced() bool {
 	return !slices.ContainsFunc(x.sources, func(s *source) bool { return !s.synced.Load() })
 }
 
-// PodsUsing returns how many pods use an image: by one of these digests, or, for pods that name no digest, by one of
-// these references. A pod counts once. A digest may be followed by a platform, as in sha256:…@linux/arm64: then pods
-// on nodes of other platforms do not count.
+// PodsUsing returns how many pods use an image: by one of these digests, or, for pods that name no
+// digest, by one of these references. A pod counts once. A digest may be followed by a platform, as
+// in sha256:…@linux/arm64: then pods on nodes of other platforms do not count.
 func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -128,8 +129,8 @@ func (x *Index) UsedBy(digests []string, references []reference.Reference) []str
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Users returns at most most of these pods, as cluster/namespace/name, sorted. It is undefined which ones. It looks at
-// no more pods than it returns, except those on other platforms.
+// Users returns at most most of these pods, as cluster/namespace/name, sorted. It is undefined
+// which ones. It looks at no more pods than it returns, except those on other platforms.
 func (x *Index) Users(digests []string, references []reference.Reference, most int) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -207,8 +208,9 @@ func (p *user) counts(g group) bool {
 	return g.platform == "" || on == "" || on == g.platform
 }
 
-// NeededBy returns at most most of the workloads that need an image, as cluster/namespace/resource/name, sorted. It is
-// undefined which ones. The arguments are those of PodsUsing; a workload is on no platform, so each counts.
+// NeededBy returns at most most of the workloads that need an image, as
+// cluster/namespace/resource/name, sorted. It is undefined which ones. The arguments are those of
+// PodsUsing; a workload is on no platform, so each counts.
 func (x *Index) NeededBy(digests []string, references []reference.Reference, most int) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -253,9 +255,9 @@ func (x *Index) InUse() (digests, references []string) {
 	return digests, references
 }
 
-// Subscribe calls f with the digests whose number of pods or of workloads has changed, after each such change, from one
-// goroutine for each source. f must be safe for concurrent use and quick, and must not call Subscribe. The returned function ends
-// the subscription.
+// Subscribe calls f with the digests whose number of pods or of workloads has changed, after each
+// such change, from one goroutine for each source. f must be safe for concurrent use and quick, and
+// must not call Subscribe. The returned function ends the subscription.
 func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -269,12 +271,13 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	}
 }
 
-// OnUse calls f with each existing pod, and no workload, whenever the images that it uses have changed, from one goroutine for each
-// source, once [Index.Run] runs. f must be safe for concurrent use and quick. Call OnUse before Run, and once.
+// OnUse calls f with each existing pod, and no workload, whenever the images that it uses have
+// changed, from one goroutine for each source, once [Index.Run] runs. f must be safe for concurrent
+// use and quick. Call OnUse before Run, and once.
 func (x *Index) OnUse(f func(Pod)) { x.onUse = f }
 
-// set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells subscribers. It returns false if
-// nothing has changed.
+// set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells
+// subscribers. It returns false if nothing has changed.
 func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	x.mu.Lock()
 	p := x.pods[id]

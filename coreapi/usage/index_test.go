@@ -185,7 +185,8 @@ func TestIndexFollowsPods(t *testing.T) {
 	})
 }
 
-// A pod counts for the image that an index lists for the platform of its node, and where that is not known for each of them.
+// A pod counts for the image that an index lists for the platform of its node, and where that is
+// not known for each of them.
 func TestPlatformsOfNodes(t *testing.T) {
 	x := NewIndex(LocalPods(nil))
 	var used []string
@@ -224,7 +225,8 @@ func TestPlatformsOfNodes(t *testing.T) {
 	}
 }
 
-// Pods that use an image are named, as many as are asked for, and each once; those on another platform are not.
+// Pods that use an image are named, as many as are asked for, and each once; those on another
+// platform are not.
 func TestUsersAreNamed(t *testing.T) {
 	x := NewIndex()
 	s := &source{}

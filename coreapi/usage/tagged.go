@@ -23,8 +23,9 @@ func newTagged[ID comparable](clusterOf func(ID) string) *tagged[ID] {
 	return &tagged[ID]{clusterOf: clusterOf, onTags: func([]string) {}, pods: map[ID][]Tagged{}, byTag: map[string]map[ID]struct{}{}}
 }
 
-// OnTags calls f with tags that pods have begun or ceased to name, or by which they run something else, from one goroutine for each
-// source. f must be safe for concurrent use and quick. Call OnTags before Index.Run, and once.
+// OnTags calls f with tags that pods have begun or ceased to name, or by which they run something
+// else, from one goroutine for each source. f must be safe for concurrent use and quick. Call
+// OnTags before Index.Run, and once.
 func (t *tagged[ID]) OnTags(f func(tags []string)) { t.onTags = f }
 
 // Tags are the tags that pods of followed clusters name, in their canonical form and no order.
@@ -41,8 +42,9 @@ func (t *tagged[ID]) Names(tag string) bool {
 	return len(t.byTag[tag]) > 0
 }
 
-// Running counts the pods of followed clusters that name a tag and run one of the digests that is accepts: by cluster, and by
-// digest. A pod counts once in its cluster. is is called once for each digest, and must not call the index.
+// Running counts the pods of followed clusters that name a tag and run one of the digests that is
+// accepts: by cluster, and by digest. A pod counts once in its cluster. is is called once for each
+// digest, and must not call the index.
 func (t *tagged[ID]) Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int) {
 	byCluster, byDigest = map[string]int{}, map[string]int{}
 	known := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Workloads are the workloads of one kind in one cluster, for their follower. They are used by one goroutine at a
-// time.
+// Workloads are the workloads of one kind in one cluster, for their follower. They are used by one
+// goroutine at a time.
 type Workloads struct {
 	index   *Index
 	cluster string
@@ -22,7 +22,8 @@ type Workload struct {
 	Images []string
 }
 
-// Workloads returns what tells the index of the workloads of one kind, named by its resource: deployments.
+// Workloads returns what tells the index of the workloads of one kind, named by its resource:
+// deployments.
 func (x *Index) Workloads(cluster, resource string) *Workloads {
 	return &Workloads{x, cluster, &source{resource: resource}}
 }

@@ -1,5 +1,5 @@
-// Package backup copies the database of a data directory, also while it is in use and by the clock, and
-// makes a data directory of a copy.
+// Package backup copies the database of a data directory, also while it is in use and by the clock,
+// and makes a data directory of a copy.
 package backup
 
 import (

@@ -85,7 +85,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreOfAFileOfOthers: a backup brings its role bindings, so it must be from nobody but the user or root.
+// TestRestoreOfAFileOfOthers: a backup brings its role bindings, so it must be from nobody but the
+// user or root.
 func TestRestoreOfAFileOfOthers(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	file := filepath.Join(t.TempDir(), "backup.db")

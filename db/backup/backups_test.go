@@ -272,8 +272,8 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestBackupsOfAClockThatWasAhead: a backup from the future does not have backups made one after the other, nor the
-// new ones removed in its place.
+// TestBackupsOfAClockThatWasAhead: a backup from the future does not have backups made one after
+// the other, nor the new ones removed in its place.
 func TestBackupsOfAClockThatWasAhead(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
@@ -334,7 +334,8 @@ func TestDamageIsNotBackedUp(t *testing.T) {
 	}
 }
 
-// TestFailingBackupsAreSaidOnceAndTheirEnd: while backups fail for one reason the log has one line, and one when they succeed again.
+// TestFailingBackupsAreSaidOnceAndTheirEnd: while backups fail for one reason the log has one line,
+// and one when they succeed again.
 func TestFailingBackupsAreSaidOnceAndTheirEnd(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })

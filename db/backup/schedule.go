@@ -55,8 +55,8 @@ type Schedule struct {
 	figures  []prometheus.Collector
 }
 
-// NewSchedule makes the Schedule of a data directory, which makes no backup before Keep is called. It is a
-// prometheus.Collector.
+// NewSchedule makes the Schedule of a data directory, which makes no backup before Keep is called.
+// It is a prometheus.Collector.
 func NewSchedule(clock Clock, dir string, log *slog.Logger) *Schedule {
 	s := &Schedule{clock: clock, dir: dir, log: log}
 	s.failures = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidewaiter_db_backup_failures_total", Help: "Scheduled backups that failed."})

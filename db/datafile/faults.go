@@ -54,11 +54,12 @@ func (e *NewerSchemaError) Error() string {
 		e.Path, e.Have, e.Known)
 }
 
-// WALVersion is the newest version of the file format, see https://sqlite.org/fileformat2.html#file_format_version_numbers.
+// WALVersion is the newest version of the file format, see
+// https://sqlite.org/fileformat2.html#file_format_version_numbers.
 const WALVersion = 2
 
-// WriteVersion is the version of the file format that a writer must know: SQLite reads a file of a newer version and
-// refuses to write it. It is 0 if it cannot be read.
+// WriteVersion is the version of the file format that a writer must know: SQLite reads a file of a
+// newer version and refuses to write it. It is 0 if it cannot be read.
 func WriteVersion(path string) byte {
 	f, err := os.Open(path)
 	if err != nil {

@@ -29,8 +29,8 @@ type LockedError struct {
 	Info string
 }
 
-// IsServer reports whether the owner is a listening server, which keeps the directory until it is stopped. Others, such as
-// an import, give it back by themselves.
+// IsServer reports whether the owner is a listening server, which keeps the directory until it is
+// stopped. Others, such as an import, give it back by themselves.
 func (e *LockedError) IsServer() bool { return e.Info != "" }
 
 func (e *LockedError) Error() string {
@@ -52,8 +52,8 @@ type lockFile struct {
 // Ownership is the ownership of a data directory.
 type Ownership struct{ dir, file *os.File }
 
-// Close gives the directory up at once. Closing the files alone would not while a child that another goroutine has forked
-// has them, too, until it runs its program.
+// Close gives the directory up at once. Closing the files alone would not while a child that
+// another goroutine has forked has them, too, until it runs its program.
 func (l *Ownership) Close() error {
 	for _, f := range []*os.File{l.file, l.dir} {
 		if f != nil {

@@ -37,8 +37,8 @@ func CheckOwn(ctx context.Context, dir string) error {
 	return err
 }
 
-// Detach makes the copy in a data directory, which nobody has open, a database of its own. Clients that know revisions of what it was
-// a copy of begin again, as after a restore.
+// Detach makes the copy in a data directory, which nobody has open, a database of its own. Clients
+// that know revisions of what it was a copy of begin again, as after a restore.
 func Detach(dir string, now time.Time) error {
 	owned, err := Lock(dir)
 	if err != nil {

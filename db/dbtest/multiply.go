@@ -19,9 +19,10 @@ type stored struct {
 	value, indexed []byte
 }
 
-// Multiply writes a copy of an object below prefix for each name, past the engine and in one transaction, so that a benchmark has
-// a million objects in minutes. The objects are copied in turn, at most 1,000; a name stands for theirs wherever it is in one, and
-// has its length. No server has dir open.
+// Multiply writes a copy of an object below prefix for each name, past the engine and in one
+// transaction, so that a benchmark has a million objects in minutes. The objects are copied in
+// turn, at most 1,000; a name stands for theirs wherever it is in one, and has its length. No
+// server has dir open.
 func Multiply(t testing.TB, dir, prefix string, names []string) {
 	t.Helper()
 	check := func(err error) {

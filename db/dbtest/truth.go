@@ -11,7 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// Truth is a truth.Store in memory. Databases that are copies of one Truth are as servers that share an etcd.
+// Truth is a truth.Store in memory. Databases that are copies of one Truth are as servers that
+// share an etcd.
 type Truth struct {
 	mu        sync.Mutex
 	id        int64
@@ -52,13 +53,15 @@ func (s *Truth) Compact() { s.change(func() { s.compacted = s.rev }) }
 // Elsewhere raises the revision without a change, as writers of other prefixes do.
 func (s *Truth) Elsewhere() { s.change(func() { s.rev++ }) }
 
-// Restore puts the store back to an earlier revision, as another cluster, and raises its revision by bump.
+// Restore puts the store back to an earlier revision, as another cluster, and raises its revision
+// by bump.
 func (s *Truth) Restore(rev, bump int64) {
 	s.RestoreInPlace(rev, bump)
 	s.change(func() { s.id++ })
 }
 
-// RestoreInPlace is Restore as the same cluster: etcd makes its ID of the members' names and addresses.
+// RestoreInPlace is Restore as the same cluster: etcd makes its ID of the members' names and
+// addresses.
 func (s *Truth) RestoreInPlace(rev, bump int64) {
 	s.change(func() {
 		n := sort.Search(len(s.log), func(i int) bool { return s.log[i].Rev > rev })

@@ -1,5 +1,5 @@
-// Package etcd is a truth.Store in etcd: an object is a key below a prefix, and its revisions are etcd's. It uses what
-// Kubernetes uses of etcd's API.
+// Package etcd is a truth.Store in etcd: an object is a key below a prefix, and its revisions are
+// etcd's. It uses what Kubernetes uses of etcd's API.
 package etcd
 
 import (
@@ -29,14 +29,17 @@ const (
 	maxMessage = 64 << 20
 	// pageKeys is how many keys a page has that is read to fill a copy.
 	pageKeys = 200
-	// A connection to a member that does not answer is given up after keepAlive and keepAliveTimeout. The former is gRPC's least.
+	// A connection to a member that does not answer is given up after keepAlive and
+	// keepAliveTimeout. The former is gRPC's least.
 	keepAlive, keepAliveTimeout = 10 * time.Second, 3 * time.Second
-	// writeTimeout bounds a write, and askTimeout each question to one member: the next question goes to another.
+	// writeTimeout bounds a write, and askTimeout each question to one member: the next question
+	// goes to another.
 	writeTimeout, askTimeout = 10 * time.Second, time.Second
-	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the revision may be of
-	// another prefix.
+	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the
+	// revision may be of another prefix.
 	progressAfter = 10 * time.Millisecond
-	// maxTogether is how many reports of a watch wait, and after how many changes no more are applied together.
+	// maxTogether is how many reports of a watch wait, and after how many changes no more are
+	// applied together.
 	maxTogether = 64
 	// stalledAfter is the wait after which the watch is restarted at another member.
 	stalledAfter = 2 * time.Second
@@ -108,8 +111,8 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Compress has large values be written in a compressed form from now on, or no more. A server that is older than this form does
-// not read it.
+// Compress has large values be written in a compressed form from now on, or no more. A server that
+// is older than this form does not read it.
 func (s *Store) Compress(on bool) { s.compress.Store(on) }
 
 // Close ends all calls.
@@ -121,8 +124,9 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Identity is made of the cluster's ID and the prefix. A cluster that was restored has the same ID if its members have the
-// same names and addresses. From now on an answer of another cluster is truth.ErrReplaced.
+// Identity is made of the cluster's ID and the prefix. A cluster that was restored has the same ID
+// if its members have the same names and addresses. From now on an answer of another cluster is
+// truth.ErrReplaced.
 func (s *Store) Identity(ctx context.Context) (int64, error) {
 	r, err := s.ask(ctx)
 	if err != nil {
@@ -214,8 +218,8 @@ func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, er
 	return s.commit(ctx, key, expect, clientv3.OpDelete(s.prefix+key))
 }
 
-// commit writes a key if it is at a revision. The transaction has the form of Kubernetes' own, which is the only one that
-// stand-ins for etcd know.
+// commit writes a key if it is at a revision. The transaction has the form of Kubernetes' own,
+// which is the only one that stand-ins for etcd know.
 func (s *Store) commit(ctx context.Context, key string, expect int64, write clientv3.Op) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -328,7 +332,8 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 	return errors.New("etcd's watch has ended")
 }
 
-// changes appends what a watch reports. From becomes the revision up to which it has reported everything.
+// changes appends what a watch reports. From becomes the revision up to which it has reported
+// everything.
 func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse) ([]truth.Change, error) {
 	if err := r.Err(); err != nil {
 		if errors.Is(err, rpctypes.ErrCompacted) {
@@ -356,7 +361,8 @@ func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse
 	return to, nil
 }
 
-// press has the watch tell how far it is, while somebody waits for a later revision. If it does not tell, press ends it.
+// press has the watch tell how far it is, while somebody waits for a later revision. If it does not
+// tell, press ends it.
 func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clientv3.Watcher) {
 	for {
 		select {
@@ -392,7 +398,8 @@ func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clien
 // compactEvery is kube-apiserver's: changes are kept for so long, and up to twice that.
 const compactEvery = 5 * time.Minute
 
-// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer refills itself.
+// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer
+// refills itself.
 func (s *Store) KeepCompact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()

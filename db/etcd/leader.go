@@ -10,8 +10,9 @@ import (
 // findAgain is how long the leader is not looked for after it was.
 const findAgain = time.Second
 
-// route is the member that questions go to. To answer one, the leader asks the other members once, for all questions that
-// wait, where another member asks the leader first and has a round of its own.
+// route is the member that questions go to. To answer one, the leader asks the other members once,
+// for all questions that wait, where another member asks the leader first and has a round of its
+// own.
 type route struct {
 	kv   clientv3.KV
 	term uint64 // of the leader; 0 if it is not known
@@ -30,7 +31,8 @@ func (s *Store) heard(term uint64) {
 	}
 }
 
-// findLeader has questions go to the member that leads in a term. If it is not one of those that were named, they go to all.
+// findLeader has questions go to the member that leads in a term. If it is not one of those that
+// were named, they go to all.
 func (s *Store) findLeader(term uint64) {
 	found := &route{s.client.KV, term}
 	for _, e := range s.client.Endpoints() {

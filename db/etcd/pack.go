@@ -8,14 +8,16 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// A value is stored as it is, such as JSON, or after a header: its form, and when it expires in Unix milliseconds, 0 for
-// never. etcd's leases would end several keys at one revision. A value that begins like a header has one.
+// A value is stored as it is, such as JSON, or after a header: its form, and when it expires in
+// Unix milliseconds, 0 for never. etcd's leases would end several keys at one revision. A value
+// that begins like a header has one.
 const (
 	asIs        = 1 // the value follows as it is
 	zipped      = 2 // the value follows as a block of S2, which costs a fifth of the time of zstd and 1.4 times its bytes
 	forms       = 8 // up to here a byte begins a header; other forms are those of later releases
 	headerBytes = 9
-	// minZipped is how many bytes a value has at least that is compressed: of a smaller one etcd's own part is larger.
+	// minZipped is how many bytes a value has at least that is compressed: of a smaller one etcd's
+	// own part is larger.
 	minZipped = 1 << 10
 )
 

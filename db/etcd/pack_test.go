@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzUnpack: pack's values come back, compressed or not, and what is not compressed has one form alone. What is unpacked has a
-// bound.
+// FuzzUnpack: pack's values come back, compressed or not, and what is not compressed has one form
+// alone. What is unpacked has a bound.
 func FuzzUnpack(f *testing.F) {
 	large := []byte(strings.Repeat(`{"kind":"Image"}`, minZipped))
 	for _, seed := range [][]byte{nil, []byte(`{"kind":"Image"}`), {1}, {1, 0, 0, 0, 0, 0, 0, 0, 7, 'v'}, pack([]byte{1, 2}, 0, false), pack(nil, 1<<40, false), {1, 255, 0, 0, 0, 0, 0, 0, 0},
@@ -34,7 +34,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestPackCompresses: what is large and can be smaller is, and only then; nobody takes what a later release has written for a value.
+// TestPackCompresses: what is large and can be smaller is, and only then; nobody takes what a later
+// release has written for a value.
 func TestPackCompresses(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"kind":"Lease"}`: false,

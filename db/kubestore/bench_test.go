@@ -107,8 +107,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate updates small objects again and again, as Leases are, with what the last update has left
-// and without.
+// BenchmarkUpdate updates small objects again and again, as Leases are, with what the last update
+// has left and without.
 func BenchmarkUpdate(b *testing.B) {
 	for _, recent := range []bool{true, false} {
 		b.Run(fmt.Sprintf("Recent=%v", recent), func(b *testing.B) {

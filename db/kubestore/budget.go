@@ -74,12 +74,12 @@ func (b *budget) admitWatch(ctx context.Context, n int64) error {
 	return b.watches.Acquire(ctx, n)
 }
 
-// admitList waits until a list below prefix may have stored bytes decoded; it calls wait before. The
-// bytes count until the request ends, as the answer may be in memory until then. Those of a list that
-// may come to select all there is cover the request's other lists of that kind below the prefix: it
-// reads parts of a collection, one after another, and would wait for itself. A part that it reads twice
-// counts once. Pages, whose prefix is "", count each. A caller without a request, such as the server
-// itself, need not wait.
+// admitList waits until a list below prefix may have stored bytes decoded; it calls wait before.
+// The bytes count until the request ends, as the answer may be in memory until then. Those of a
+// list that may come to select all there is cover the request's other lists of that kind below the
+// prefix: it reads parts of a collection, one after another, and would wait for itself. A part that
+// it reads twice counts once. Pages, whose prefix is "", count each. A caller without a request,
+// such as the server itself, need not wait.
 func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wait func()) error {
 	info, ok := endpointsrequest.RequestInfoFrom(ctx)
 	if !ok || ctx.Done() == nil {

@@ -73,7 +73,8 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 			t.Fatalf("one list more than there is room for: %v", err)
 		}
 	}
-	// A request that reads many parts of a collection, as one for streams reads tags, does not wait for itself.
+	// A request that reads many parts of a collection, as one for streams reads tags, does not wait
+	// for itself.
 	for range 5 {
 		if got, err := list(holding, "all=yes"); err != nil || len(got.Items) != pods {
 			t.Fatalf("another list of a request: %d pods, %v", len(got.Items), err)
@@ -125,7 +126,8 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 		var got []string
 		for {
 			list := &example.PodList{}
-			// Each waits first, and reads again when there is room. The last one lets go soon after its end.
+			// Each waits first, and reads again when there is room. The last one lets go soon after
+			// its end.
 			if err := f.budget.lists.Acquire(t.Context(), listBytes); err != nil {
 				t.Fatal(err)
 			}
@@ -193,7 +195,8 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 		w.Stop()
 	}
 	await(2 * room)
-	// Each has its buffer and a few that wait for room in it, how many depends on when it is stopped.
+	// Each has its buffer and a few that wait for room in it, how many depends on when it is
+	// stopped.
 	if reads, most := f.transformer.GetReadsAndReset(), uint64(2*room*2*resultBuffer); reads > most {
 		t.Errorf("%d watches that do not read decoded %d objects, want %d at most", watches, reads, most)
 	}
@@ -216,7 +219,8 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 	t.Error("no watch waited")
 }
 
-// Whoever asks is told of each object that a request reads before it is decoded, by itself or in a list, and of what is not found.
+// Whoever asks is told of each object that a request reads before it is decoded, by itself or in a
+// list, and of what is not found.
 func TestReadsAreToldOf(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

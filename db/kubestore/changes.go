@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Changes reports whether objects of some resources have changed, by any writer. It needs no goroutine and reads no
-// object of another resource.
+// Changes reports whether objects of some resources have changed, by any writer. It needs no
+// goroutine and reads no object of another resource.
 type Changes struct {
 	stores []*Store
 	ready  chan struct{}
@@ -75,7 +75,8 @@ func (c *Changes) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Any reports whether there were changes since the call before, other than at revisions that own accepts.
+// Any reports whether there were changes since the call before, other than at revisions that own
+// accepts.
 func (c *Changes) Any(ctx context.Context, own func(rev int64) bool) (any bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -56,8 +56,8 @@ func ended(cause error) error {
 	return endedError{apierrors.NewTimeoutError("the request ended before it was answered", 0), cause}
 }
 
-// endedError says that the client went away or that its time was over: 504, as kube-apiserver says. Without that form
-// an API server logs the error as a fault of its own.
+// endedError says that the client went away or that its time was over: 504, as kube-apiserver says.
+// Without that form an API server logs the error as a fault of its own.
 type endedError struct {
 	*apierrors.StatusError
 	cause error

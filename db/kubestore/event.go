@@ -30,8 +30,8 @@ type lazyObject struct {
 	err  error
 }
 
-// get returns what read did. It keeps the object, and the error about bytes that are damaged; after any other error the next
-// caller reads again.
+// get returns what read did. It keeps the object, and the error about bytes that are damaged; after
+// any other error the next caller reads again.
 func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 	return obj, s.versioner.UpdateObject(obj, uint64(kv.Rev))
 }
 
-// event returns the event that a watcher with predicate pred gets for se; ok is false if it gets none. An
-// object that comes into the selection is added, and one that leaves it is deleted.
+// event returns the event that a watcher with predicate pred gets for se; ok is false if it gets
+// none. An object that comes into the selection is added, and one that leaves it is deleted.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	all := pred.Empty()
 	var cur, prev runtime.Object

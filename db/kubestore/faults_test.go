@@ -48,7 +48,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRequestThatHasEnded: who goes away gets an error with an API form. One without is logged as a fault of the server.
+// TestRequestThatHasEnded: who goes away gets an error with an API form. One without is logged as a
+// fault of the server.
 func TestRequestThatHasEnded(t *testing.T) {
 	f := setupOn(t, dbtest.Open(t))
 	if err := f.Create(t.Context(), "/pods/ns/a", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, nil, 0); err != nil {

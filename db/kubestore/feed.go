@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// Change is what became of an object. Before and After are shared with other readers, and must not be changed.
+// Change is what became of an object. Before and After are shared with other readers, and must not
+// be changed.
 type Change struct {
 	Resource string
 	// Rev is the revision of the change.
@@ -31,8 +32,8 @@ type Feed struct {
 	release func()            // of the history that is still to be read
 }
 
-// Feed begins after a revision, and fails with [db.ErrCompacted] if its history is gone. The resources are some that a registry has
-// asked for. Close must be called.
+// Feed begins after a revision, and fails with [db.ErrCompacted] if its history is gone. The
+// resources are some that a registry has asked for. Close must be called.
 func (g *Getter) Feed(rev int64, group string, resources ...string) (*Feed, error) {
 	f := &Feed{db: g.db, stores: map[string]*Store{}}
 	for _, name := range resources {
@@ -64,8 +65,8 @@ func (f *Feed) Close() {
 // Ready is signalled when Next may have something to tell.
 func (f *Feed) Ready() <-chan struct{} { return f.watcher.Ready() }
 
-// Next returns the next changes, none if there are none yet, and the revision up to which all have been returned. Its number of changes
-// and their bytes are bounded as those of a watch.
+// Next returns the next changes, none if there are none yet, and the revision up to which all have
+// been returned. Its number of changes and their bytes are bounded as those of a watch.
 func (f *Feed) Next(ctx context.Context) (changes []Change, rev int64, err error) {
 	for {
 		events, err := f.watcher.Poll(ctx)

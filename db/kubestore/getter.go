@@ -43,8 +43,8 @@ type Options struct {
 	// Begin, when not nil, is called before a watch reads what exists, and the function
 	// that it returns when the watch has sent it.
 	Begin func(context.Context) (end func())
-	// Read, when not nil, is called when a request has read objects and before it decodes them, with how many they are and
-	// their stored bytes. A missing object counts as one. Read may wait.
+	// Read, when not nil, is called when a request has read objects and before it decodes them,
+	// with how many they are and their stored bytes. A missing object counts as one. Read may wait.
 	Read func(ctx context.Context, objects, stored int)
 }
 

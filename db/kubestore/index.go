@@ -15,9 +15,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// meaningMark is between the name of an indexer and the version of its meaning, as in "f:references#2". The version is part
-// of the name that the database knows: raising it has the index built again, as it must be when the function computes other
-// values for objects that are stored.
+// meaningMark is between the name of an indexer and the version of its meaning, as in
+// "f:references#2". The version is part of the name that the database knows: raising it has the
+// index built again, as it must be when the function computes other values for objects that are
+// stored.
 const meaningMark = "#"
 
 // index is a database index with the function that computes its values. Its

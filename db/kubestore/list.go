@@ -83,8 +83,9 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 // newestFirst is in the context of such a list.
 type newestFirst struct{}
 
-// NewestFirst returns a context whose lists have the objects that were written last, the newest first,
-// up to their limit, in one page. It costs a step for each object of the resource: it is for Events.
+// NewestFirst returns a context whose lists have the objects that were written last, the newest
+// first, up to their limit, in one page. It costs a step for each object of the resource: it is for
+// Events.
 func NewestFirst(ctx context.Context) context.Context {
 	return context.WithValue(ctx, newestFirst{}, true)
 }

@@ -265,7 +265,8 @@ func seconds(ttl uint64) time.Duration {
 	return time.Duration(min(ttl, most)) * time.Second
 }
 
-// since is the revision as of which, or later, an answer for a resource version will do; 0 is no older than the question.
+// since is the revision as of which, or later, an answer for a resource version will do; 0 is no
+// older than the question.
 func (s *Store) since(resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
 		return 0, nil

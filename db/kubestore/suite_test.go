@@ -77,7 +77,8 @@ func setup(t testing.TB, change ...func(*Config)) *fixture {
 // shared, if not nil, makes the store that the database of a test is a copy of.
 var shared func(testing.TB) truth.Store
 
-// etcdServers, in the environment, are etcd's, separated by commas: TestUpstreamOnEtcd uses it. e2e has one.
+// etcdServers, in the environment, are etcd's, separated by commas: TestUpstreamOnEtcd uses it. e2e
+// has one.
 const etcdServers = "TIDEWAITER_TEST_ETCD_SERVERS"
 
 // TestUpstreamOnSharedStore is TestUpstream for databases that are copies of a store in memory.
@@ -87,7 +88,8 @@ func TestUpstreamOnSharedStore(t *testing.T) {
 	TestUpstream(t)
 }
 
-// TestUpstreamOnEtcd is TestUpstream for databases that are copies of etcd, if the environment names one.
+// TestUpstreamOnEtcd is TestUpstream for databases that are copies of etcd, if the environment
+// names one.
 func TestUpstreamOnEtcd(t *testing.T) {
 	servers := os.Getenv(etcdServers)
 	if servers == "" {

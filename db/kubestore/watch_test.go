@@ -181,8 +181,8 @@ func (s heldTruth) Follow(ctx context.Context, from int64, apply func([]truth.Ch
 	return s.Truth.Follow(ctx, from, apply)
 }
 
-// TestWatchFromARevisionToCome: a watch from a revision that another server has told of, and that this one does not have yet,
-// waits for it, and begins after it.
+// TestWatchFromARevisionToCome: a watch from a revision that another server has told of, and that
+// this one does not have yet, waits for it, and begins after it.
 func TestWatchFromARevisionToCome(t *testing.T) {
 	ctx, store := t.Context(), dbtest.NewTruth()
 	held := heldTruth{store, make(chan struct{}), make(chan struct{}, 1)}
@@ -228,8 +228,8 @@ func TestWatchFromARevisionToCome(t *testing.T) {
 	}
 }
 
-// TestInitialEventsOutlastHistory: a watch whose client takes longer to read what exists than history is
-// kept is sent what exists at one revision, and then every change since.
+// TestInitialEventsOutlastHistory: a watch whose client takes longer to read what exists than
+// history is kept is sent what exists at one revision, and then every change since.
 func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -303,8 +303,8 @@ func (u *unreliable) TransformFromStorage(ctx context.Context, data []byte, data
 	return u.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
-// TestReadThatFailedForOneWatch: what could not be read for one watch, because reads failed for a moment, is read again for the
-// watches after it.
+// TestReadThatFailedForOneWatch: what could not be read for one watch, because reads failed for a
+// moment, is read again for the watches after it.
 func TestReadThatFailedForOneWatch(t *testing.T) {
 	reads := &unreliable{}
 	f := setup(t, func(c *Config) { reads.Transformer, c.Transformer = c.Transformer, reads })

@@ -1,4 +1,5 @@
-// Package migrate copies all that exists from a database into a truth.Store and back, and compares both.
+// Package migrate copies all that exists from a database into a truth.Store and back, and compares
+// both.
 package migrate
 
 import (
@@ -22,9 +23,10 @@ const writes = 32
 // ErrDiffers says that a database and a store do not have the same. Its text names the first key.
 var ErrDiffers = errors.New("not the same")
 
-// Copy writes what a database has and a store has not. It fails with ErrDiffers if the store has anything else below its
-// prefix, but for keys that begin with except, which it leaves alone on both sides. Keys that an interrupted Copy has written
-// stay, and are not written again. It returns how many keys the database has, and how many were written.
+// Copy writes what a database has and a store has not. It fails with ErrDiffers if the store has
+// anything else below its prefix, but for keys that begin with except, which it leaves alone on
+// both sides. Keys that an interrupted Copy has written stay, and are not written again. It returns
+// how many keys the database has, and how many were written.
 func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys, written int, err error) {
 	writing, wctx := errgroup.WithContext(ctx)
 	writing.SetLimit(writes)
@@ -42,21 +44,23 @@ func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys
 }
 
 const (
-	// neverReached is above all revisions that an etcd comes to, and below those of a database that has begun another epoch.
+	// neverReached is above all revisions that an etcd comes to, and below those of a database that
+	// has begun another epoch.
 	neverReached = 1 << 40
 	// maxRaise bounds the writes of Raise.
 	maxRaise = 100_000
 )
 
-// FarBehindError says that a store would need too many writes to come to the revision of a database.
+// FarBehindError says that a store would need too many writes to come to the revision of a
+// database.
 type FarBehindError struct{ At, Above int64 }
 
 func (e *FarBehindError) Error() string {
 	return fmt.Sprintf("the store is at revision %d, and clients know revisions up to %d, which would mean something else there", e.At, e.Above)
 }
 
-// Raise has the revision of a store pass one that clients of a database know, by writes of a key: what they know is then
-// older than the history of all copies. It fails with *FarBehindError.
+// Raise has the revision of a store pass one that clients of a database know, by writes of a key:
+// what they know is then older than the history of all copies. It fails with *FarBehindError.
 func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
 	at, err := s.Head(ctx)
 	if err != nil || at > above || above >= neverReached {
@@ -87,15 +91,16 @@ func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
 	return writing.Wait()
 }
 
-// Verify compares each key, value and time of expiry of a database with those of a store, and returns how many there are. It fails
-// with ErrDiffers.
+// Verify compares each key, value and time of expiry of a database with those of a store, and
+// returns how many there are. It fails with ErrDiffers.
 func Verify(ctx context.Context, d *db.DB, s truth.Store, except string) (keys int, err error) {
 	return compare(ctx, d, s, except, func(missing truth.Change) error {
 		return fmt.Errorf("%w: the store does not have %s", ErrDiffers, missing.Key)
 	})
 }
 
-// compare goes through both in the order of keys, and calls missing with what only the database has.
+// compare goes through both in the order of keys, and calls missing with what only the database
+// has.
 func compare(ctx context.Context, d *db.DB, s truth.Store, except string, missing func(truth.Change) error) (keys int, err error) {
 	stored := &pages{read: func(from string, rev int64) ([]truth.Change, int64, bool, error) { return s.Range(ctx, from, rev) }}
 	own := &pages{read: func(from string, _ int64) ([]truth.Change, int64, bool, error) {

@@ -49,8 +49,8 @@ func fill(t *testing.T, d *db.DB, n int) {
 	}
 }
 
-// What an interrupted copy has written stays. In the end both have the same, with the times of expiry, and neither a value
-// nor a key that differs goes unnoticed.
+// What an interrupted copy has written stays. In the end both have the same, with the times of
+// expiry, and neither a value nor a key that differs goes unnoticed.
 func TestCopyGoesOn(t *testing.T) {
 	t.Parallel()
 	d, store := dbtest.Open(t), &failing{Truth: dbtest.NewTruth()}
@@ -121,8 +121,8 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// A copy that is detached has all that the store has, can be written by itself, and answers 410 to whoever knows revisions of
-// the store.
+// A copy that is detached has all that the store has, can be written by itself, and answers 410 to
+// whoever knows revisions of the store.
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	store, dir := dbtest.NewTruth(), t.TempDir()

@@ -9,13 +9,14 @@ import (
 const (
 	// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
 	askTimeout = 5 * time.Second
-	// A question waits for those to come back who waited for the one before: pauseEach for each of them, about what answering one
-	// takes, and maxPause at most.
+	// A question waits for those to come back who waited for the one before: pauseEach for each of
+	// them, about what answering one takes, and maxPause at most.
 	pauseEach, maxPause = time.Millisecond, 20 * time.Millisecond
 )
 
-// Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a question that was asked
-// after the call: an earlier one may lack changes that were reported to the caller.
+// Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a
+// question that was asked after the call: an earlier one may lack changes that were reported to the
+// caller.
 type Barrier struct {
 	// Head is the store's.
 	Head func(context.Context) (int64, error)
@@ -34,7 +35,8 @@ type question struct {
 	err     error
 }
 
-// Wait returns a revision no older than the last write that was reported to anybody before the call.
+// Wait returns a revision no older than the last write that was reported to anybody before the
+// call.
 func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	q := b.next
@@ -71,7 +73,8 @@ func (b *Barrier) ask() {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		q.rev, q.err = b.Head(ctx)
 		cancel()
-		// Those who have been answered come back soon, and share the next question with those who wait.
+		// Those who have been answered come back soon, and share the next question with those who
+		// wait.
 		b.mu.Lock()
 		expected, complete := q.callers, make(chan struct{})
 		if b.next != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// TestBarrierAsksAfterTheCall: whoever calls while a question is under way is not given its answer, and shares the next
-// question with the others that wait.
+// TestBarrierAsksAfterTheCall: whoever calls while a question is under way is not given its answer,
+// and shares the next question with the others that wait.
 func TestBarrierAsksAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, answer := 0, make(chan int64)
@@ -54,8 +54,9 @@ func TestBarrierAsksAfterTheCall(t *testing.T) {
 	})
 }
 
-// TestBarrierGathers: callers that come back soon after an answer share the next question with those that wait for it, which
-// waits no longer than until all are there, nor for ever for one that stays away. A single caller does not wait.
+// TestBarrierGathers: callers that come back soon after an answer share the next question with
+// those that wait for it, which waits no longer than until all are there, nor for ever for one that
+// stays away. A single caller does not wait.
 func TestBarrierGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -70,7 +71,8 @@ func TestBarrierGathers(t *testing.T) {
 			}
 		}
 		const times = 100
-		// together has some callers ask, who need a while between an answer and their next question.
+		// together has some callers ask, who need a while between an answer and their next
+		// question.
 		together := func(callers int, between time.Duration, stays int, wantAsked int, want time.Duration) {
 			t.Helper()
 			asked = 0

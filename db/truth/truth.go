@@ -1,5 +1,6 @@
-// Package truth says what a store must do that several databases mirror, so that servers on different machines serve the
-// same objects. The store decides on writes and gives revisions; each database has a copy of all that is in it.
+// Package truth says what a store must do that several databases mirror, so that servers on
+// different machines serve the same objects. The store decides on writes and gives revisions; each
+// database has a copy of all that is in it.
 package truth
 
 import (
@@ -13,7 +14,8 @@ var (
 	ErrConflict = errors.New("key is not at the expected revision")
 	// ErrCompacted: the revision asked for is older than the history kept.
 	ErrCompacted = errors.New("revision has been compacted")
-	// ErrReplaced: the store is not the one that it was: it was restored, or another one is at its address.
+	// ErrReplaced: the store is not the one that it was: it was restored, or another one is at its
+	// address.
 	ErrReplaced = errors.New("the store has been replaced or restored")
 )
 
@@ -60,21 +62,25 @@ type Change struct {
 
 // Store holds the truth. Its methods may be called from any goroutine.
 type Store interface {
-	// Identity is a number above zero that no other store has. One that was restored may have the same.
+	// Identity is a number above zero that no other store has. One that was restored may have the
+	// same.
 	Identity(context.Context) (int64, error)
-	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns the revision. With
-	// ErrConflict it returns a revision at which the conflict can be seen. Other errors are *RefusedError,
+	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns
+	// the revision. With ErrConflict it returns a revision at which the conflict can be seen. Other
+	// errors are *RefusedError,
 	// *TooLargeError and *UnknownError.
 	Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (rev int64, err error)
 	// Delete is Put for a deletion.
 	Delete(ctx context.Context, key string, expect int64) (rev int64, err error)
-	// Head returns a revision no older than the last write that was reported to anybody before the call.
+	// Head returns a revision no older than the last write that was reported to anybody before the
+	// call.
 	Head(context.Context) (int64, error)
-	// Follow calls apply with the changes after revision from, in order, and with the revision up to which there are no
-	// others. It comes to each revision that Head has returned. It returns ErrCompacted if changes are forgotten.
+	// Follow calls apply with the changes after revision from, in order, and with the revision up
+	// to which there are no others. It comes to each revision that Head has returned. It returns
+	// ErrCompacted if changes are forgotten.
 	Follow(ctx context.Context, from int64, apply func(changes []Change, upTo int64) error) error
-	// Range returns a page of what exists at a revision, 0 for now, in the order of keys from a key on; the revision; and
-	// whether more keys follow.
+	// Range returns a page of what exists at a revision, 0 for now, in the order of keys from a key
+	// on; the revision; and whether more keys follow.
 	Range(ctx context.Context, from string, rev int64) (page []Change, at int64, more bool, err error)
 	// Close ends all calls.
 	Close() error

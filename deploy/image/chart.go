@@ -21,7 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Media types of a Helm chart in a registry: https://helm.sh/docs/topics/registries/#oci-feature-deprecation-and-behavior-changes-with-v380
+// Media types of a Helm chart in a registry:
+// https://helm.sh/docs/topics/registries/#oci-feature-deprecation-and-behavior-changes-with-v380
 const (
 	chartConfig  types.MediaType = "application/vnd.cncf.helm.config.v1+json"
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
@@ -30,8 +31,8 @@ const (
 // chartVersions finds the lines of Chart.yaml that name the version.
 var chartVersions = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 
-// writeChart replaces the folder dir with the Helm chart of a folder, of the release's version. `helm package` writes the
-// time of each file into the archive; here all have the release's.
+// writeChart replaces the folder dir with the Helm chart of a folder, of the release's version.
+// `helm package` writes the time of each file into the archive; here all have the release's.
 func (r *release) writeChart(dir, chart string) (v1.Hash, error) {
 	files, about, err := r.chartFiles(chart)
 	if err != nil {

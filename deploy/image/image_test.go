@@ -213,8 +213,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A chart is the same bytes each time, has the release's version and files of the release's time, and can be pushed and read
-// back with the media types that helm wants; an image as well.
+// A chart is the same bytes each time, has the release's version and files of the release's time,
+// and can be pushed and read back with the media types that helm wants; an image as well.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	r := release{version: "1.2.3", created: time.Unix(1790000000, 0).UTC()}

@@ -32,7 +32,8 @@ type release struct {
 	created           time.Time
 }
 
-// writeLayout replaces the folder dir. It returns the digest of the image, or of the index of several.
+// writeLayout replaces the folder dir. It returns the digest of the image, or of the index of
+// several.
 func (r *release) writeLayout(dir string, programs []*program) (v1.Hash, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return v1.Hash{}, err
@@ -135,7 +136,8 @@ type file struct {
 	content []byte
 }
 
-// baseFiles are the files beside the program. Go reads certificate authorities where Debian has them.
+// baseFiles are the files beside the program. Go reads certificate authorities where Debian has
+// them.
 func baseFiles() []file {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {

@@ -1,5 +1,6 @@
-// Command image makes a container image of static programs, without a container engine: an OCI image layout with an
-// image for each program, or one index of them if there are several. `make image` runs it.
+// Command image makes a container image of static programs, without a container engine: an OCI
+// image layout with an image for each program, or one index of them if there are several. `make
+// image` runs it.
 //
 //	go run ./deploy/image -version 1.2.3 -layout bin/image bin/linux-amd64/tidewaiter bin/linux-arm64/tidewaiter
 //	go run ./deploy/image -version 1.2.3 -sbom sbom.spdx.json bin/linux-amd64/tidewaiter
@@ -7,11 +8,12 @@
 //	go run ./deploy/image -version 1.2.3 -layout bin/chart -push registry.example.com/charts/tidewaiter
 //	go run ./deploy/image -version 1.2.3 -revision COMMIT -provenance provenance.json -builder URI
 //
-// ko was looked at instead: it needs a base image from a registry (ko-build/ko#207 asks for none) and compiles by itself,
-// where an image is made here of programs that deploy/static linked with SQLite for both architectures.
+// ko was looked at instead: it needs a base image from a registry (ko-build/ko#207 asks for none)
+// and compiles by itself, where an image is made here of programs that deploy/static linked with
+// SQLite for both architectures.
 //
-// The same programs make the same bytes. Time is SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch/),
-// 1970 without it.
+// The same programs make the same bytes. Time is SOURCE_DATE_EPOCH
+// (https://reproducible-builds.org/specs/source-date-epoch/), 1970 without it.
 package main
 
 import (

@@ -8,7 +8,8 @@ import (
 // source is where the sources are.
 const source = "git+https://github.com/tidewaiter/tidewaiter"
 
-// provenance is a predicate of https://slsa.dev/spec/v1.1/provenance, for `cosign attest --type slsaprovenance1`.
+// provenance is a predicate of https://slsa.dev/spec/v1.1/provenance, for `cosign attest --type
+// slsaprovenance1`.
 type provenance struct {
 	BuildDefinition struct {
 		BuildType            string            `json:"buildType"`
@@ -27,8 +28,9 @@ type dependency struct {
 	Digest map[string]string `json:"digest,omitempty"`
 }
 
-// provenance says what was built of what: the sources by their commit, and Go. Modules are in the bill of materials. It has
-// no times, so that it is reproducible as well. builder says who built: the URI of a service, or of a person's policy.
+// provenance says what was built of what: the sources by their commit, and Go. Modules are in the
+// bill of materials. It has no times, so that it is reproducible as well. builder says who built:
+// the URI of a service, or of a person's policy.
 func (r *release) provenance(builder string) ([]byte, error) {
 	var p provenance
 	p.BuildDefinition.BuildType = "https://github.com/tidewaiter/tidewaiter/blob/main/deploy/release"

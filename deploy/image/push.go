@@ -12,8 +12,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push writes what a layout holds to a repository, tagged with the version, with the credentials that docker and podman
-// have. It prints REPOSITORY@DIGEST of each image with its platform, and of an index that lists them.
+// push writes what a layout holds to a repository, tagged with the version, with the credentials
+// that docker and podman have. It prints REPOSITORY@DIGEST of each image with its platform, and of
+// an index that lists them.
 func (r *release) push(ctx context.Context, dir, repository string, out io.Writer) error {
 	at, err := layout.ImageIndexFromPath(dir)
 	if err != nil {

@@ -21,9 +21,10 @@ const (
 	roots   = "golang.org/x/crypto/x509roots/fallback"
 )
 
-// sbom is the bill of materials of a program and its image, as SPDX 2.3 in JSON: the modules in the program by Go's
-// linker, Go itself, and the certificate authorities. SQLite is part of the module github.com/mattn/go-sqlite3. The C
-// library is that of the machine that built the program, and is named without a version.
+// sbom is the bill of materials of a program and its image, as SPDX 2.3 in JSON: the modules in the
+// program by Go's linker, Go itself, and the certificate authorities. SQLite is part of the module
+// github.com/mattn/go-sqlite3. The C library is that of the machine that built the program, and is
+// named without a version.
 func (r *release) sbom(p *program) ([]byte, error) {
 	binary, err := os.ReadFile(p.path)
 	if err != nil {

@@ -63,8 +63,8 @@ func (s *server) timed(t testing.TB, part func() error) time.Duration {
 	return took
 }
 
-// timedEach is timed for what each of several servers does once, as one server alone does: the first time costs the most. It returns
-// the time of one.
+// timedEach is timed for what each of several servers does once, as one server alone does: the
+// first time costs the most. It returns the time of one.
 func (s *server) timedEach(t testing.TB, part func() error) time.Duration {
 	t.Helper()
 	n, used := len(s.client.collections), s.figures[processor]

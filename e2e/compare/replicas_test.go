@@ -16,8 +16,8 @@ import (
 
 var measureReplicas = flag.Bool("replicas", false, "TestReplicas: measure with -objects and -rounds; without it, few objects show that the comparison works")
 
-// TestReplicas measures three servers over an etcd of three members beside one over SQLite alone, all on this machine, and
-// prints a table. Requests go to the three in turn.
+// TestReplicas measures three servers over an etcd of three members beside one over SQLite alone,
+// all on this machine, and prints a table. Requests go to the three in turn.
 func TestReplicas(t *testing.T) {
 	l, times := smallLoad, 1
 	if *measureReplicas {
@@ -58,8 +58,8 @@ func replicaServer(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) *serve
 	return s
 }
 
-// replicaNotes says what each server and member occupies, and how long it takes until there is a new server, a server that was
-// away, and another leader.
+// replicaNotes says what each server and member occupies, and how long it takes until there is a
+// new server, a server that was away, and another leader.
 func replicaNotes(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) string {
 	t.Helper()
 	var servers, members []string
@@ -85,8 +85,8 @@ func replicaNotes(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) string 
 		strings.Join(servers, ", "), strings.Join(members, ", "), filled.Seconds(), time.Since(begun).Seconds(), led.Seconds())
 }
 
-// pricesOfGets says what gets cost the servers and etcd's members, and what they would without a question to etcd: with
-// resourceVersion=0 none is asked, but the object is decoded.
+// pricesOfGets says what gets cost the servers and etcd's members, and what they would without a
+// question to etcd: with resourceVersion=0 none is asked, but the object is decoded.
 func pricesOfGets(t testing.TB, l load, servers []*server, members *server) string {
 	t.Helper()
 	names := make([]string, l.objects)
@@ -117,7 +117,8 @@ func pricesOfGets(t testing.TB, l load, servers []*server, members *server) stri
 	return strings.Join(said, "; ")
 }
 
-// pricesOfCreations says what creations at one of three servers cost it, the members, and each server that only follows.
+// pricesOfCreations says what creations at one of three servers cost it, the members, and each
+// server that only follows.
 func pricesOfCreations(t testing.TB, l load, r *harness.Replicas, members *server) string {
 	t.Helper()
 	asked := newServer(t, r.Servers[0].Config(t), imagesPath, image, r.Servers[0].Process())
@@ -146,9 +147,9 @@ func pricesOfCreations(t testing.TB, l load, r *harness.Replicas, members *serve
 		float64(len(created))/took.Seconds(), each(0), each(1), each(2)/2)
 }
 
-// etcdAlone says what three members of etcd do in a second when nothing else runs here, as a server asks them, and how much
-// processor time of theirs that takes: the least that a creation and a read cost. A server answers several reads that wait at
-// once with one question.
+// etcdAlone says what three members of etcd do in a second when nothing else runs here, as a server
+// asks them, and how much processor time of theirs that takes: the least that a creation and a read
+// cost. A server answers several reads that wait at once with one question.
 func etcdAlone(t testing.TB, l load) string {
 	t.Helper()
 	etcd := harness.StartEtcd(t, 3)

@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/archive"
 )
 
-// An archive of docker save before version 25 has no manifest. The one that is made is the one that skopeo and podman
-// make, so that the image has the same digest here and there.
+// An archive of docker save before version 25 has no manifest. The one that is made is the one that
+// skopeo and podman make, so that the image has the same digest here and there.
 func TestManifestsOfDockerArchives(t *testing.T) {
 	t.Parallel()
 	layers := [][]byte{[]byte("first"), []byte("second"), {}}

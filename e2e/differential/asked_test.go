@@ -22,9 +22,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// What is asked about is a stored image, by one of its references: the tag that was signed, one that was moved or rolled back to it, its digest,
-// a repository that it was promoted or copied to, another spelling. The signatures are those of the repository that is asked about. One
-// policy covers it, or two that share a scope, both of which must be met. No answer is looser than that of containers/image to the same question.
+// What is asked about is a stored image, by one of its references: the tag that was signed, one
+// that was moved or rolled back to it, its digest, a repository that it was promoted or copied to,
+// another spelling. The signatures are those of the repository that is asked about. One policy
+// covers it, or two that share a scope, both of which must be met. No answer is looser than that of
+// containers/image to the same question.
 func TestNeverLooserWhenAsked(t *testing.T) {
 	t.Parallel()
 	registry := newTheirs(t)
@@ -101,7 +103,8 @@ func TestNeverLooserWhenAsked(t *testing.T) {
 	}
 }
 
-// askStored asks about an Image that is stored as in a repository, with signatures that were found there.
+// askStored asks about an Image that is stored as in a repository, with signatures that were found
+// there.
 func askStored(t *testing.T, repository, asked, digest string, contents [][]byte, ask func(*imagev1.Image, reference.Reference) annotation.Verdict) annotation.Verdict {
 	t.Helper()
 	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}, DockerImageReference: repository + "@" + digest, DockerImageManifest: manifest}

@@ -126,7 +126,8 @@ func roots(t *testing.T) map[string]root {
 	return all
 }
 
-// tally counts what was compared, and fails where we are looser, or stricter for no reason that is known.
+// tally counts what was compared, and fails where we are looser, or stricter for no reason that is
+// known.
 type tally struct {
 	both, neither int
 	version3      int // not compared
@@ -168,7 +169,8 @@ func (c *tally) report(t *testing.T) {
 	}
 }
 
-// perRoot is how many documents are signed and compared for each root of trust and rule, and how many contents are damaged.
+// perRoot is how many documents are signed and compared for each root of trust and rule, and how
+// many contents are damaged.
 const perRoot = 250
 
 // seed makes other documents.
@@ -274,7 +276,8 @@ func damage(r *rand.Rand, good []byte) []byte {
 	return bad
 }
 
-// The signatures that containers/image carries for its own tests, each by every root of trust that is meant for one.
+// The signatures that containers/image carries for its own tests, each by every root of trust that
+// is meant for one.
 func TestNeverLooserFixtures(t *testing.T) {
 	t.Parallel()
 	registry := newTheirs(t)

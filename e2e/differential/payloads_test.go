@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// object is JSON of which anything may be wrong: members repeat, names and values are as they are written.
+// object is JSON of which anything may be wrong: members repeat, names and values are as they are
+// written.
 type object struct{ members []member }
 
 type member struct {

@@ -139,9 +139,10 @@ func situations(a, b root, identity string) []situation {
 	}
 }
 
-// What is asked about is a platform of an index, by its digest and by tags that were moved to it, by policies of the cluster and of
-// a namespace. No answer is looser than that of containers/image to the same question; where the index vouches, not looser than
-// that to the question about the index by the very policies that cover the platform.
+// What is asked about is a platform of an index, by its digest and by tags that were moved to it,
+// by policies of the cluster and of a namespace. No answer is looser than that of containers/image
+// to the same question; where the index vouches, not looser than that to the question about the
+// index by the very policies that cover the platform.
 func TestNeverLooserForPlatforms(t *testing.T) {
 	t.Parallel()
 	registry := newTheirs(t)
@@ -278,8 +279,8 @@ func (r *cosignRegistry) hold(t *testing.T, raw string, contents [][]byte) {
 	r.files["manifests/"+strings.Replace(digest, ":", "-", 1)+".sig"] = signed
 }
 
-// The same questions are put to cosign, which looks at signatures and no names: what is accepted here, cosign accepts by the key of
-// each policy; where an index vouches, for the index.
+// The same questions are put to cosign, which looks at signatures and no names: what is accepted
+// here, cosign accepts by the key of each policy; where an index vouches, for the index.
 func TestNeverLooserThanCosign(t *testing.T) {
 	t.Parallel()
 	program, err := filepath.Abs("../.tools/bin/cosign")

@@ -20,7 +20,8 @@ var stricter = []struct {
 	{"the digest in the signed name is SHA-384, which no reference here has", signatures.ReasonSignedIdentityMismatch, regexp.MustCompile(`@sha384:0{96}"`)},
 }
 
-// whyStricter is why we refuse a document that containers/image accepts; "" for no reason that is known.
+// whyStricter is why we refuse a document that containers/image accepts; "" for no reason that is
+// known.
 func whyStricter(text string, ours signatures.Verdict) string {
 	for _, s := range stricter {
 		if c, _ := ours.Condition("Trusted"); c.Reason == s.reason && s.text.MatchString(text+"\n"+c.Message) {

@@ -21,7 +21,8 @@ import (
 // hosts are registries that the tests name. Their requests go to one server on this machine.
 var hosts = []string{"registry.example.com", "registry.example.com:5000", "other.example.com", "docker.io", "192.168.64.2:5000"}
 
-// theirs is containers/image with a registry that has one image everywhere, and signatures in lookaside storage.
+// theirs is containers/image with a registry that has one image everywhere, and signatures in
+// lookaside storage.
 type theirs struct {
 	context *types.SystemContext
 	storage string

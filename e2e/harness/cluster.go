@@ -19,7 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Cluster is a real control plane: etcd, kube-apiserver and the controllers of kube-controller-manager that need no node.
+// Cluster is a real control plane: etcd, kube-apiserver and the controllers of
+// kube-controller-manager that need no node.
 type Cluster struct {
 	// URL is where kube-apiserver is.
 	URL string
@@ -45,7 +46,8 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// StartAPIServer starts kube-apiserver and etcd alone. Unlike that of [StartCluster], this etcd waits for the disk.
+// StartAPIServer starts kube-apiserver and etcd alone. Unlike that of [StartCluster], this etcd
+// waits for the disk.
 func StartAPIServer(t testing.TB) *Cluster {
 	t.Helper()
 	return startAPIServer(t)
@@ -155,7 +157,8 @@ func (c *Cluster) TryKubectl(t testing.TB, user string, args ...string) Result {
 	return Run(t, c.KubectlCommand(t, user, args...))
 }
 
-// Kubectl runs kubectl as the administrator, fails the test if that fails, and returns its standard output.
+// Kubectl runs kubectl as the administrator, fails the test if that fails, and returns its standard
+// output.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return MustRun(t, c.KubectlCommand(t, "admin", args...))
@@ -178,18 +181,21 @@ func (c *Cluster) write(t testing.TB, name, content string) string {
 	return path
 }
 
-// Programs under test are given ports below those that Linux gives to whoever asks for any (ip_local_port_range, from 32768):
-// one of those may go to another connection before the program listens, which takes seconds on a busy machine.
+// Programs under test are given ports below those that Linux gives to whoever asks for any
+// (ip_local_port_range, from 32768): one of those may go to another connection before the program
+// listens, which takes seconds on a busy machine.
 const firstPort, lastPort = 10000, 32767
 
-// ports counts the ports that were given. It begins anywhere, because the tests of several packages run side by side.
+// ports counts the ports that were given. It begins anywhere, because the tests of several packages
+// run side by side.
 var ports = func() *atomic.Uint32 {
 	var n atomic.Uint32
 	n.Store(rand.Uint32N(lastPort - firstPort + 1))
 	return &n
 }()
 
-// FreePort is a port of 127.0.0.1 that nobody listens on, and that is given to no other caller in this process.
+// FreePort is a port of 127.0.0.1 that nobody listens on, and that is given to no other caller in
+// this process.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	var err error

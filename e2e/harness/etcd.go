@@ -31,7 +31,8 @@ func StartEtcd(t testing.TB, n int, args ...string) *Etcd {
 	return startEtcd(t, n, "http", args...)
 }
 
-// StartSecureEtcd is StartEtcd with an etcd that serves with a certificate and asks clients for one.
+// StartSecureEtcd is StartEtcd with an etcd that serves with a certificate and asks clients for
+// one.
 func StartSecureEtcd(t testing.TB, n int, args ...string) *Etcd {
 	t.Helper()
 	a := NewAuthority(t, t.TempDir(), "etcd")
@@ -130,7 +131,8 @@ func (e *Etcd) Snapshot(t testing.TB) string {
 	return file
 }
 
-// Restore puts all members back to a snapshot, with more arguments of etcdutl, and starts them again.
+// Restore puts all members back to a snapshot, with more arguments of etcdutl, and starts them
+// again.
 func (e *Etcd) Restore(t testing.TB, snapshot string, args ...string) {
 	t.Helper()
 	for i, p := range e.processes {

@@ -10,10 +10,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// RunsAnnotation is what containers of a pod run, as a kubelet's runtime writes imageID. Where a pod has none, the image cannot be pulled.
+// RunsAnnotation is what containers of a pod run, as a kubelet's runtime writes imageID. Where a
+// pod has none, the image cannot be pulled.
 const RunsAnnotation = "e2e.tidewaiter.dev/runs"
 
-// kubelets is the configuration of KWOK: what the kubelet of a node does with a node and with a pod.
+// kubelets is the configuration of KWOK: what the kubelet of a node does with a node and with a
+// pod.
 const kubelets = `
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -61,7 +63,8 @@ spec:
   next: {delete: true}
 `
 
-// StartNodes gives the cluster nodes of these names, one in two for arm64, with kubelets played by KWOK.
+// StartNodes gives the cluster nodes of these names, one in two for arm64, with kubelets played by
+// KWOK.
 func (c *Cluster) StartNodes(t testing.TB, names ...string) {
 	t.Helper()
 	nodes := ""

@@ -55,8 +55,8 @@ func (r *Replicas) RestartOf(t testing.TB, program string, i int) {
 	r.Servers[i] = startServer(t, program, r.Servers[i].DataDir, withoutClusters(t, r.Args[i])...)
 }
 
-// Balanced is the servers as one, behind a balancer that gives each connection to the next of them that answers. Clients of
-// Config begin a connection for each request.
+// Balanced is the servers as one, behind a balancer that gives each connection to the next of them
+// that answers. Clients of Config begin a connection for each request.
 func (r *Replicas) Balanced(t testing.TB) *Server {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(r.Servers[0].Kubeconfig)

@@ -68,7 +68,8 @@ func (s *Server) DeleteImages(t testing.TB) {
 	s.Kubectl(t, "delete", "images", "--all")
 }
 
-// StartServerOn serves an existing data directory. Without a configuration among the arguments, no cluster runs the images.
+// StartServerOn serves an existing data directory. Without a configuration among the arguments, no
+// cluster runs the images.
 func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	t.Helper()
 	return startServer(t, Binary(t), dataDir, withoutClusters(t, args)...)
@@ -87,8 +88,8 @@ func withoutClusters(t testing.TB, args []string) []string {
 	return append(slices.Clip(args), "--config", config)
 }
 
-// StartServerOf serves a fresh data directory with another tidewaiter than the one under test, which may not know that
-// configuration.
+// StartServerOf serves a fresh data directory with another tidewaiter than the one under test,
+// which may not know that configuration.
 func StartServerOf(t testing.TB, program string) *Server {
 	t.Helper()
 	return startServer(t, program, filepath.Join(t.TempDir(), "data"))

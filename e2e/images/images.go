@@ -227,7 +227,8 @@ func Numbered(t testing.TB, n int) []v1.Image {
 	return out
 }
 
-// On is an image that is built on another, and says so by the annotations of OCI: name is a reference to the base.
+// On is an image that is built on another, and says so by the annotations of OCI: name is a
+// reference to the base.
 func On(t testing.TB, base v1.Image, name string) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(base, layer(t, map[string][]byte{"app": []byte("on a base\n")}))

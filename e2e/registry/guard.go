@@ -34,8 +34,8 @@ const (
 	passwordHash = "$2a$05$uGPJSdcMeqNaScBFiCSuNuTdUDcwfbrIJO6Uoa3BhLScEJRelTR7W"
 )
 
-// Guard is what stands before a registry: a certificate of an authority that nobody else knows, and either passwords
-// that the registry knows itself or tokens of a server elsewhere.
+// Guard is what stands before a registry: a certificate of an authority that nobody else knows, and
+// either passwords that the registry knows itself or tokens of a server elsewhere.
 type Guard struct {
 	*Authority
 	auth string // the section auth of the registry's configuration
@@ -51,8 +51,8 @@ func ByPassword(t testing.TB, a *Authority) Guard {
 	return Guard{a, fmt.Sprintf("  htpasswd: {realm: e2e, path: %q}\n", file)}
 }
 
-// ByTokens guards with tokens of a server whose host and port are returned, as the distribution project specifies them
-// (https://distribution.github.io/distribution/spec/auth/token/).
+// ByTokens guards with tokens of a server whose host and port are returned, as the distribution
+// project specifies them (https://distribution.github.io/distribution/spec/auth/token/).
 func ByTokens(t testing.TB, a *Authority) (guard Guard, tokenHost string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(a.serveToken))

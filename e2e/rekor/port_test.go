@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// An authority never runs beside another or beside a log; logs run beside each other, and a test may have two.
+// An authority never runs beside another or beside a log; logs run beside each other, and a test
+// may have two.
 func TestPortOfMetrics(t *testing.T) {
 	p := &port{address: "127.0.0.1:0"}
 	var authorities, logs atomic.Int32

@@ -14,13 +14,15 @@ func conformance() tool {
 	return withStaging("e2e.test", kubernetes, "/test/e2e", "Kubernetes' own end-to-end specs (some minutes to build)", "test", "-vet=off", "-c")
 }
 
-// withStaging is a program of Kubernetes, or of a module that it requires, made by `go` with the arguments.
+// withStaging is a program of Kubernetes, or of a module that it requires, made by `go` with the
+// arguments.
 func withStaging(name, module, pkg, what string, args ...string) tool {
 	return staged(name, module, requiredVersion(module), pkg, what, append(args, "-ldflags", versionFlags(requiredVersion(kubernetes)))...)
 }
 
-// staged is a program made by `go` with the arguments. It needs modules of Kubernetes that nothing else here does, so it is
-// built in a copy of our module that requires them, too: our go.mod stays short, and most packages come from the compile cache.
+// staged is a program made by `go` with the arguments. It needs modules of Kubernetes that nothing
+// else here does, so it is built in a copy of our module that requires them, too: our go.mod stays
+// short, and most packages come from the compile cache.
 func staged(name, module, version, pkg, what string, args ...string) tool {
 	return tool{
 		name: name, version: version, what: what,

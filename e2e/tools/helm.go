@@ -2,7 +2,8 @@ package main
 
 import "strings"
 
-// helm is built beside the modules of Kubernetes that kubectl has, and told of their release as its own build does.
+// helm is built beside the modules of Kubernetes that kubectl has, and told of their release as its
+// own build does.
 func helm() tool {
 	const module, version = "helm.sh/helm/v3", "v3.22.0"
 	minor := strings.Split(requiredVersion(kubernetes)+"..", ".")[1]

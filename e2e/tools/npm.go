@@ -15,8 +15,9 @@ import (
 // maxNPM bounds a file of a package, in bytes.
 const maxNPM = 16 << 20
 
-// npmFile is a file of a package of the npm registry, which npm fetches and nobody installs. The package is pinned by its
-// integrity, as package-lock.json has it. The file goes to the folder of that name.
+// npmFile is a file of a package of the npm registry, which npm fetches and nobody installs. The
+// package is pinned by its integrity, as package-lock.json has it. The file goes to the folder of
+// that name.
 func npmFile(name, pack, version, integrity, file, what string) tool {
 	target := func(d dirs) string { return filepath.Join(d.root, name, file) }
 	return tool{

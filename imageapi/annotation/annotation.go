@@ -1,5 +1,6 @@
-// Package annotation has the names of Tidewaiter's annotations on Images, and reads and writes those that hold more
-// than a word. Anybody may write annotations: one that cannot be read counts as absent.
+// Package annotation has the names of Tidewaiter's annotations on Images, and reads and writes
+// those that hold more than a word. Anybody may write annotations: one that cannot be read counts
+// as absent.
 package annotation
 
 import (
@@ -17,26 +18,28 @@ const (
 	// References holds a JSON array of the canonical references under which the
 	// image was imported, each once, the longest known first; see [Known].
 	References = "tidewaiter.dev/references"
-	// Gone holds a JSON object: references that the registry no longer has, with the time (RFC 3339) at which this was
-	// found; see [Missing]. A tag in it is not in References; a reference that comes back to the registry is removed
-	// from it. Nothing removes an Image for being gone.
+	// Gone holds a JSON object: references that the registry no longer has, with the time
+	// (RFC 3339) at which this was found; see [Missing]. A tag in it is not in References; a
+	// reference that comes back to the registry is removed from it. Nothing removes an Image for
+	// being gone.
 	Gone = "tidewaiter.dev/gone-from-registry"
 	// Layers is LayersVerified once the layers were read and checked.
 	Layers         = "tidewaiter.dev/layers"
 	LayersVerified = "verified"
-	// Limited says why less is known of an image than of others. Its one value is LimitedSchema1: no config, no layer
-	// sizes, no diff IDs.
+	// Limited says why less is known of an image than of others. Its one value is LimitedSchema1:
+	// no config, no layer sizes, no diff IDs.
 	Limited        = "tidewaiter.dev/limited"
 	LimitedSchema1 = "docker-schema1"
-	// LeftOut names content that an Image does not hold because it cannot: JSON, a manifest.LeftOut. The writer of the
-	// Image says so. Of the manifest the server knows that its digest is the Image's name. Of the config it knows that
-	// the manifest names it, if the Image has the manifest. Everything else that such an Image says of itself is the
-	// writer's word.
+	// LeftOut names content that an Image does not hold because it cannot: JSON, a
+	// manifest.LeftOut. The writer of the Image says so. Of the manifest the server knows that its
+	// digest is the Image's name. Of the config it knows that the manifest names it, if the Image
+	// has the manifest. Everything else that such an Image says of itself is the writer's word.
 	LeftOut = "tidewaiter.dev/left-out"
 )
 
-// AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same: the words
-// TaggedReason and the others below, separated by commas. Anybody who may update the Image may write it.
+// AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same:
+// the words TaggedReason and the others below, separated by commas. Anybody who may update the
+// Image may write it.
 const (
 	AllowDelete = "tidewaiter.dev/allow-delete"
 	// TaggedReason: a tag leads to the image, or to an index that lists it.
@@ -57,13 +60,15 @@ const (
 // cannot: it has an architecture only. The server writes it.
 const Platform = "tidewaiter.dev/platform"
 
-// ArtifactType marks an object of kind Image that is not an image but an artifact in the same format: a signature, an
-// attestation, a chart. Its value is manifest.Manifest.TypeOfArtifact. The server writes it, and takes it off images.
+// ArtifactType marks an object of kind Image that is not an image but an artifact in the same
+// format: a signature, an attestation, a chart. Its value is manifest.Manifest.TypeOfArtifact. The
+// server writes it, and takes it off images.
 const ArtifactType = "tidewaiter.dev/artifact-type"
 
-// AttestationManifests are the digests of BuildKit's attestations that an index lists, separated by commas. It is there
-// if the registry keeps the index's manifest (image.openshift.io/manifestBlobStored), as dockerImageManifests has only
-// images. The server writes it.
+// AttestationManifests are the digests of BuildKit's attestations that an index lists, separated by
+// commas. It is there if the registry keeps the index's manifest
+// (image.openshift.io/manifestBlobStored), as dockerImageManifests has only images. The server
+// writes it.
 const AttestationManifests = "tidewaiter.dev/attestation-manifests"
 
 // Facts of a config that docker10.DockerImage has no field for. The server writes them.
@@ -71,14 +76,16 @@ const (
 	// OSVersion is the version of the operating system that an image needs, which tells
 	// Windows images of one platform apart.
 	OSVersion = "tidewaiter.dev/os-version"
-	// RunConfig is a JSON object with Healthcheck, StopSignal, StopTimeout, Shell and ArgsEscaped from the config, as far as each is
-	// well-formed; it is absent if it would be longer than 4 KiB.
+	// RunConfig is a JSON object with Healthcheck, StopSignal, StopTimeout, Shell and ArgsEscaped
+	// from the config, as far as each is well-formed; it is absent if it would be longer than 4
+	// KiB.
 	RunConfig = "tidewaiter.dev/run-config"
 )
 
-// MaxReferences bounds the references that are written to References and to Gone, and read from References. If there
-// are more, Gone loses those that are gone longest, and References those that SetKnown names: package tags keeps where
-// every tag leads, and the field selectors references= of images and image= of imagetags find it.
+// MaxReferences bounds the references that are written to References and to Gone, and read from
+// References. If there are more, Gone loses those that are gone longest, and References those that
+// SetKnown names: package tags keeps where every tag leads, and the field selectors references= of
+// images and image= of imagetags find it.
 const MaxReferences = 256
 
 // MoreReferences is "true" on an Image that was known by more references than
@@ -101,9 +108,10 @@ func Known(annotations map[string]string) []reference.Reference {
 	return known
 }
 
-// SetKnown records references in an Image's annotations, which must not be nil. It keeps each once, and removes the
-// annotation if there are none. If there are too many, it keeps the first, and at least one of each repository. So a
-// reference for which there was no room is not stored when it is added again, and nothing changes.
+// SetKnown records references in an Image's annotations, which must not be nil. It keeps each once,
+// and removes the annotation if there are none. If there are too many, it keeps the first, and at
+// least one of each repository. So a reference for which there was no room is not stored when it is
+// added again, and nothing changes.
 func SetKnown(annotations map[string]string, references []reference.Reference) {
 	var distinct []reference.Reference
 	seen, of := map[reference.Reference]bool{}, map[reference.Reference]int{}
@@ -135,8 +143,8 @@ func SetKnown(annotations map[string]string, references []reference.Reference) {
 	annotations[References] = string(b)
 }
 
-// Leave removes references from those that an Image is known by, and reports whether it had one. annotations may be
-// nil.
+// Leave removes references from those that an Image is known by, and reports whether it had one.
+// annotations may be nil.
 func Leave(annotations map[string]string, references ...reference.Reference) (changed bool) {
 	known := Known(annotations)
 	left := slices.DeleteFunc(slices.Clone(known), func(ref reference.Reference) bool { return slices.Contains(references, ref) })
@@ -147,8 +155,9 @@ func Leave(annotations map[string]string, references ...reference.Reference) (ch
 	return true
 }
 
-// IsOld reports whether references are stored in another form than the canonical one: in an Image's annotations, or as
-// its dockerImageReference. Importers once wrote index.docker.io for Docker Hub, and null when the last tag had gone.
+// IsOld reports whether references are stored in another form than the canonical one: in an Image's
+// annotations, or as its dockerImageReference. Importers once wrote index.docker.io for Docker Hub,
+// and null when the last tag had gone.
 func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	var known []string
 	if json.Unmarshal([]byte(annotations[References]), &known) != nil {
@@ -165,8 +174,8 @@ func IsOld(annotations map[string]string, dockerImageReference string) bool {
 	return isOld(dockerImageReference) || slices.ContainsFunc(known, isOld) || slices.ContainsFunc(slices.Collect(maps.Keys(gone)), isOld)
 }
 
-// Renewed returns the canonical form of a stored reference whose host has another form. A reference without a host
-// stays as it is: somebody wrote it so.
+// Renewed returns the canonical form of a stored reference whose host has another form. A reference
+// without a host stays as it is: somebody wrote it so.
 func Renewed(s string) string {
 	host, _, ok := strings.Cut(s, "/")
 	if canonical, err := reference.ParseHost(host); !ok || err != nil || canonical == host {
@@ -215,8 +224,8 @@ func SetMissing(annotations map[string]string, missing map[reference.Reference]s
 	annotations[Gone] = string(b)
 }
 
-// GoneFrom returns the repositories that no longer have the image of a digest, by the word of their registries, sorted:
-// nobody can pull it there by its digest.
+// GoneFrom returns the repositories that no longer have the image of a digest, by the word of their
+// registries, sorted: nobody can pull it there by its digest.
 func GoneFrom(annotations map[string]string, digest string) (all []reference.Reference) {
 	if _, ok := annotations[Gone]; !ok {
 		return nil

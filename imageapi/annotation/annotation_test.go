@@ -22,8 +22,8 @@ func parse(t testing.TB, s string) reference.Reference {
 	return ref
 }
 
-// An image shows a bounded number of its references: who adds those again that there is no room for changes
-// nothing, so that no run rewrites what the last one wrote, and each repository keeps one.
+// An image shows a bounded number of its references: who adds those again that there is no room for
+// changes nothing, so that no run rewrites what the last one wrote, and each repository keeps one.
 func TestKnownReferencesAreBounded(t *testing.T) {
 	written := map[string]string{}
 	add := func(s string) {
@@ -138,8 +138,9 @@ func FuzzAnnotations(f *testing.F) {
 	})
 }
 
-// Many repositories that each bring as much as one may do not fill the annotations, which Kubernetes bounds for all: then an
-// image could no longer be written. What the fullest ones brought is no longer listed; which signatures are theirs is.
+// Many repositories that each bring as much as one may do not fill the annotations, which
+// Kubernetes bounds for all: then an image could no longer be written. What the fullest ones
+// brought is no longer listed; which signatures are theirs is.
 func TestAttackRepositoriesFillTheAnnotations(t *testing.T) {
 	digests := make([]string, 64)
 	for i := range digests {

@@ -2,12 +2,12 @@ package annotation
 
 import "time"
 
-// PruneAfter is the time (RFC 3339) after which `tidewaiter prune` deletes an Image that nothing needs. To remove it
-// before is to undo the pruning.
+// PruneAfter is the time (RFC 3339) after which `tidewaiter prune` deletes an Image that nothing
+// needs. To remove it before is to undo the pruning.
 const PruneAfter = "tidewaiter.dev/prune-after"
 
-// Prune is PruneDisabled on an Image that `tidewaiter prune` must keep, together with what it lists. Any other value
-// does the same: it may be meant so.
+// Prune is PruneDisabled on an Image that `tidewaiter prune` must keep, together with what it
+// lists. Any other value does the same: it may be meant so.
 const (
 	Prune         = "tidewaiter.dev/prune"
 	PruneDisabled = "disabled"

@@ -10,23 +10,24 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// The knowledge about an image in each of its repositories. A repository is named by its canonical reference, host
-// and path.
+// The knowledge about an image in each of its repositories. A repository is named by its canonical
+// reference, host and path.
 const (
-	// Repositories has the result of the last search of each repository: JSON, an object of repository to Repository.
-	// Importers write it. The results of repositories are kept apart: no repository adds to, replaces or displaces what
-	// was found in another.
+	// Repositories has the result of the last search of each repository: JSON, an object of
+	// repository to Repository. Importers write it. The results of repositories are kept apart: no
+	// repository adds to, replaces or displaces what was found in another.
 	Repositories = "tidewaiter.dev/repositories"
-	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object of repository to
-	// Verdict. The server writes it, whatever a client sends.
+	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object
+	// of repository to Verdict. The server writes it, whatever a client sends.
 	Verdicts = "tidewaiter.dev/verdicts"
-	// NamespaceVerdicts is the verdict on the image for the pods of namespaces that have policies of their own, where no
-	// policy of the cluster covers it: JSON, an object of repository and namespace, as InNamespace has them, to Verdict. The
-	// server writes it, whatever a client sends.
+	// NamespaceVerdicts is the verdict on the image for the pods of namespaces that have policies
+	// of their own, where no policy of the cluster covers it: JSON, an object of repository and
+	// namespace, as InNamespace has them, to Verdict. The server writes it, whatever a client
+	// sends.
 	NamespaceVerdicts = "tidewaiter.dev/namespace-verdicts"
-	// Policy lists the policies that the verdicts were computed with, as "<name>@<hash>", separated by commas. If it is
-	// there, the conditions of signatures are the server's and not an administrator's. A client that writes something
-	// else there has the image judged again.
+	// Policy lists the policies that the verdicts were computed with, as "<name>@<hash>", separated
+	// by commas. If it is there, the conditions of signatures are the server's and not an
+	// administrator's. A client that writes something else there has the image judged again.
 	Policy = "tidewaiter.dev/signature-policy"
 	// NamespacePolicy is the same for NamespaceVerdicts.
 	NamespacePolicy = "tidewaiter.dev/namespace-policy"
@@ -40,15 +41,15 @@ const (
 	Attestations = "tidewaiter.dev/attestations"
 	// Warnings says what the search left out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
-	// Documents are the SBOMs and VEX documents among what is attached: JSON, an array of [Document]. An importer reads them, and does
-	// not keep this.
+	// Documents are the SBOMs and VEX documents among what is attached: JSON, an array of
+	// [Document]. An importer reads them, and does not keep this.
 	Documents = "tidewaiter.dev/documents"
 	// Manifests are the manifests that hold signatures: JSON, an array of digests.
 	Manifests = "tidewaiter.dev/signature-manifests"
 	// Unread says why some places of signatures could not be read.
 	Unread = "tidewaiter.dev/signatures-unread"
-	// Unusable says what was found there that may be a signature and cannot be used: it is too large, damaged or gone, or there
-	// is too much.
+	// Unusable says what was found there that may be a signature and cannot be used: it is too
+	// large, damaged or gone, or there is too much.
 	Unusable = "tidewaiter.dev/signatures-unusable"
 	// Cut is "true" if there is so much that not all of it was looked at.
 	Cut = "tidewaiter.dev/signatures-cut"
@@ -58,22 +59,23 @@ const (
 type Document struct {
 	// Type is the predicate type of the statement that has the document, or its media type.
 	Type string `json:"type"`
-	// Manifest is the digest of the manifest that holds the document, Blob that of the document, and Size its bytes, if known.
+	// Manifest is the digest of the manifest that holds the document, Blob that of the document,
+	// and Size its bytes, if known.
 	Manifest string `json:"manifest"`
 	Blob     string `json:"blob"`
 	Size     int64  `json:"size,omitempty"`
-	// Signed is true if it is in an envelope with a signature. Signature is the second half of that signature's name, if the
-	// document is one of those that are judged.
+	// Signed is true if it is in an envelope with a signature. Signature is the second half of that
+	// signature's name, if the document is one of those that are judged.
 	Signed    bool   `json:"signed,omitempty"`
 	Signature string `json:"signature,omitempty"`
 }
 
-// Clients is the key of signatures that a client has written and that are in a repository as well: they stay when they
-// leave the repository.
+// Clients is the key of signatures that a client has written and that are in a repository as well:
+// they stay when they leave the repository.
 const Clients = ""
 
-// NotJudged is the key of the verdict on all repositories, and tags, for whose verdicts there is no place: it is Unknown. In
-// NamespaceVerdicts it is InNamespace(NotJudged, NotJudged).
+// NotJudged is the key of the verdict on all repositories, and tags, for whose verdicts there is no
+// place: it is Unknown. In NamespaceVerdicts it is InNamespace(NotJudged, NotJudged).
 const NotJudged = "*"
 
 // MaxRepositories bounds the verdicts in Verdicts.
@@ -88,10 +90,11 @@ const (
 
 // Repository is the result of the last search of one repository.
 type Repository struct {
-	// Signatures are the second halves of the names of the signatures found, as far as the image holds them, sorted.
+	// Signatures are the second halves of the names of the signatures found, as far as the image
+	// holds them, sorted.
 	Signatures []string `json:"signatures,omitempty"`
-	// LeftOut are the found signatures that are too many, or too large, to be held. LeftOutBy is what they were judged
-	// by, see JudgedBy: they need not be looked at again before that changes.
+	// LeftOut are the found signatures that are too many, or too large, to be held. LeftOutBy is
+	// what they were judged by, see JudgedBy: they need not be looked at again before that changes.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
 	// AttestationsLeftOut is the same for attestations.
@@ -99,14 +102,16 @@ type Repository struct {
 	// Attestations is a JSON array of what else is attached.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
-	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is deleted can no longer
-	// say which image it was about.
+	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is
+	// deleted can no longer say which image it was about.
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. Earlier findings are kept then.
 	Unread string `json:"unread,omitempty"`
-	// Unusable is why a possible signature cannot be used. Anybody who may push to the repository can cause that.
+	// Unusable is why a possible signature cannot be used. Anybody who may push to the repository
+	// can cause that.
 	Unusable string `json:"unusable,omitempty"`
-	// Cut is set if there is so much that not all of it was looked at. Earlier findings are kept then, too.
+	// Cut is set if there is so much that not all of it was looked at. Earlier findings are kept
+	// then, too.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -126,8 +131,8 @@ func (r *Repository) LeftOutOf(attestations bool) *[]string {
 	return &r.LeftOut
 }
 
-// Holders are the digests of the manifests in the repository that hold signatures and attestations of the image, sorted, as far as
-// they are known.
+// Holders are the digests of the manifests in the repository that hold signatures and attestations
+// of the image, sorted, as far as they are known.
 func (r Repository) Holders() []string {
 	all := slices.Clone(r.Manifests)
 	var attached []struct{ Digest string }
@@ -190,7 +195,8 @@ func (r Repository) with(other Repository) Repository {
 	return r
 }
 
-// SetFound records what was found in each repository. It leaves out repositories where nothing was found.
+// SetFound records what was found in each repository. It leaves out repositories where nothing was
+// found.
 func SetFound(annotations map[string]string, found map[string]Repository) {
 	texts := make(map[string]Repository, len(found))
 	for name, r := range found {
@@ -217,7 +223,8 @@ func SetFound(annotations map[string]string, found map[string]Repository) {
 	}
 }
 
-// reduceLargest reduces the largest record to the names of its signatures. It reports whether it could.
+// reduceLargest reduces the largest record to the names of its signatures. It reports whether it
+// could.
 func reduceLargest(texts map[string]Repository) bool {
 	largest, size := "", 0
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -278,8 +285,8 @@ type Verdict struct {
 	// Reason and Message say why.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Policy is the name of the policy that covers the repository. If several do, it is all their names, separated by
-	// commas.
+	// Policy is the name of the policy that covers the repository. If several do, it is all their
+	// names, separated by commas.
 	Policy string `json:"policy,omitempty"`
 	// Unmet are the names of the policies that are not met, if there are several and some are met.
 	Unmet []string `json:"unmet,omitempty"`
@@ -287,16 +294,18 @@ type Verdict struct {
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index through which the image is verified.
 	Index string `json:"index,omitempty"`
-	// Until is when the exception ends that lets the image through, in RFC 3339, if Verified is Excepted.
+	// Until is when the exception ends that lets the image through, in RFC 3339, if Verified is
+	// Excepted.
 	Until string `json:"until,omitempty"`
-	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none and none is
-	// demanded.
+	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none
+	// and none is demanded.
 	Attested string `json:"attested,omitempty"`
 }
 
 // HeldVerdict is a verdict that an Image holds for everybody.
 type HeldVerdict struct {
-	// Place is the repository in canonical form, or a reference with a tag that is the scope of a policy.
+	// Place is the repository in canonical form, or a reference with a tag that is the scope of a
+	// policy.
 	Place string
 	// Covered is true if a policy covers it.
 	Covered bool
@@ -306,13 +315,14 @@ type HeldVerdict struct {
 // Judged returns the verdicts in an Image's annotations, by repository.
 func Judged(annotations map[string]string) map[string]Verdict { return judged(annotations, Verdicts) }
 
-// JudgedInNamespaces returns the verdicts for pods of namespaces in an Image's annotations. Its keys are those of
-// InNamespace.
+// JudgedInNamespaces returns the verdicts for pods of namespaces in an Image's annotations. Its
+// keys are those of InNamespace.
 func JudgedInNamespaces(annotations map[string]string) map[string]Verdict {
 	return judged(annotations, NamespaceVerdicts)
 }
 
-// JudgedAnywhere returns the verdicts of Judged and of JudgedInNamespaces, which have no keys in common.
+// JudgedAnywhere returns the verdicts of Judged and of JudgedInNamespaces, which have no keys in
+// common.
 func JudgedAnywhere(annotations map[string]string) map[string]Verdict {
 	all, more := Judged(annotations), JudgedInNamespaces(annotations)
 	if len(more) == 0 {
@@ -325,8 +335,8 @@ func JudgedAnywhere(annotations map[string]string) map[string]Verdict {
 	return all
 }
 
-// InNamespace returns the key of a repository, or of a tag in it, as the pods of a namespace see it; "" is for
-// everybody.
+// InNamespace returns the key of a repository, or of a tag in it, as the pods of a namespace see
+// it; "" is for everybody.
 func InNamespace(key, namespace string) string {
 	if namespace == "" {
 		return key
@@ -352,9 +362,9 @@ func judged(annotations map[string]string, key string) map[string]Verdict {
 	return verdicts
 }
 
-// In returns the repositories that the image of that digest is in, as canonical references without tag and digest:
-// first that of its own reference, then the others by name. It leaves out those that the image has left, unless it has
-// left all.
+// In returns the repositories that the image of that digest is in, as canonical references without
+// tag and digest: first that of its own reference, then the others by name. It leaves out those
+// that the image has left, unless it has left all.
 func In(annotations map[string]string, own, digest string) []reference.Reference {
 	var all []reference.Reference
 	if ref, err := reference.Parse(own); err == nil {
@@ -389,8 +399,8 @@ func In(annotations map[string]string, own, digest string) []reference.Reference
 	return present
 }
 
-// WasIn reports whether the image of that own reference is or was known to be in a repository. Importers write a repository
-// down only after they have read the image there.
+// WasIn reports whether the image of that own reference is or was known to be in a repository.
+// Importers write a repository down only after they have read the image there.
 func WasIn(annotations map[string]string, own string, repository reference.Reference) bool {
 	if ref, err := reference.Parse(own); err == nil && ref.Bare() == repository {
 		return true

@@ -8,8 +8,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// ShownIn returns the annotations of an Image as they are shown to readers of a repository, for the pods of a namespace:
-// without references, signatures, verdicts and policies of other repositories and namespaces.
+// ShownIn returns the annotations of an Image as they are shown to readers of a repository, for the
+// pods of a namespace: without references, signatures, verdicts and policies of other repositories
+// and namespaces.
 func ShownIn(annotations map[string]string, repository reference.Reference, namespace string) map[string]string {
 	shown := maps.Clone(annotations)
 	for _, key := range []string{References, MoreReferences, Gone, Repositories, Verdicts, NamespaceVerdicts, Policy, NamespacePolicy, Recheck} {
@@ -40,8 +41,8 @@ func ShownIn(annotations map[string]string, repository reference.Reference, name
 	return shown
 }
 
-// IsElsewhere reports whether an Image of that own reference is or was known to be in another repository than one, as far as it says
-// so.
+// IsElsewhere reports whether an Image of that own reference is or was known to be in another
+// repository than one, as far as it says so.
 func IsElsewhere(annotations map[string]string, own string, repository reference.Reference) bool {
 	if annotations[MoreReferences] != "" {
 		return true

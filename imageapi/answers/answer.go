@@ -28,10 +28,11 @@ import (
 // Policies judge images.
 type Policies interface {
 	// Judge returns the verdict on a stored Image for a reference with a tag or a digest, from a
-	// namespace, and the names of the policies that cover the reference. indexes finds indexes that vouch for the image under
-	// a verdict's key. An error says why the policies are not known.
+	// namespace, and the names of the policies that cover the reference. indexes finds indexes that
+	// vouch for the image under a verdict's key. An error says why the policies are not known.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)
-	// Stale returns the policies by which too long ago a registry last confirmed where a reference with a tag leads, and why.
+	// Stale returns the policies by which too long ago a registry last confirmed where a reference
+	// with a tag leads, and why.
 	Stale(ctx context.Context, asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error)
 }
 
@@ -41,11 +42,13 @@ type Use interface {
 	Pods(digest string, image *imagev1.Image) (n int, complete bool)
 	// Users names these pods as cluster/namespace/name, at most most of them.
 	Users(digest string, image *imagev1.Image, most int) []string
-	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most most of them.
+	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most
+	// most of them.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
 	// Digests are those that pods run or workloads need, whether the images are stored or not.
 	Digests() []string
-	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which workloads.
+	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which
+	// workloads.
 	StaleReasons() []string
 	WorkloadStaleReasons() []string
 }
@@ -53,7 +56,8 @@ type Use interface {
 // Container is what a container of a followed cluster's pod runs.
 type Container struct {
 	Cluster, Namespace, Pod string
-	// Image is the reference as the pod has it, and Digest what runs; it is empty until that is known.
+	// Image is the reference as the pod has it, and Digest what runs; it is empty until that is
+	// known.
 	Image, Digest string
 	// Since is when the pod was created.
 	Since metav1.Time
@@ -61,18 +65,20 @@ type Container struct {
 
 // Containers lists the containers of pods of followed clusters.
 type Containers interface {
-	// Naming lists the containers that name, or run, an image: by a digest or a canonical reference with a tag. more is true if
-	// it lists only some.
+	// Naming lists the containers that name, or run, an image: by a digest or a canonical reference
+	// with a tag. more is true if it lists only some.
 	Naming(ctx context.Context, image string, most int) (all []Container, more bool, err error)
 }
 
 // Naming knows the pods of followed clusters that name tags.
 type Naming interface {
-	// Running counts the pods that name a tag and run one of the digests that is accepts, by cluster and by digest.
+	// Running counts the pods that name a tag and run one of the digests that is accepts, by
+	// cluster and by digest.
 	Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int)
 }
 
-// Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are required.
+// Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are
+// required.
 type Answerer struct {
 	Images, Tags Objects
 	Packages     Packages // nil if nobody knows which packages images have
@@ -84,15 +90,16 @@ type Answerer struct {
 	Authorizer Authorizer
 	// Mirrored returns the references that a mirror's name may stand for.
 	Mirrored func(reference.Reference) []reference.Reference
-	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if that is not known. Tags tell it
-	// themselves.
+	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
+	// that is not known. Tags tell it themselves.
 	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// Acts says how images are judged after an act; nil if no acts are reviewed.
 	Acts Acts
 
-	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key. Otherwise the stored ones do.
+	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key.
+	// Otherwise the stored ones do.
 	vouching func(ctx context.Context, key, digest string) ([]*imagev1.Image, error)
 }
 
@@ -362,10 +369,12 @@ func (s *session) stale(ctx context.Context, v *Verdict, ref reference.Reference
 	return nil
 }
 
-// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the registry was asked.
+// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
+// registry was asked.
 const ReasonTagTooOld = "TagTooOld"
 
-// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known, or no history is kept.
+// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known, or no
+// history is kept.
 func checkedAt(tag *imagev1.ImageTag) time.Time {
 	if at := tags.Checked(tag); at != nil {
 		return at.Time
@@ -373,8 +382,9 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 	return time.Time{}
 }
 
-// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that asks for it. checked is
-// when a registry last confirmed where the tag leads, zero if that is not known.
+// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that
+// asks for it. checked is when a registry last confirmed where the tag leads, zero if that is not
+// known.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, checked time.Time, namespace string) (*Verdict, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
@@ -506,9 +516,10 @@ func (s *session) outdated(a *Answer, m *resolved) {
 	}
 }
 
-// isOutdated reports whether a container that names a tag runs something else than the tag leads to. now is what the tag
-// leads to, and image that Image, nil if it is not stored. known is false if that cannot be told: nothing is known to run, the tag leads
-// nowhere, or it may lead to an index that lists what runs.
+// isOutdated reports whether a container that names a tag runs something else than the tag leads
+// to. now is what the tag leads to, and image that Image, nil if it is not stored. known is false
+// if that cannot be told: nothing is known to run, the tag leads nowhere, or it may lead to an
+// index that lists what runs.
 func isOutdated(now string, image *imagev1.Image, runs string) (outdated, known bool) {
 	switch {
 	case now == "" || runs == "":

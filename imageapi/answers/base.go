@@ -13,11 +13,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// maxRevisions bounds the images of a base, and maxBasePlatforms those that one lists, that an image's layers are compared with.
+// maxRevisions bounds the images of a base, and maxBasePlatforms those that one lists, that an
+// image's layers are compared with.
 const maxRevisions, maxBasePlatforms = 5, 16
 
-// based fills in what the image is built on, and whether that is an older revision of its base. Annotations name the base; where
-// they have no digest, the layers tell which revision it was.
+// based fills in what the image is built on, and whether that is an older revision of its base.
+// Annotations name the base; where they have no digest, the layers tell which revision it was.
 func (s *session) based(ctx context.Context, a *Answer, m *resolved) {
 	if m.image == nil {
 		return
@@ -94,8 +95,8 @@ func (s *session) revision(ctx context.Context, b *Base, image *imagev1.Image, t
 	return nil
 }
 
-// isOn reports whether an image is built on one revision of its base. known is false if that revision is not stored, so that its
-// platforms and layers are not known.
+// isOn reports whether an image is built on one revision of its base. known is false if that
+// revision is not stored, so that its platforms and layers are not known.
 func (s *session) isOn(ctx context.Context, b *Base, image *imagev1.Image, digest string) (is, known bool, err error) {
 	if b.By == "" {
 		all, err := s.withPlatforms(ctx, digest)
@@ -111,8 +112,8 @@ func (s *session) isOn(ctx context.Context, b *Base, image *imagev1.Image, diges
 	return slices.Contains(manifest.Listed(whole), b.Digest), true, nil
 }
 
-// withPlatforms are the image of a digest and those that it lists, as far as they are stored, with their layers only. They are read
-// once: many images of a review are built on one base.
+// withPlatforms are the image of a digest and those that it lists, as far as they are stored, with
+// their layers only. They are read once: many images of a review are built on one base.
 func (s *session) withPlatforms(ctx context.Context, digest string) ([]*imagev1.Image, error) {
 	if all, ok := s.bases[digest]; ok {
 		return all, nil

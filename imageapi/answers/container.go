@@ -17,17 +17,18 @@ import (
 
 // ContainerAnswer describes the image that a container runs, as far as it is known.
 type ContainerAnswer struct {
-	// Verdict is that for the very reference that the container names; nil if the image is not known to be in that
-	// repository.
+	// Verdict is that for the very reference that the container names; nil if the image is not
+	// known to be in that repository.
 	Verdict *Verdict
-	// Outdated is true if the container names a tag and runs something else than the tag leads to now, and Now is what that
-	// is. Known is false if that cannot be found out.
+	// Outdated is true if the container names a tag and runs something else than the tag leads to
+	// now, and Now is what that is. Known is false if that cannot be found out.
 	Outdated, Known bool
 	Now             string
 }
 
-// Container answers about a container of a pod in a namespace: image is the reference as the pod has it, and runs the digest
-// that runs, empty if that is not known. The program asks, so rights are not looked at.
+// Container answers about a container of a pod in a namespace: image is the reference as the pod
+// has it, and runs the digest that runs, empty if that is not known. The program asks, so rights
+// are not looked at.
 func (a *Answerer) Container(ctx context.Context, namespace, image, runs string) (out ContainerAnswer, err error) {
 	ref, bad := reference.Parse(image)
 	if bad != nil {
@@ -78,7 +79,8 @@ func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (*reso
 	return s.targetOf(ctx, of, tag, nil)
 }
 
-// verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not known to be in the repository.
+// verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not
+// known to be in the repository.
 func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
 	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
 		return nil, nil
@@ -92,7 +94,8 @@ type Pull struct {
 	Reference reference.Reference
 	// Digest is what it leads to; if it is empty, Why says why, unless nothing is known.
 	Digest, Why string
-	// Checked is when a registry last confirmed where the tag leads; zero if that is not known, or no tag is named.
+	// Checked is when a registry last confirmed where the tag leads; zero if that is not known, or
+	// no tag is named.
 	Checked time.Time
 	// Image is nil if it is not stored, or not known to be in the repository.
 	Image *imagev1.Image
@@ -138,9 +141,10 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 	return p, nil
 }
 
-// Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to now: "" if its registry no
-// longer has the tag, or the repository is not known to have the digest. known is false if nobody has seen where a tag leads. It
-// is for selectors, whose callers may list images; rights are not looked at.
+// Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to
+// now: "" if its registry no longer has the tag, or the repository is not known to have the digest.
+// known is false if nobody has seen where a tag leads. It is for selectors, whose callers may list
+// images; rights are not looked at.
 func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error) {
 	r := resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}
 	ref = ref.Pulled()

@@ -8,7 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Drift is what pods of followed clusters run that name a tag, if that is not what the tag leads to now.
+// Drift is what pods of followed clusters run that name a tag, if that is not what the tag leads to
+// now.
 type Drift struct {
 	// Tag is where the tag leads; nil if that is not known.
 	Tag *imagev1.ImageTag

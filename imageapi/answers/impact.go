@@ -25,8 +25,9 @@ import (
 
 // Acts says how images are judged after an act.
 type Acts interface {
-	// Scenarios returns how images are judged now, and how they would be after the act: the same if the act changes neither policies
-	// nor the time. An error that is the caller's fault is an API error.
+	// Scenarios returns how images are judged now, and how they would be after the act: the same if
+	// the act changes neither policies nor the time. An error that is the caller's fault is an API
+	// error.
 	Scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, then Scenario, err error)
 }
 
@@ -39,9 +40,11 @@ type Scenario interface {
 	Namespaces(asked reference.Reference) []string
 	// Admission is what becomes of a pod that names a reference with a verdict.
 	Admission(asked reference.Reference, namespace string, v *Verdict) string
-	// Verify writes its verdicts into an image. above finds indexes that vouch for it under a verdict's key.
+	// Verify writes its verdicts into an image. above finds indexes that vouch for it under a
+	// verdict's key.
 	Verify(image *imagev1.Image, above func(key string) ([]*imagev1.Image, error))
-	// Vouches reports whether an index that was judged vouches for what it lists under a verdict's key.
+	// Vouches reports whether an index that was judged vouches for what it lists under a verdict's
+	// key.
 	Vouches(index *imagev1.Image, key string) bool
 }
 
@@ -239,8 +242,9 @@ func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 	return f.judged(ctx, image, false)
 }
 
-// places are the names by which an image can be requested: each repository with its digest, the tags that lead to it, and those that
-// containers name which run it, if it is not known where these lead; each once more for namespaces whose policies judge it.
+// places are the names by which an image can be requested: each repository with its digest, the
+// tags that lead to it, and those that containers name which run it, if it is not known where these
+// lead; each once more for namespaces whose policies judge it.
 func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
 	add := func(ref reference.Reference, checked time.Time, state State) {
 		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
@@ -282,8 +286,8 @@ func (f *projection) namespaces(ref reference.Reference) []string {
 	return slices.Compact(all)
 }
 
-// judged finds the references by which an image is judged otherwise after the act. hidden is set if an index is deleted, by which
-// the same policies may judge otherwise.
+// judged finds the references by which an image is judged otherwise after the act. hidden is set if
+// an index is deleted, by which the same policies may judge otherwise.
 func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {
@@ -317,7 +321,8 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 	return nil
 }
 
-// verified returns an image with the verdicts that it would hold after the act, so that each signature is judged once.
+// verified returns an image with the verdicts that it would hold after the act, so that each
+// signature is judged once.
 func (f *projection) verified(ctx context.Context, image *imagev1.Image) *imagev1.Image {
 	again := *image
 	again.Annotations, again.Signatures = maps.Clone(image.Annotations), slices.Clone(image.Signatures)
@@ -338,7 +343,8 @@ func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, eff
 	return row, true
 }
 
-// touchAll has rows for all the names of an image. change says what becomes of each, and may leave a row out.
+// touchAll has rows for all the names of an image. change says what becomes of each, and may leave
+// a row out.
 func (f *projection) touchAll(ctx context.Context, image *imagev1.Image, effect Effect, change func(place, *ImpactRow) bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {
@@ -424,7 +430,8 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 	return nil
 }
 
-// deleteImage finds what the deletion of an image touches: its names, what it lists, and the indexes that list it.
+// deleteImage finds what the deletion of an image touches: its names, what it lists, and the
+// indexes that list it.
 func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) error {
 	f.hidden = image.Name
 	f.status.Summary.Examined = 1

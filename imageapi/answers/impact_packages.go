@@ -20,7 +20,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// parsePackage reads a package and a range of its versions, with an @ between. In a package URL, qualifiers and a subpath follow.
+// parsePackage reads a package and a range of its versions, with an @ between. In a package URL,
+// qualifiers and a subpath follow.
 func parsePackage(text string) (q *packages.Query, in versions.Range, err error) {
 	name, rest, isURL := text, "", strings.HasPrefix(text, "pkg:")
 	if end := strings.IndexAny(text, "?#"); isURL && end >= 0 {
@@ -73,8 +74,8 @@ func (f *projection) withPackage(ctx context.Context) error {
 	return nil
 }
 
-// pageOfPackage looks at some images that have a package. What it has read is released when it returns, so it counts for the
-// page alone.
+// pageOfPackage looks at some images that have a package. What it has read is released when it
+// returns, so it counts for the page alone.
 func (f *projection) pageOfPackage(ctx context.Context, q *packages.Query, in versions.Range, from string, revision int64) (at int64, more string, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()

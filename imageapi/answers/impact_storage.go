@@ -94,8 +94,8 @@ func (r *impactREST) begin(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// checkAct returns what is wrong with an act, as far as that can be told without what is stored. It brings the act into its
-// canonical form.
+// checkAct returns what is wrong with an act, as far as that can be told without what is stored. It
+// brings the act into its canonical form.
 func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 	path := field.NewPath("spec")
 	acts := 0

@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// impactTable is a review of an act as kubectl and tidewaiter impact show it, with a row for each reference.
+// impactTable is a review of an act as kubectl and tidewaiter impact show it, with a row for each
+// reference.
 var impactTable = table.Of[*ImpactReview]{
 	Columns: []metav1.TableColumnDefinition{
 		{Name: "Pods", Type: "string", Description: "Number of pods that run the image under this reference; a plus means that there may be more, Unknown that there may be some."},

@@ -25,8 +25,8 @@ const (
 	maxWithPackage    = 100 // names of images with a package at a time
 )
 
-// ImpactReview asks what an act would change before it is done, and is answered in its status. Nothing is changed, no registry
-// is asked, and the review is not stored.
+// ImpactReview asks what an act would change before it is done, and is answered in its status.
+// Nothing is changed, no registry is asked, and the review is not stored.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -48,15 +48,17 @@ type ImpactReview struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactReviewSpec struct {
-	// ApplyPolicies are ClusterImagePolicy and ImagePolicy objects that are created, or take the place of those of their names; at
-	// most 100.
+	// ApplyPolicies are ClusterImagePolicy and ImagePolicy objects that are created, or take the
+	// place of those of their names; at most 100.
 	//
 	// +listType=atomic
 	ApplyPolicies []runtime.RawExtension `json:"applyPolicies,omitempty"`
-	// RemovePolicy is the name of a policy that is deleted: of an ImagePolicy, its namespace, a slash and its name.
+	// RemovePolicy is the name of a policy that is deleted: of an ImagePolicy, its namespace, a
+	// slash and its name.
 	RemovePolicy string `json:"removePolicy,omitempty"`
-	// RevokeSigner is who is no longer trusted: public keys in PEM form, an armored OpenPGP keyring, fingerprints of keys with commas
-	// between them, or the subject of a certificate or of an OpenPGP key.
+	// RevokeSigner is who is no longer trusted: public keys in PEM form, an armored OpenPGP
+	// keyring, fingerprints of keys with commas between them, or the subject of a certificate or of
+	// an OpenPGP key.
 	RevokeSigner string `json:"revokeSigner,omitempty"`
 	// LoseRegistry is the host of a registry that goes away.
 	LoseRegistry string `json:"loseRegistry,omitempty"`
@@ -64,13 +66,15 @@ type ImpactReviewSpec struct {
 	Delete string `json:"delete,omitempty"`
 	// Layer is the digest of a layer: which images have it?
 	Layer string `json:"layer,omitempty"`
-	// Package is a package by name or package URL, and after an @ a range of its versions, such as openssl@>=3.0,<3.0.7: which images
-	// have it, by the SBOMs that are attached to them?
+	// Package is a package by name or package URL, and after an @ a range of its versions, such as
+	// openssl@>=3.0,<3.0.7: which images have it, by the SBOMs that are attached to them?
 	Package string `json:"package,omitempty"`
-	// At is a later time: what expires until then? How old the knowledge about tags is stays as it is now.
+	// At is a later time: what expires until then? How old the knowledge about tags is stays as it
+	// is now.
 	At *metav1.Time `json:"at,omitempty"`
 
-	// MaxRows bounds the rows of the answer: 500 if it is left out, at most 5000. What runs comes first.
+	// MaxRows bounds the rows of the answer: 500 if it is left out, at most 5000. What runs comes
+	// first.
 	MaxRows int32 `json:"maxRows,omitempty"`
 }
 
@@ -102,16 +106,19 @@ type ImpactReviewStatus struct {
 type ImpactSummary struct {
 	// Examined is how many images were looked at.
 	Examined int32 `json:"examined"`
-	// Unlisted is how many images have no SBOM that was read, if a package was asked for: it is not known whether they have it.
-	// Multi-platform indexes, which have no packages of their own, are among them.
+	// Unlisted is how many images have no SBOM that was read, if a package was asked for: it is not
+	// known whether they have it. Multi-platform indexes, which have no packages of their own, are
+	// among them.
 	Unlisted int32 `json:"unlisted,omitempty"`
 	// Images and References are how many images, and references to them, the act touches.
 	Images     int32 `json:"images"`
 	References int32 `json:"references"`
-	// Pods is how many pods run them; it is absent if the caller may not see pods. PodsComplete is false if there may be more.
+	// Pods is how many pods run them; it is absent if the caller may not see pods. PodsComplete is
+	// false if there may be more.
 	Pods         *int32 `json:"pods,omitempty"`
 	PodsComplete bool   `json:"podsComplete"`
-	// Denied is how many of these pods a cluster that asks on admission would refuse after the act, and would not refuse now.
+	// Denied is how many of these pods a cluster that asks on admission would refuse after the act,
+	// and would not refuse now.
 	Denied int32 `json:"denied,omitempty"`
 	// Workloads is how many workloads need them; no image counts more than 20.
 	Workloads int32 `json:"workloads"`
@@ -126,7 +133,8 @@ type ImpactSummary struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactChange struct {
-	// Before and After are verdicts, or what the reference means where it has no verdict: Gone, Absent, NotImported.
+	// Before and After are verdicts, or what the reference means where it has no verdict: Gone,
+	// Absent, NotImported.
 	Before     string `json:"before"`
 	After      string `json:"after"`
 	References int32  `json:"references"`
@@ -154,15 +162,16 @@ type ImpactRow struct {
 	// Image is the digest, and Reference the repository with a tag or the digest.
 	Image     string `json:"image"`
 	Reference string `json:"reference"`
-	// Namespace is set if the row is about the pods of that namespace alone, which has policies of its own.
+	// Namespace is set if the row is about the pods of that namespace alone, which has policies of
+	// its own.
 	Namespace string `json:"namespace,omitempty"`
 	// Effect is Judged, Unpullable, Deleted, Incomplete, Contains or MayContain.
 	Effect Effect `json:"effect"`
 	// Before and After are what is known of the reference now and after the act.
 	Before ImpactSide `json:"before"`
 	After  ImpactSide `json:"after"`
-	// Running is where the image runs under this reference; it is absent if the caller may not see pods. The server's own pods
-	// count for each reference.
+	// Running is where the image runs under this reference; it is absent if the caller may not see
+	// pods. The server's own pods count for each reference.
 	Running *Running `json:"running,omitempty"`
 	// NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20.
 	//
@@ -172,9 +181,11 @@ type ImpactRow struct {
 	//
 	// +listType=atomic
 	Elsewhere []string `json:"elsewhere,omitempty"`
-	// LastTag is true if no other tag is known to lead to the image, so that its registry may delete it.
+	// LastTag is true if no other tag is known to lead to the image, so that its registry may
+	// delete it.
 	LastTag bool `json:"lastTag,omitempty"`
-	// Packages are the packages of the image that were asked for, at most 5, and what VEX documents say of the image at most 5 times.
+	// Packages are the packages of the image that were asked for, at most 5, and what VEX documents
+	// say of the image at most 5 times.
 	//
 	// +listType=atomic
 	Packages []ImpactPackage `json:"packages,omitempty"`
@@ -195,8 +206,8 @@ type ImpactPackage struct {
 	License string `json:"license,omitempty"`
 	// Document is the digest of the SBOM that lists it.
 	Document string `json:"document"`
-	// Vouched says whether somebody whom the policies trust signed the document: True, False, Unsigned or Unknown. VouchedBy is who
-	// signed it.
+	// Vouched says whether somebody whom the policies trust signed the document: True, False,
+	// Unsigned or Unknown. VouchedBy is who signed it.
 	Vouched   string `json:"vouched"`
 	VouchedBy string `json:"vouchedBy,omitempty"`
 	// Unknown says why it is not known whether the version is in the range.
@@ -226,8 +237,8 @@ type ImpactSide struct {
 	State State `json:"state"`
 	// Verdict is the verdict for this very reference.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// Admission is what becomes of a pod that names the reference, in a cluster that asks on admission: allowed, audited, warned
-	// or denied. It is empty where there is no verdict.
+	// Admission is what becomes of a pod that names the reference, in a cluster that asks on
+	// admission: allowed, audited, warned or denied. It is empty where there is no verdict.
 	Admission string `json:"admission,omitempty"`
 }
 

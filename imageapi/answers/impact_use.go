@@ -13,7 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// ownPods is before the names of the server's own pods, of which it is not known by which reference they run an image.
+// ownPods is before the names of the server's own pods, of which it is not known by which reference
+// they run an image.
 const ownPods = "local/"
 
 // admissionDenied is what admission says of a pod that it refuses.
@@ -68,7 +69,8 @@ type runners struct {
 // runner is a container of a followed cluster.
 type runner struct {
 	Container
-	// judged is the reference that its verdict is for; empty if it has none. names are all references that it means.
+	// judged is the reference that its verdict is for; empty if it has none. names are all
+	// references that it means.
 	judged string
 	names  []string
 }
@@ -151,8 +153,8 @@ func (f *projection) podsOf(by *runners, row *ImpactRow) map[string]bool {
 	return pods
 }
 
-// runner finds out which references a container stands for: the one that its verdict is for, and the
-// one that it names, if that is still to be pulled, or can no longer be where a tag goes.
+// runner finds out which references a container stands for: the one that its verdict is for, and
+// the one that it names, if that is still to be pulled, or can no longer be where a tag goes.
 func (f *projection) runner(ctx context.Context, c Container) (runner, error) {
 	r := runner{Container: c}
 	answer, err := f.before.Container(ctx, c.Namespace, c.Image, c.Digest)
@@ -213,7 +215,8 @@ func ownersOf(image *imagev1.Image) map[string]string {
 	return all
 }
 
-// cut keeps as many rows as are asked for: what runs in most pods, then what workloads need, then by name.
+// cut keeps as many rows as are asked for: what runs in most pods, then what workloads need, then
+// by name.
 func (f *projection) cut() {
 	slices.SortStableFunc(f.status.Rows, func(a, b ImpactRow) int {
 		return cmp.Or(-cmp.Compare(a.runs(), b.runs()), -cmp.Compare(len(a.NeededBy), len(b.NeededBy)), cmp.Compare(a.Reference, b.Reference), cmp.Compare(a.Namespace, b.Namespace))

@@ -25,7 +25,8 @@ import (
 type resolved struct {
 	state               State
 	message, suggestion string
-	// ref is the whole reference as it is pulled; it is zero if only a digest was given that is not in one repository alone.
+	// ref is the whole reference as it is pulled; it is zero if only a digest was given that is not
+	// in one repository alone.
 	ref reference.Reference
 	// tag is the tag that was followed; nil if none was given, or if no history of it is kept.
 	tag *imagev1.ImageTag
@@ -50,7 +51,8 @@ type resolver struct {
 	mirrored func(reference.Reference) []reference.Reference
 }
 
-// resolve finds out what a question means. It fails if that cannot be found out, not if the question is wrong.
+// resolve finds out what a question means. It fails if that cannot be found out, not if the
+// question is wrong.
 func (r *resolver) resolve(ctx context.Context, q Question) (*resolved, error) {
 	m, err := r.named(ctx, strings.TrimSpace(q.Reference))
 	if err == nil && q.Platform != "" && m.image != nil {
@@ -138,7 +140,8 @@ func beginsNone(text string) string {
 	return "no image has a digest that begins with " + text
 }
 
-// foundDigest is the meaning of a digest. If the image is in one repository alone, the reference is there.
+// foundDigest is the meaning of a digest. If the image is in one repository alone, the reference is
+// there.
 func foundDigest(image *imagev1.Image) *resolved {
 	m := &resolved{state: Found, digest: image.Name, image: image}
 	if in := annotation.In(image.Annotations, image.DockerImageReference, image.Name); len(in) == 1 {
@@ -156,7 +159,8 @@ func ambiguousDigests(text string, all []imagev1.Image) *resolved {
 	return m
 }
 
-// digests lists the images whose digest has a beginning. m is the answer if the text is not a beginning.
+// digests lists the images whose digest has a beginning. m is the answer if the text is not a
+// beginning.
 func (r *resolver) digests(ctx context.Context, text string) (all []imagev1.Image, m *resolved, err error) {
 	digest := whole(text)
 	if reference.IsDigest(digest) {
@@ -176,7 +180,8 @@ func (r *resolver) digests(ctx context.Context, text string) (all []imagev1.Imag
 	return all, nil, err
 }
 
-// digestIn finds an image by a repository, and a digest or its beginning. A tag between the two is not looked at.
+// digestIn finds an image by a repository, and a digest or its beginning. A tag between the two is
+// not looked at.
 func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved, error) {
 	ref, err := reference.Parse(name)
 	if err != nil {
@@ -312,7 +317,8 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
 }
 
-// shortOf is the path of a reference whose registry was left out, as it was given: without library/.
+// shortOf is the path of a reference whose registry was left out, as it was given: without
+// library/.
 func shortOf(text string, ref reference.Reference) string {
 	if strings.Contains(text, "/") {
 		return ref.Repository
@@ -320,8 +326,8 @@ func shortOf(text string, ref reference.Reference) string {
 	return strings.TrimPrefix(ref.Repository, "library/")
 }
 
-// endingSo lists the known tags of other registries whose repository ends as a name that was given without a registry does, by a
-// short form of them.
+// endingSo lists the known tags of other registries whose repository ends as a name that was given
+// without a registry does, by a short form of them.
 func (r *resolver) endingSo(ctx context.Context, text string, meant reference.Reference, short string) (others []string, err error) {
 	all, more, err := r.tagged(ctx, selectors.TagShort, short, maxSimilar)
 	if err != nil {
@@ -343,7 +349,8 @@ func (r *resolver) endingSo(ctx context.Context, text string, meant reference.Re
 	return others, nil
 }
 
-// tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is known about it.
+// tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is
+// known about it.
 func (r *resolver) tagOf(ctx context.Context, pulled reference.Reference) (of reference.Reference, tag *imagev1.ImageTag, err error) {
 	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
 		if tag, err = r.tag(ctx, candidate); tag != nil || err != nil {

@@ -29,7 +29,8 @@ func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 	}
 }
 
-// LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.
+// LacksPackages says why a caller may not see which packages images have; it is empty if the caller
+// may.
 func (a *Answerer) LacksPackages(ctx context.Context) string {
 	return a.lacks(ctx, "list", packages.GroupVersion, packages.Resource, "")
 }
@@ -39,7 +40,8 @@ func (a *Answerer) LacksPods(ctx context.Context) string {
 	return a.lacks(ctx, "list", GroupVersion, "clusterpods", "")
 }
 
-// lacks says why a caller may not do something; it is empty if the caller may. Without a caller, the program itself asks.
+// lacks says why a caller may not do something; it is empty if the caller may. Without a caller,
+// the program itself asks.
 func (a *Answerer) lacks(ctx context.Context, verb string, of schema.GroupVersion, resource, namespace string) string {
 	caller, ok := genericapirequest.UserFrom(ctx)
 	if a.Authorizer == nil || !ok {

@@ -29,10 +29,12 @@ type Packages interface {
 	Get(ctx context.Context, digest string, options *metav1.GetOptions) (runtime.Object, error)
 	// Known reports whether it is known which packages the image of a digest has.
 	Known(ctx context.Context, digest string) (bool, error)
-	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
-	// revision or, if that is 0, now. more is the name from which there may be more.
+	// With returns images that have a package, sorted by name: those whose names are not before
+	// from, about most of them, at a revision or, if that is 0, now. more is the name from which
+	// there may be more.
 	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
-	// Count is how many images have a list of packages, and Partly reports whether one lacks packages of its image.
+	// Count is how many images have a list of packages, and Partly reports whether one lacks
+	// packages of its image.
 	Count(ctx context.Context) (int64, error)
 	Partly(ctx context.Context) (bool, error)
 }
@@ -117,7 +119,8 @@ func (s *source) beginning(ctx context.Context, digest string) ([]imagev1.Image,
 	return all, err
 }
 
-// verifiedIndexes lists indexes that vouch for an image under a verdict's key. It shows the caller nothing of them.
+// verifiedIndexes lists indexes that vouch for an image under a verdict's key. It shows the caller
+// nothing of them.
 func (s *source) verifiedIndexes(ctx context.Context, key, digest string) (all []*imagev1.Image, err error) {
 	obj, err := s.images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(selectors.IndexVerdicts, key+"@"+digest), Limit: maxVerifiedIndexes,

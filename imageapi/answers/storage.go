@@ -60,7 +60,8 @@ func (r *storageREST) Create(ctx context.Context, obj runtime.Object, validate r
 	return &ReferenceReview{Spec: review.Spec, Status: *status}, nil
 }
 
-// check returns what is wrong with the questions. A text that is not a reference is not: its answer says so.
+// check returns what is wrong with the questions. A text that is not a reference is not: its answer
+// says so.
 func check(spec *ReferenceReviewSpec) (errs field.ErrorList) {
 	path := field.NewPath("spec", "references")
 	switch n := len(spec.References); {

@@ -93,7 +93,8 @@ func cells(a *Answer) []any {
 	}
 }
 
-// PodsCell is the number of pods that run the image: with a plus while there may be more, and Unknown if there may be some.
+// PodsCell is the number of pods that run the image: with a plus while there may be more, and
+// Unknown if there may be some.
 func PodsCell(a *Answer) string { return a.Running.cell() }
 
 func (r *Running) cell() string {
@@ -103,8 +104,8 @@ func (r *Running) cell() string {
 	return table.Count(int(r.Pods), r.Complete)
 }
 
-// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is that of all in which the
-// image is.
+// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is
+// that of all in which the image is.
 func VerdictCell(a *Answer) string {
 	all := make([]verdicts.One, 0, len(a.Verdicts)+1)
 	if a.Verdict != nil {

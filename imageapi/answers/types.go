@@ -34,8 +34,8 @@ const (
 	maxVerdicts        = 32        // repositories of an image that is named by its digest alone
 )
 
-// Install registers ReferenceReview and ImpactReview with scheme. The API machinery works with the Go type that is served, so nothing is
-// ever converted.
+// Install registers ReferenceReview and ImpactReview with scheme. The API machinery works with the
+// Go type that is served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
 		scheme.AddKnownTypes(gv, &ReferenceReview{}, &ImpactReview{})
@@ -70,8 +70,8 @@ type ReferenceReviewSpec struct {
 	//
 	// +listType=atomic
 	References []Question `json:"references"`
-	// FormerTags has the histories of tags searched for those that led to an image before, which costs more than the rest of
-	// the answer.
+	// FormerTags has the histories of tags searched for those that led to an image before, which
+	// costs more than the rest of the answer.
 	FormerTags bool `json:"formerTags,omitempty"`
 }
 
@@ -80,11 +80,12 @@ type ReferenceReviewSpec struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Question struct {
-	// Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning of a digest (at least four
-	// hex digits, with or without sha256:), or a repository with a digest or its beginning. The registry may be left out, and
-	// the name may be that of a mirror.
+	// Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning
+	// of a digest (at least four hex digits, with or without sha256:), or a repository with a
+	// digest or its beginning. The registry may be left out, and the name may be that of a mirror.
 	Reference string `json:"reference"`
-	// Namespace is whose pods ask. Where no policy of the cluster covers the reference, the policies of this namespace do.
+	// Namespace is whose pods ask. Where no policy of the cluster covers the reference, the
+	// policies of this namespace do.
 	Namespace string `json:"namespace,omitempty"`
 	// Platform chooses an image of a multi-platform index, as os/architecture[/variant].
 	Platform string `json:"platform,omitempty"`
@@ -135,15 +136,18 @@ type Answer struct {
 	Meaning Meaning `json:"meaning,omitempty"`
 	// Checked is how it is known where the reference leads.
 	Checked Checked `json:"checked,omitempty"`
-	// Verdict is the verdict for this very reference. It is absent where the reference has no repository or no image.
+	// Verdict is the verdict for this very reference. It is absent where the reference has no
+	// repository or no image.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// Verdicts are the verdicts in each repository that has the image, if the reference names none of them; at most 32.
+	// Verdicts are the verdicts in each repository that has the image, if the reference names none
+	// of them; at most 32.
 	//
 	// +listType=atomic
 	Verdicts []Verdict `json:"verdicts,omitempty"`
 	// Running is where the image runs.
 	Running *Running `json:"running,omitempty"`
-	// NeededBy are workloads that need the image, whether they run it or not, as cluster/namespace/resource/name; at most 20.
+	// NeededBy are workloads that need the image, whether they run it or not, as
+	// cluster/namespace/resource/name; at most 20.
 	//
 	// +listType=atomic
 	NeededBy []string `json:"neededBy,omitempty"`
@@ -180,11 +184,13 @@ type Base struct {
 	// Reference is the base's, and Digest the revision of it that the image is built on.
 	Reference string `json:"reference,omitempty"`
 	Digest    string `json:"digest,omitempty"`
-	// By says how the digest is known: annotation (the image says it), or layers (the image's begin with those of this revision).
+	// By says how the digest is known: annotation (the image says it), or layers (the image's begin
+	// with those of this revision).
 	By string `json:"by,omitempty"`
 	// Now is the digest that the reference leads to now.
 	Now string `json:"now,omitempty"`
-	// Outdated is True if the image is built on an older revision of its base than Now, False if it is not, or Unknown.
+	// Outdated is True if the image is built on an older revision of its base than Now, False if it
+	// is not, or Unknown.
 	Outdated string `json:"outdated"`
 	// Until is when the reference ceased to lead to Digest, if that is known.
 	Until *metav1.Time `json:"until,omitempty"`
@@ -197,8 +203,8 @@ type Base struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Meaning struct {
-	// Reference is the whole reference in its canonical form. It is empty if only a digest was given and the image is in
-	// several repositories, or in none.
+	// Reference is the whole reference in its canonical form. It is empty if only a digest was
+	// given and the image is in several repositories, or in none.
 	Reference string `json:"reference,omitempty"`
 	// Repository, Tag and Digest are its parts. With a tag, the digest is what the tag leads to.
 	Repository string `json:"repository,omitempty"`
@@ -226,7 +232,8 @@ type Meaning struct {
 	//
 	// +listType=atomic
 	FormerTags []FormerTag `json:"formerTags,omitempty"`
-	// Assumed says what the reference left open and how that was decided, such as the registry or the tag.
+	// Assumed says what the reference left open and how that was decided, such as the registry or
+	// the tag.
 	//
 	// +listType=atomic
 	Assumed []string `json:"assumed,omitempty"`
@@ -240,7 +247,8 @@ type Meaning struct {
 	KnownTags []string `json:"knownTags,omitempty"`
 	// Size is in bytes, each layer counted once; 0 if it is not known, as for an index.
 	Size int64 `json:"size,omitempty"`
-	// ArtifactType is set if the object is not an image but an artifact, such as a signature or a chart.
+	// ArtifactType is set if the object is not an image but an artifact, such as a signature or a
+	// chart.
 	ArtifactType string `json:"artifactType,omitempty"`
 	// ImportedAt is when the image came to be known here.
 	ImportedAt *metav1.Time `json:"importedAt,omitempty"`
@@ -265,7 +273,8 @@ type FormerTag struct {
 	// Since and Until are when the tag was seen to lead to the image, and to something else.
 	Since metav1.Time `json:"since"`
 	Until metav1.Time `json:"until"`
-	// Now is the digest that the tag leads to now; it is empty if the registry no longer has the tag.
+	// Now is the digest that the tag leads to now; it is empty if the registry no longer has the
+	// tag.
 	Now string `json:"now,omitempty"`
 }
 
@@ -288,7 +297,8 @@ type Checked struct {
 	Registry Registry `json:"registry,omitempty"`
 	// LastChecked is when the registry last confirmed it.
 	LastChecked *metav1.Time `json:"lastChecked,omitempty"`
-	// Since is when the tag was first seen to lead there, or when the registry was first seen without it.
+	// Since is when the tag was first seen to lead there, or when the registry was first seen
+	// without it.
 	Since *metav1.Time `json:"since,omitempty"`
 	// By is who recorded it, and by what: an import, a webhook, a sweep.
 	By string `json:"by,omitempty"`
@@ -304,8 +314,9 @@ type Checked struct {
 type Verdict struct {
 	// Reference is what was judged: a repository with a tag or a digest.
 	Reference string `json:"reference"`
-	// Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none
-	// and no policy demands one), Excepted (an exception of the policy lets the image through) or Unknown.
+	// Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none),
+	// NoPolicy (there is none and no policy demands one), Excepted (an exception of the policy lets
+	// the image through) or Unknown.
 	Verified string `json:"verified"`
 	// Policies are those that cover the reference.
 	//
@@ -339,15 +350,18 @@ type Running struct {
 	Pods int32 `json:"pods"`
 	// Complete is false if there may be more.
 	Complete bool `json:"complete"`
-	// Clusters are where they are, by cluster and namespace. The server's own pods are in the cluster "local".
+	// Clusters are where they are, by cluster and namespace. The server's own pods are in the
+	// cluster "local".
 	//
 	// +listType=atomic
 	Clusters []RunningIn `json:"clusters,omitempty"`
-	// Names are some of them as cluster/namespace/name, in their order: all, if there are not more than 20.
+	// Names are some of them as cluster/namespace/name, in their order: all, if there are not more
+	// than 20.
 	//
 	// +listType=atomic
 	Names []string `json:"names,omitempty"`
-	// Outdated is how many pods of followed clusters name the tag and run something else than it leads to now.
+	// Outdated is how many pods of followed clusters name the tag and run something else than it
+	// leads to now.
 	Outdated int32 `json:"outdated"`
 	// OutdatedImages are what these run.
 	//

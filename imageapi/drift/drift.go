@@ -1,5 +1,6 @@
-// Package drift knows which tags lead to something else than the pods run that name them. It finds that out when a tag moves and when
-// what pods run changes, so a table or a metric that shows it reads nothing.
+// Package drift knows which tags lead to something else than the pods run that name them. It finds
+// that out when a tag moves and when what pods run changes, so a table or a metric that shows it
+// reads nothing.
 package drift
 
 import (
@@ -45,15 +46,16 @@ type Options struct {
 	Client Client
 	// Find finds out what pods run that name a tag.
 	Find func(ctx context.Context, tag reference.Reference) (answers.Drift, error)
-	// Notify is called when pods begin to differ from where a tag leads: once for each image that the tag leads to.
+	// Notify is called when pods begin to differ from where a tag leads: once for each image that
+	// the tag leads to.
 	Notify func(tag *imagev1.ImageTag, message string)
 	Clock  clock.WithDelayedExecution
 	// Gauge counts the outdated pods of each cluster; see [NewGauge].
 	Gauge *metrics.GaugeVec
 }
 
-// Tracker knows which tags pods name that lead elsewhere now. Its size is bounded by the tags that pods name. It is safe for
-// concurrent use.
+// Tracker knows which tags pods name that lead elsewhere now. Its size is bounded by the tags that
+// pods name. It is safe for concurrent use.
 type Tracker struct {
 	Options
 	started time.Time
@@ -106,7 +108,8 @@ func (t *Tracker) Recheck(all []string) {
 	}
 }
 
-// Naming counts the outdated pods that name a tag. known is false before all tags have been looked at.
+// Naming counts the outdated pods that name a tag. known is false before all tags have been looked
+// at.
 func (t *Tracker) Naming(tag reference.Reference) (n int, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +131,8 @@ func (t *Tracker) Pods() (n int, known bool) {
 	return n, t.known
 }
 
-// Running counts the outdated pods that run one of some digests. A pod that names several tags counts for each.
+// Running counts the outdated pods that run one of some digests. A pod that names several tags
+// counts for each.
 func (t *Tracker) Running(digests []string) (n int, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -284,7 +288,8 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 // maxNamed is how many clusters a message names.
 const maxNamed = 5
 
-// Message says in a sentence what pods run that name a tag, and counts them; pods is 0 if they run what the tag leads to.
+// Message says in a sentence what pods run that name a tag, and counts them; pods is 0 if they run
+// what the tag leads to.
 func Message(tag string, found answers.Drift) (text string, pods int) {
 	if len(found.ByDigest) == 0 {
 		return "", 0

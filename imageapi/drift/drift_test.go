@@ -107,8 +107,8 @@ func (w *world) move(t *testing.T, text, digest string, at time.Time) {
 
 func digestOf(digit string) string { return "sha256:" + strings.Repeat(digit, 64) }
 
-// What runs and is not what its tag leads to is counted when a tag moves and when pods change. Of each move one Event tells, however often the
-// pods are looked at.
+// What runs and is not what its tag leads to is counted when a tag moves and when pods change. Of
+// each move one Event tells, however often the pods are looked at.
 func TestTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const v1, v2 = "registry.example.com/app:v1", "registry.example.com/app:v2"

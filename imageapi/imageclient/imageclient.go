@@ -36,7 +36,8 @@ func init() {
 	utilruntime.Must(packages.Install(scheme))
 }
 
-// Client reads and writes Images: Get, List, Watch, Create, Update, Patch, Delete, DeleteCollection.
+// Client reads and writes Images: Get, List, Watch, Create, Update, Patch, Delete,
+// DeleteCollection.
 type Client struct {
 	*gentype.ClientWithList[*imagev1.Image, *imagev1.ImageList]
 	signatures *gentype.Client[*imagev1.ImageSignature]
@@ -120,8 +121,8 @@ func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts meta
 	return c.tags.UpdateStatus(ctx, tag, opts)
 }
 
-// ConfirmTags tells the server when registries confirmed where references lead, at most tags.MaxChecks of them. OpenShift has no such
-// path.
+// ConfirmTags tells the server when registries confirmed where references lead, at most
+// tags.MaxChecks of them. OpenShift has no such path.
 func (c *Client) ConfirmTags(ctx context.Context, checks []tags.Check) error {
 	body, err := json.Marshal(checks)
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/internal/plainjson"
 )
 
-// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also of
-// each Image of a list, and leaves the rest of the document to the serializer. In doubt it leaves the
-// whole document to it, so whatever is accepted, and every error and warning, is the serializer's.
+// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also
+// of each Image of a list, and leaves the rest of the document to the serializer. In doubt it
+// leaves the whole document to it, so whatever is accepted, and every error and warning, is the
+// serializer's.
 type imageReader struct {
 	runtime.Serializer
 	requests bool // see dropDerived
@@ -60,16 +61,17 @@ func (r imageReader) decode(data []byte, defaults *schema.GroupVersionKind, into
 	return r.Serializer.Decode(data, defaults, into)
 }
 
-// dropDerived leaves the dockerImageMetadata out of a request to create an Image with manifest and config. The server
-// derives it from these, and stores nothing of what the client sent. Otherwise managed fields decode it twice, which
-// takes a tenth of the creation's processor time.
+// dropDerived leaves the dockerImageMetadata out of a request to create an Image with manifest and
+// config. The server derives it from these, and stores nothing of what the client sent. Otherwise
+// managed fields decode it twice, which takes a tenth of the creation's processor time.
 func dropDerived(image *imagev1.Image) {
 	if image.ResourceVersion == "" && image.DockerImageManifest != "" && image.DockerImageConfig != "" {
 		image.DockerImageMetadata = runtime.RawExtension{}
 	}
 }
 
-// decodeList is Decode into an empty list. Of an item it reads the fields that takeFields takes, with kind and version.
+// decodeList is Decode into an empty list. Of an item it reads the fields that takeFields takes,
+// with kind and version.
 func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, list *imagev1.ImageList) (runtime.Object, *schema.GroupVersionKind, error) {
 	var items []imagev1.Image
 	rest := append(make([]byte, 0, 256), '{')

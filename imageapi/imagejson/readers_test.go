@@ -27,8 +27,8 @@ func TestReadersAreGenerated(t *testing.T) {
 		Readers: []readergen.Reader{
 			// What is left to the serializer: kind and version, and signatures of schema 1.
 			{Func: "readImage", Of: imagev1.Image{}, Field: true, Except: []string{"kind", "apiVersion", "dockerImageSignatures"}},
-			// Metadata is read as clients write it and as it is stored, but for what objects have only
-			// while they are deleted, and owners.
+			// Metadata is read as clients write it and as it is stored, but for what objects have
+			// only while they are deleted, and owners.
 			{Func: "readMeta", Of: metav1.ObjectMeta{}, Except: []string{
 				"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers",
 			}},

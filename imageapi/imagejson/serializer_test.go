@@ -39,7 +39,8 @@ func ofJSON(tb testing.TB, s interface {
 	return map[string]runtime.Serializer{"lenient": info.Serializer, "strict": info.StrictSerializer}
 }
 
-// TestDerivedIsDropped: requests leave out the metadata that the server derives, and nothing else does.
+// TestDerivedIsDropped: requests leave out the metadata that the server derives, and nothing else
+// does.
 func TestDerivedIsDropped(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := imageapi.Install(scheme); err != nil {

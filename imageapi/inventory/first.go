@@ -49,8 +49,8 @@ func (c *Counter) First(order string, among Among) ([]string, error) {
 	return c.first[among][order], nil
 }
 
-// ranks keeps the images that come first among all, and among each part of them. There are as many parts as verdicts, and as many of
-// what is used, so it holds some 10 MB at most.
+// ranks keeps the images that come first among all, and among each part of them. There are as many
+// parts as verdicts, and as many of what is used, so it holds some 10 MB at most.
 type ranks map[Among]*places
 
 // add counts an image, see places.add.

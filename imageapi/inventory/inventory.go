@@ -1,8 +1,10 @@
-// Package inventory counts what is stored: images by verdict, how many bytes their layers have with and without what they share,
-// the pushes of the last days, and the images that run: by verdict, and those that are gone from their registries.
+// Package inventory counts what is stored: images by verdict, how many bytes their layers have with
+// and without what they share, the pushes of the last days, and the images that run: by verdict,
+// and those that are gone from their registries.
 //
-// Images are counted while a sweep goes through all of them anyway (signatures/reverify), so a count costs no reads of its own. Tags are
-// read when somebody asks, and the images that run every few minutes, each at most for a fiftieth of the time. Each count has its time.
+// Images are counted while a sweep goes through all of them anyway (signatures/reverify), so a
+// count costs no reads of its own. Tags are read when somebody asks, and the images that run every
+// few minutes, each at most for a fiftieth of the time. Each count has its time.
 package inventory
 
 import (
@@ -25,33 +27,39 @@ import (
 const (
 	// Days is of how many days the pushes are counted, today included.
 	Days = 7
-	// maxLayers bounds the layers that are remembered while images are counted, some 5 MB. Of more layers, a part is remembered that
-	// is chosen by a hash, so the sum of their sizes is estimated, within a few percent.
+	// maxLayers bounds the layers that are remembered while images are counted, some 5 MB. Of more
+	// layers, a part is remembered that is chosen by a hash, so the sum of their sizes is
+	// estimated, within a few percent.
 	maxLayers = 1 << 17
 	// tagPage is how many tags are read, and held in memory, at a time.
 	tagPage = 500
-	// rest is how many times as long as a count of tags took it is shown before tags are counted again.
+	// rest is how many times as long as a count of tags took it is shown before tags are counted
+	// again.
 	rest = 50
 	// minRest bounds that for quick counts.
 	minRest = 10 * time.Second
 )
 
-// Summary has the numbers of stored objects. A time is nil until there was a first count; the numbers beside it say nothing then.
+// Summary has the numbers of stored objects. A time is nil until there was a first count; the
+// numbers beside it say nothing then.
 type Summary struct {
 	// ImagesAsOf is when the images were counted.
 	ImagesAsOf *metav1.Time `json:"imagesAsOf,omitempty"`
 	Images     int64        `json:"images"`
-	// Verified counts the images by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy, Excepted.
+	// Verified counts the images by their verdict: True, ByIndex, False, Unknown, Unsigned,
+	// NoPolicy, Excepted.
 	Verified map[string]int64 `json:"verified,omitempty"`
-	// LayerBytes is the size of the layers of all images, each image's own counted once. DistinctLayerBytes counts each layer once, in
-	// however many images it is.
+	// LayerBytes is the size of the layers of all images, each image's own counted once.
+	// DistinctLayerBytes counts each layer once, in however many images it is.
 	LayerBytes         int64 `json:"layerBytes"`
 	DistinctLayerBytes int64 `json:"distinctLayerBytes"`
 	// Estimated says that DistinctLayerBytes was estimated from a part of the layers.
 	Estimated bool `json:"estimated,omitempty"`
-	// First has the digests of the images that came first, at most 1,000, in the order that was asked for.
+	// First has the digests of the images that came first, at most 1,000, in the order that was
+	// asked for.
 	First []string `json:"first,omitempty"`
-	// Outdated counts the pods that run something else than their tag leads to now; nil if that is not known.
+	// Outdated counts the pods that run something else than their tag leads to now; nil if that is
+	// not known.
 	Outdated *int64 `json:"outdated,omitempty"`
 	// PushesAsOf is when the pushes were counted.
 	PushesAsOf *metav1.Time `json:"pushesAsOf,omitempty"`
@@ -63,7 +71,8 @@ type Summary struct {
 // Day is a day in UTC.
 type Day struct {
 	Date string `json:"date"` // as in 2026-05-28
-	// Tags counts how often a tag was seen to lead to another image than before, or for the first time.
+	// Tags counts how often a tag was seen to lead to another image than before, or for the first
+	// time.
 	Tags int64 `json:"tags"`
 }
 
@@ -142,7 +151,8 @@ func (c *Counter) End(err error) {
 	c.count, c.layers, c.ranks = Summary{}, sample{}, nil
 }
 
-// Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for it. It has no First.
+// Summary returns the last counts. If that of tags is old, tags are counted again; nobody waits for
+// it. It has no First.
 func (c *Counter) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +228,8 @@ func countTags(ctx context.Context, tags Tags, now time.Time) ([]Day, error) {
 	})
 }
 
-// sample remembers the sizes of layers, each once: of all of them, or of those whose hash is at most limit.
+// sample remembers the sizes of layers, each once: of all of them, or of those whose hash is at
+// most limit.
 type sample struct {
 	seed  maphash.Seed // so that nobody chooses layers that count for others
 	most  int

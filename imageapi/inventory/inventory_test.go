@@ -24,7 +24,8 @@ func counterOf(c clock.Clock) *Counter {
 	return New(func(image *imagev1.Image) string { return image.Labels["verdict"] }, c)
 }
 
-// Each layer counts once in each image, and once in all. A sweep that was broken off changes nothing.
+// Each layer counts once in each image, and once in all. A sweep that was broken off changes
+// nothing.
 func TestImagesAreCounted(t *testing.T) {
 	c := counterOf(clock.RealClock{})
 	if s := c.Summary(); s.ImagesAsOf != nil {
@@ -152,7 +153,8 @@ func (p *tagPages) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.I
 	return list, nil
 }
 
-// The pushes of seven days are counted when somebody asks, without making him wait, and not again at once.
+// The pushes of seven days are counted when somebody asks, without making him wait, and not again
+// at once.
 func TestPushesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now().UTC()

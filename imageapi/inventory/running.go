@@ -16,10 +16,12 @@ import (
 
 // Times and bounds of RunRunning.
 const (
-	// runningRest is the time between two counts of what runs, unless something is found to be gone or pods are not known. It is
-	// never less than minRest, or than rest times as long as a count takes.
+	// runningRest is the time between two counts of what runs, unless something is found to be gone
+	// or pods are not known. It is never less than minRest, or than rest times as long as a count
+	// takes.
 	runningRest = 5 * time.Minute
-	// runningPage is how many images are read at a time. The server ends a page of large ones earlier.
+	// runningPage is how many images are read at a time. The server ends a page of large ones
+	// earlier.
 	runningPage = 100
 )
 
@@ -29,8 +31,8 @@ type Running struct {
 	UsedAsOf *metav1.Time `json:"usedAsOf,omitempty"`
 	// Used counts them by their verdict.
 	Used map[string]int64 `json:"used,omitempty"`
-	// Gone is how many of them one of their registries no longer has, so that another node cannot pull them; nil if that could not
-	// be counted.
+	// Gone is how many of them one of their registries no longer has, so that another node cannot
+	// pull them; nil if that could not be counted.
 	Gone *int64 `json:"gone,omitempty"`
 	// GoneSince is when that was found of the one that is gone longest.
 	GoneSince *metav1.Time `json:"goneSince,omitempty"`
@@ -120,7 +122,8 @@ func (c *Counter) countRunning(ctx context.Context, images Images, staleReasons 
 	return running
 }
 
-// goneSince is when it was found that a registry no longer has an image; zero if that was not recorded.
+// goneSince is when it was found that a registry no longer has an image; zero if that was not
+// recorded.
 func goneSince(image *imagev1.Image) (since metav1.Time, isGone bool) {
 	for ref, text := range annotation.Missing(image.Annotations) {
 		if ref.Digest != image.Name || ref.Tag != "" {

@@ -61,7 +61,8 @@ func (g *runningImages) times() int {
 	return g.asked
 }
 
-// What runs is counted again after a while, or when it is asked for; while it is not known, it is not zero.
+// What runs is counted again after a while, or when it is asked for; while it is not known, it is
+// not zero.
 func TestRunningIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, images, gauge, registry := counterOf(clock.RealClock{}), &runningImages{}, NewGoneGauge(), metrics.NewKubeRegistry()

@@ -11,16 +11,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Annotations of a manifest that name the image it was built on, by the image specification of the OCI. Some builders write them
-// as labels.
+// Annotations of a manifest that name the image it was built on, by the image specification of the
+// OCI. Some builders write them as labels.
 const (
 	basePrefix = "org.opencontainers.image.base."
 	baseName   = basePrefix + "name"
 	baseDigest = basePrefix + "digest"
 )
 
-// BaseOf returns what the annotations of an image's manifest, or else its labels, say that it was built on: a reference, and a
-// digest. Either is empty if it is not there. Whoever builds an image writes them; nobody checks them.
+// BaseOf returns what the annotations of an image's manifest, or else its labels, say that it was
+// built on: a reference, and a digest. Either is empty if it is not there. Whoever builds an image
+// writes them; nobody checks them.
 func BaseOf(image *imagev1.Image) (name, digest string) {
 	// Most have none, and need not be parsed.
 	if strings.Contains(image.DockerImageManifest, basePrefix) {
@@ -36,7 +37,8 @@ func BaseOf(image *imagev1.Image) (name, digest string) {
 	return name, digest
 }
 
-// BaseReference is the reference in the annotation of a base, as it is pulled; the zero Reference if it is none.
+// BaseReference is the reference in the annotation of a base, as it is pulled; the zero Reference
+// if it is none.
 func BaseReference(name string) reference.Reference {
 	ref, err := reference.Parse(name)
 	if err != nil || name == "" {

@@ -36,7 +36,8 @@ type Config struct {
 	DockerVersion   string     `json:"docker_version"`
 }
 
-// RunConfig is docker10.DockerConfig as it is found in the wild: early Docker wrote commands as a plain string.
+// RunConfig is docker10.DockerConfig as it is found in the wild: early Docker wrote commands as a
+// plain string.
 type RunConfig struct {
 	docker10.DockerConfig
 	Entrypoint command `json:"Entrypoint"`
@@ -89,7 +90,8 @@ func (c *RunConfig) docker() *docker10.DockerConfig {
 	return &d
 }
 
-// printableList returns list with printable texts. It copies a list that it changes, as configs are shared.
+// printableList returns list with printable texts. It copies a list that it changes, as configs are
+// shared.
 func printableList(list []string) []string {
 	copied := false
 	for i, s := range list {
@@ -103,8 +105,8 @@ func printableList(list []string) []string {
 	return list
 }
 
-// printableMap returns m with printable texts. It copies a map that it changes. Of keys that become equal, the one
-// that sorts last is kept.
+// printableMap returns m with printable texts. It copies a map that it changes. Of keys that become
+// equal, the one that sorts last is kept.
 func printableMap[V any](m map[string]V) map[string]V {
 	isPrintable := true
 	for key, value := range m {
@@ -170,7 +172,8 @@ func ParseConfig(raw []byte) (*Config, error) {
 	return c, nil
 }
 
-// withoutTimes reads a config of which only times cannot be read. It returns nil if there is something else.
+// withoutTimes reads a config of which only times cannot be read. It returns nil if there is
+// something else.
 func withoutTimes(raw []byte) *Config {
 	var undated struct {
 		Config

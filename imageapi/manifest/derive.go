@@ -28,12 +28,12 @@ const maxPlatform = 128
 // maxArtifactType bounds the derived type of an artifact, in bytes.
 const maxArtifactType = 256
 
-// mediaTypeEmpty is the type of the config of a manifest that has none (OCI image-spec, "Guidance for an Empty
-// Descriptor").
+// mediaTypeEmpty is the type of the config of a manifest that has none (OCI image-spec, "Guidance
+// for an Empty Descriptor").
 const mediaTypeEmpty = "application/vnd.oci.empty.v1+json"
 
-// createdAnnotation holds the time of creation in the annotations of an index (OCI image-spec, "Pre-Defined Annotation
-// Keys").
+// createdAnnotation holds the time of creation in the annotations of an index (OCI image-spec,
+// "Pre-Defined Annotation Keys").
 const createdAnnotation = "org.opencontainers.image.created"
 
 // Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
@@ -41,12 +41,12 @@ const createdAnnotation = "org.opencontainers.image.created"
 // dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
 // dockerImageManifestMediaType and the annotations annotation.Platform, OSVersion and RunConfig.
 //
-// Fields that the bytes do not determine are kept: the metadata of an image whose config is absent, and the layer sizes of a schema
-// 1 manifest, which has none. children are the Images of an index's children as far as they are known; the newest of
-// them dates the index.
+// Fields that the bytes do not determine are kept: the metadata of an image whose config is absent,
+// and the layer sizes of a schema 1 manifest, which has none. children are the Images of an index's
+// children as far as they are known; the newest of them dates the index.
 //
-// Without a manifest Derive does nothing. After an error image is unchanged. To derive twice is the same as to derive
-// once.
+// Without a manifest Derive does nothing. After an error image is unchanged. To derive twice is the
+// same as to derive once.
 func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -91,10 +91,10 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	return nil
 }
 
-// DeriveArtifact is Derive for an artifact. Its config is not an image's, so dockerImageMetadata has the config's
-// digest as Id and the size of all; dockerImageManifests has whatever the artifact's index lists. The annotation
-// annotation.ArtifactType says what the artifact is. An index that ListsReferrers is an artifact if the caller says so.
-// An image is ErrInvalid.
+// DeriveArtifact is Derive for an artifact. Its config is not an image's, so dockerImageMetadata
+// has the config's digest as Id and the size of all; dockerImageManifests has whatever the
+// artifact's index lists. The annotation annotation.ArtifactType says what the artifact is. An
+// index that ListsReferrers is an artifact if the caller says so. An image is ErrInvalid.
 func DeriveArtifact(image *imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -139,8 +139,8 @@ func DeriveArtifact(image *imagev1.Image) error {
 	return nil
 }
 
-// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the artifact seems to
-// be.
+// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the
+// artifact seems to be.
 func NotAnImage(m *Manifest) error {
 	return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
 }
@@ -157,9 +157,10 @@ func (m *Manifest) describeArtifact() string {
 	return m.MediaType
 }
 
-// TypeOfArtifact returns what a manifest of KindArtifact seems to be, on one line: its artifactType; else the type of
-// its config (OCI image-spec, "Guidelines for Artifact Usage"); else the type of its first layer, as artifacts of
-// cosign and other tools have an image's config. It is "" for other kinds, and never for an artifact.
+// TypeOfArtifact returns what a manifest of KindArtifact seems to be, on one line: its
+// artifactType; else the type of its config (OCI image-spec, "Guidelines for Artifact Usage"); else
+// the type of its first layer, as artifacts of cosign and other tools have an image's config. It is
+// "" for other kinds, and never for an artifact.
 func (m *Manifest) TypeOfArtifact() string {
 	if m.Kind != KindArtifact {
 		return ""
@@ -258,8 +259,8 @@ func (m *Manifest) created(children []*imagev1.Image) time.Time {
 	return newest
 }
 
-// Metadata decodes the dockerImageMetadata of image, as Kubernetes' clients do. Absent metadata is the
-// zero DockerImage.
+// Metadata decodes the dockerImageMetadata of image, as Kubernetes' clients do. Absent metadata is
+// the zero DockerImage.
 func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
 	d := &docker10.DockerImage{}
 	if len(image.DockerImageMetadata.Raw) == 0 {
@@ -274,8 +275,8 @@ func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
 	return d, nil
 }
 
-// imageLayers are the manifest's layers. A registry that stores schema 1 images knows the sizes that
-// their manifests lack, so sizes that image already has for the same layers are kept.
+// imageLayers are the manifest's layers. A registry that stores schema 1 images knows the sizes
+// that their manifests lack, so sizes that image already has for the same layers are kept.
 func (m *Manifest) imageLayers(image *imagev1.Image) []imagev1.ImageLayer {
 	if m.Kind == KindIndex || len(m.Layers) == 0 {
 		return nil
@@ -313,8 +314,8 @@ func (m *Manifest) sizeWith(image *imagev1.Image) int64 {
 	return sum
 }
 
-// imageManifests lists children of an index. An index of images has only images there: dockerImageManifests points to
-// Images, and attestations are not images.
+// imageManifests lists children of an index. An index of images has only images there:
+// dockerImageManifests points to Images, and attestations are not images.
 func imageManifests(children []Descriptor) []imagev1.ImageManifest {
 	var out []imagev1.ImageManifest
 	for _, d := range children {

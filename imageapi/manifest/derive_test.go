@@ -25,7 +25,8 @@ func TestDerive(t *testing.T) {
 			image: newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), ""),
 			want: imagev1.Image{
 				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"image.openshift.io/dockerLayersOrder": "ascending", "tidewaiter.dev/platform": "linux/arm64/v8", "tidewaiter.dev/run-config": `{"Healthcheck":{"Test":["CMD","/web","-check"]},"StopSignal":"SIGTERM"}`}},
-				// Size is layer 1 once + layer 2 + config: 31457280 + 2000 + 986. Created is in UTC and whole seconds.
+				// Size is layer 1 once + layer 2 + config: 31457280 + 2000 + 986. Created is in UTC
+				// and whole seconds.
 				DockerImageMetadata: runtime.RawExtension{Raw: []byte(`{"kind":"DockerImage","apiVersion":"image.openshift.io/1.0","Id":"` + digestOCIConfig + `","Created":"2026-01-02T03:04:05Z","ContainerConfig":{},"Author":"Acme","Config":{"User":"1001","ExposedPorts":{"8080/tcp":{}},"Env":["PATH=/bin"],"Cmd":["--listen=:8080"],"WorkingDir":"/srv","Entrypoint":["/web"],"Labels":{"org.example.team":"\u003cweb\u003e"}},"Architecture":"arm64","Size":31460266}`)},
 				DockerImageLayers: []imagev1.ImageLayer{
 					{Name: digestLayer1, LayerSize: 31457280, MediaType: ociLayer},

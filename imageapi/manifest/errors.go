@@ -12,8 +12,9 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrInvalid: the bytes break a rule of their own format.
 	ErrInvalid = errors.New("invalid")
-	// ErrNoManifest: the bytes are not a manifest at all, so no program runs them: nothing, a web page, the beginning of a
-	// manifest, or an object that names neither config and layers nor manifests.
+	// ErrNoManifest: the bytes are not a manifest at all, so no program runs them: nothing, a web
+	// page, the beginning of a manifest, or an object that names neither config and layers nor
+	// manifests.
 	ErrNoManifest = fmt.Errorf("%w: not a manifest", ErrInvalid)
 	// ErrAmbiguous: two readers could understand the bytes differently.
 	ErrAmbiguous = errors.New("ambiguous")

@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// LeftOut is the content that an Image does not hold. A part that is nil is held, or does not exist.
+// LeftOut is the content that an Image does not hold. A part that is nil is held, or does not
+// exist.
 type LeftOut struct {
 	Manifest *LeftOutPart `json:"manifest,omitempty"`
 	Config   *LeftOutPart `json:"config,omitempty"`
@@ -35,15 +36,15 @@ const (
 	LeftOutAmbiguous   = "ambiguous"   // a manifest that programs read in different ways
 )
 
-// Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on a request: the rest
-// is for signatures, their verdicts and what others write.
+// Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on
+// a request: the rest is for signatures, their verdicts and what others write.
 const (
 	// maxContent is for manifest and config together with what is derived from them.
 	maxContent = 1 << 20
 	// maxMetadata is for dockerImageMetadata where its config is left out.
 	maxMetadata = 256 << 10
-	// surelyFits is a length at which manifest and config together always fit: a byte takes at most six in JSON, and
-	// what is derived is no longer than its source.
+	// surelyFits is a length at which manifest and config together always fit: a byte takes at most
+	// six in JSON, and what is derived is no longer than its source.
 	surelyFits = maxContent / 12
 )
 
@@ -88,9 +89,10 @@ func DropHeld(image *imagev1.Image) {
 	}
 }
 
-// Fit makes an Image that carries a manifest, and maybe a config, one that can be stored. It replaces the config, the
-// manifest or both, as little as it can, by digest and size, see LeftOut. It then fills in the fields that are derived
-// from them, as far as they fit. An Image that fits already is not changed.
+// Fit makes an Image that carries a manifest, and maybe a config, one that can be stored. It
+// replaces the config, the manifest or both, as little as it can, by digest and size, see LeftOut.
+// It then fills in the fields that are derived from them, as far as they fit. An Image that fits
+// already is not changed.
 func Fit(image *imagev1.Image) error {
 	holdsManifest, holdsConfig := printable.IsYAML(image.DockerImageManifest), printable.IsYAML(image.DockerImageConfig)
 	if holdsManifest && holdsConfig && len(image.DockerImageManifest)+len(image.DockerImageConfig) <= surelyFits {
@@ -167,8 +169,8 @@ func size(image *imagev1.Image) int {
 	return len(b)
 }
 
-// shorten returns the metadata of image. If it is too long, it goes without how to run the image, then without what
-// people wrote.
+// shorten returns the metadata of image. If it is too long, it goes without how to run the image,
+// then without what people wrote.
 func shorten(image *imagev1.Image) ([]byte, error) {
 	raw := image.DockerImageMetadata.Raw
 	d, err := Metadata(image)

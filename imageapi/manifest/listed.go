@@ -9,7 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 )
 
-// Listed are the digests of all manifests that an index lists, attestations included, as far as they are known, sorted.
+// Listed are the digests of all manifests that an index lists, attestations included, as far as
+// they are known, sorted.
 func Listed(image *imagev1.Image) (digests []string) {
 	for i := range image.DockerImageManifests {
 		digests = append(digests, image.DockerImageManifests[i].Digest)

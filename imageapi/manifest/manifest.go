@@ -41,7 +41,8 @@ type Platform struct {
 	Variant      string   `json:"variant,omitempty"`
 }
 
-// String is os/architecture[/variant], as docker and containerd write it; empty when neither is known.
+// String is os/architecture[/variant], as docker and containerd write it; empty when neither is
+// known.
 func (p Platform) String() string {
 	if p.OS == "" && p.Architecture == "" {
 		return ""
@@ -53,8 +54,8 @@ func (p Platform) String() string {
 	return s
 }
 
-// Exact is String with the version of the operating system, if there is one: windows/amd64:10.0.20348.2527, as crane
-// writes it.
+// Exact is String with the version of the operating system, if there is one:
+// windows/amd64:10.0.20348.2527, as crane writes it.
 func (p Platform) Exact() string {
 	if s := p.String(); s != "" && p.OSVersion != "" {
 		return s + ":" + p.OSVersion
@@ -92,7 +93,8 @@ type Manifest struct {
 	Digest string
 	// Config is nil for an index, for schema 1 and for an OCI artifact manifest.
 	Config *Descriptor
-	// Layers are ascending: the base layer first. Empty for an index. Of an OCI artifact manifest they are the blobs.
+	// Layers are ascending: the base layer first. Empty for an index. Of an OCI artifact manifest
+	// they are the blobs.
 	Layers []Descriptor
 	// Children are an index's entries, attestations included, in the order of the manifest.
 	Children     []Descriptor
@@ -100,8 +102,8 @@ type Manifest struct {
 	ArtifactType string
 	Annotations  map[string]string
 
-	// canonical is what a digest is computed over: the bytes themselves, or the payload of a signed schema 1 manifest
-	// without its signatures.
+	// canonical is what a digest is computed over: the bytes themselves, or the payload of a signed
+	// schema 1 manifest without its signatures.
 	canonical []byte
 	// history is the config of a schema 1 manifest: its newest v1Compatibility.
 	history *Config
@@ -124,8 +126,9 @@ type wireManifest struct {
 	Signatures *[]jwsSignature   `json:"signatures"`
 }
 
-// Parse reads a manifest. mediaType is that of the registry's Content-Type or of the referring descriptor; empty when
-// neither is known. The Kind tells an image from an artifact: artifacts are not an error here.
+// Parse reads a manifest. mediaType is that of the registry's Content-Type or of the referring
+// descriptor; empty when neither is known. The Kind tells an image from an artifact: artifacts are
+// not an error here.
 //
 // Rules beyond JSON: the manifest's own mediaType, the given one and its shape must agree
 // (CVE-2021-41190, OCI image-spec "mediaType"); digests are well-formed and sizes not negative; no
@@ -275,8 +278,9 @@ func parseArtifact(raw []byte, wire *wireManifest, given string) (*Manifest, err
 	}, nil
 }
 
-// classify tells an image from an artifact that is packed in an image manifest. The config's type does not suffice:
-// cosign's .sig manifests and BuildKit's attestations carry the image config type over layers that are not a file system.
+// classify tells an image from an artifact that is packed in an image manifest. The config's type
+// does not suffice: cosign's .sig manifests and BuildKit's attestations carry the image config type
+// over layers that are not a file system.
 func classify(m *Manifest) Kind {
 	if isArtifactType(m.ArtifactType) || !isImageConfig(m.Config.MediaType) {
 		return KindArtifact
@@ -383,9 +387,9 @@ func (m *Manifest) ImageChildren() []Descriptor {
 	return out
 }
 
-// ListsReferrers reports whether an index can be one of referrers: everything it lists is an artifact, by its
-// descriptor, and of no platform. It can be another index of artifacts as well; the place where it is found tells (OCI
-// distribution-spec, "Referrers Tag Schema").
+// ListsReferrers reports whether an index can be one of referrers: everything it lists is an
+// artifact, by its descriptor, and of no platform. It can be another index of artifacts as well;
+// the place where it is found tells (OCI distribution-spec, "Referrers Tag Schema").
 func (m *Manifest) ListsReferrers() bool {
 	return m.Kind == KindIndex && !slices.ContainsFunc(m.Children, func(d Descriptor) bool { return !isArtifactType(d.ArtifactType) || d.Platform != nil })
 }
@@ -445,5 +449,6 @@ func VerifyDigest(raw []byte, dgst string) error {
 	return nil
 }
 
-// readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any other.
+// readManifest reads a manifest that is plain JSON and has no unknown field; ok is false for any
+// other.
 func readManifest(raw []byte) (*wireManifest, bool) { return plain(raw, readWire) }

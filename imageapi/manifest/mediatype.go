@@ -15,8 +15,8 @@ const (
 	MediaTypeDockerList    = string(types.DockerManifestList)
 	MediaTypeSchema1       = string(types.DockerManifestSchema1)
 	MediaTypeSchema1Signed = string(types.DockerManifestSchema1Signed)
-	// MediaTypeOCIArtifact is that of OCI artifact manifests, which were in release candidates of image-spec 1.1. Some
-	// registries have them. They are never images.
+	// MediaTypeOCIArtifact is that of OCI artifact manifests, which were in release candidates of
+	// image-spec 1.1. Some registries have them. They are never images.
 	MediaTypeOCIArtifact = "application/vnd.oci.artifact.manifest.v1+json"
 )
 
@@ -85,8 +85,8 @@ func isImageConfig(s string) bool {
 	return s == string(types.OCIConfigJSON) || s == string(types.DockerConfigJSON)
 }
 
-// isArtifactType reports whether an artifactType says that something is not an image. go-containerregistry,
-// and so crane and ko, writes the config's type there for images.
+// isArtifactType reports whether an artifactType says that something is not an image.
+// go-containerregistry, and so crane and ko, writes the config's type there for images.
 func isArtifactType(s string) bool { return s != "" && !isImageConfig(s) }
 
 // isRootFSLayer reports whether s is a file system layer: any compression, encryption or

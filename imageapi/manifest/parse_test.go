@@ -296,7 +296,8 @@ func TestConfigWithTimesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// OCI artifact manifests, which were in release candidates of the image specification, are artifacts.
+// OCI artifact manifests, which were in release candidates of the image specification, are
+// artifacts.
 func TestOCIArtifactManifest(t *testing.T) {
 	digest := manifest.Digest(nil)
 	raw := `{"mediaType":"application/vnd.oci.artifact.manifest.v1+json","artifactType":"application/vnd.example.sbom","blobs":[{"mediaType":"text/plain","digest":"` + digest + `","size":0}],"subject":{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"` + digest + `","size":7}}`

@@ -13,8 +13,8 @@ import (
 // readConfig reads a config that is plain JSON, which almost all are; ok is false for any other.
 func readConfig(raw []byte) (*Config, bool) { return plain(raw, readWhole) }
 
-// readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; ok is false for any
-// other.
+// readMetadata reads a dockerImageMetadata that is plain JSON, as derived ones are; ok is false for
+// any other.
 func readMetadata(raw []byte) (*docker10.DockerImage, bool) { return plain(raw, readDockerImage) }
 
 // plain reads a document that is an object and plain JSON; ok is false for any other.

@@ -9,7 +9,8 @@ import (
 // maxRunConfig is how long annotation.RunConfig is at most, in bytes.
 const maxRunConfig = 4 << 10
 
-// runConfig is annotation.RunConfig (Docker image spec v1.2 and its extensions in the OCI image-spec).
+// runConfig is annotation.RunConfig (Docker image spec v1.2 and its extensions in the OCI
+// image-spec).
 type runConfig struct {
 	Healthcheck *healthcheck `json:",omitempty"`
 	StopSignal  string       `json:",omitempty"`
@@ -28,8 +29,8 @@ type healthcheck struct {
 	Retries       int64    `json:",omitempty"`
 }
 
-// beside returns the fields of c that docker10 lacks, as JSON; "" if there are none, or if it would be too long. A
-// part that is not well-formed is left out alone.
+// beside returns the fields of c that docker10 lacks, as JSON; "" if there are none, or if it would
+// be too long. A part that is not well-formed is left out alone.
 func (c *RunConfig) beside() string {
 	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped)+len(c.StopTimeout) == 0 {
 		return ""

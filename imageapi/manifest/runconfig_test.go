@@ -20,7 +20,8 @@ func withConfig(config string) *imagev1.Image {
 	return newImage(digest(text), text, config, "")
 }
 
-// What docker10 has no fields for is in annotations, as far as it is well-formed, printable and short.
+// What docker10 has no fields for is in annotations, as far as it is well-formed, printable and
+// short.
 func TestDeriveWhatDockerImageHasNoFieldFor(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, config, version, run string }{

@@ -4,7 +4,8 @@ package openapi
 // dependencies are not the server's. To update it: go get -tool -modfile=tools.mod
 // k8s.io/kube-openapi/cmd/openapi-gen@<version of k8s.io/kube-openapi in go.mod>.
 //
-// One run writes how the objects of all packages are copied: for each it would read the same packages again.
+// One run writes how the objects of all packages are copied: for each it would read the same
+// packages again.
 //
 // The report of API rule violations is about github.com/openshift/api and goes nowhere.
 

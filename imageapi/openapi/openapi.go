@@ -14,9 +14,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 )
 
-// GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag, ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers, SecretList, ImageStreamMapping, ImageStreamImport and of the
-// types of their package that they refer to, by OpenAPI model name. The definitions of Kubernetes'
-// types are not among them: merge with those of coreapi/openapi.
+// GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag,
+// ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers, SecretList,
+// ImageStreamMapping, ImageStreamImport and of the types of their package that they refer to, by
+// OpenAPI model name. The definitions of Kubernetes' types are not among them: merge with those of
+// coreapi/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := modelname.Definitions(generated.GetOpenAPIDefinitions)(ref)
 	out := map[string]common.OpenAPIDefinition{}
@@ -45,9 +47,9 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 
 // mendImage corrects how the Go type's tags merge.
 //
-// Signatures are tagged to merge by the key "name", which an ImageSignature does not have (it has metadata.name):
-// server-side apply and field tracking would fail on every image with a signature. So they are one value. So is the
-// metadata, which is never written in parts.
+// Signatures are tagged to merge by the key "name", which an ImageSignature does not have (it has
+// metadata.name): server-side apply and field tracking would fail on every image with a signature.
+// So they are one value. So is the metadata, which is never written in parts.
 func mendImage(image common.OpenAPIDefinition) {
 	setExtensions := func(property string, extensions spec.Extensions) {
 		p := image.Schema.Properties[property]

@@ -106,8 +106,9 @@ func TestDefinitionsAreComplete(t *testing.T) {
 	}
 }
 
-// Server-side apply of a label to an image with signatures and metadata: by the tags of the Go type,
-// signatures would merge by a key that they do not have, and every write of such an image would fail.
+// Server-side apply of a label to an image with signatures and metadata: by the tags of the Go
+// type, signatures would merge by a key that they do not have, and every write of such an image
+// would fail.
 func TestServerSideApply(t *testing.T) {
 	converter, err := managedfields.NewTypeConverter(schemas(t), false)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 // maxUnpacked bounds the lines of a document's packages, in bytes: 10,000 packages have some 1 MB.
 const maxUnpacked = 16 << 20
 
-// Pack packs packages as [Source.Packed] has them; nil for none. A text with a tab or a line break is an error.
+// Pack packs packages as [Source.Packed] has them; nil for none. A text with a tab or a line break
+// is an error.
 func Pack(all []Package) ([]byte, error) {
 	if len(all) == 0 {
 		return nil, nil

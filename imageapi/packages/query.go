@@ -16,8 +16,9 @@ import (
 // Field is the field that ImagePackages and Images are selected by: a name, or a package URL.
 const Field = selectors.Package
 
-// Query asks for a package: by its name, or by its package URL. Of a URL, the type, the namespace and the name must be those
-// of the package, and so must the version and each qualifier, if it has them.
+// Query asks for a package: by its name, or by its package URL. Of a URL, the type, the namespace
+// and the name must be those of the package, and so must the version and each qualifier, if it has
+// them.
 type Query struct {
 	text  string
 	name  string
@@ -89,7 +90,8 @@ func (q *Query) Matches(p *Package) bool {
 	return true
 }
 
-// In returns the packages of a list that are asked for, with their sources. A list that cannot be read is an error.
+// In returns the packages of a list that are asked for, with their sources. A list that cannot be
+// read is an error.
 func (q *Query) In(list *ImagePackages) (found []Found, err error) {
 	for i := range list.Sources {
 		all, err := list.Sources[i].All()
@@ -111,8 +113,8 @@ type Found struct {
 	Source *Source
 }
 
-// IndexValue is what the index has for a name: 40 bits of its hash, which take less than a name and have a bound. What an index
-// finds is matched again, so names may share a value.
+// IndexValue is what the index has for a name: 40 bits of its hash, which take less than a name and
+// have a bound. What an index finds is matched again, so names may share a value.
 func IndexValue(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return base64.RawURLEncoding.EncodeToString(sum[:5])
@@ -132,8 +134,8 @@ func Names(list *ImagePackages) (all []string, err error) {
 	return all, nil
 }
 
-// names are the names by which people know a package: that of the document, and that of its URL. A Maven package is known by
-// its artifact alone, too, as documents differ in that.
+// names are the names by which people know a package: that of the document, and that of its URL. A
+// Maven package is known by its artifact alone, too, as documents differ in that.
 func names(p *Package) []string {
 	all := []string{p.Name}
 	if !strings.HasPrefix(p.PURL, purlScheme) {
@@ -155,8 +157,8 @@ func names(p *Package) []string {
 	return all
 }
 
-// purlName is the name of a package with its namespace, where that is part of the name. Of operating systems' packages the
-// namespace is the distribution.
+// purlName is the name of a package with its namespace, where that is part of the name. Of
+// operating systems' packages the namespace is the distribution.
 func purlName(p *packageurl.PackageURL) string {
 	switch {
 	case p.Namespace == "", isDistribution(p.Type):
@@ -175,8 +177,8 @@ func isDistribution(typ string) bool {
 	return false
 }
 
-// Comparable returns what a package's version is compared by: the type of its package URL, "" if it has none, and its version
-// with the epoch.
+// Comparable returns what a package's version is compared by: the type of its package URL, "" if it
+// has none, and its version with the epoch.
 func (p *Package) Comparable() (typ, version string) {
 	version = p.Version
 	purl, err := packageurl.FromString(p.PURL)
@@ -190,14 +192,16 @@ func (p *Package) Comparable() (typ, version string) {
 	return purl.Type, version
 }
 
-// documents are the beginnings of the predicate types, and of the media types, of SBOMs and VEX documents.
+// documents are the beginnings of the predicate types, and of the media types, of SBOMs and VEX
+// documents.
 var documents = []string{
 	"https://spdx.dev/Document", "application/spdx", "text/spdx", "application/vnd.spdx",
 	"https://cyclonedx.org/bom", "application/vnd.cyclonedx",
 	"https://openvex.dev/ns", "application/openvex", "application/vnd.openvex",
 }
 
-// IsDocument reports whether a predicate type, or a media type, is that of an SBOM or of a VEX document.
+// IsDocument reports whether a predicate type, or a media type, is that of an SBOM or of a VEX
+// document.
 func IsDocument(typ string) bool {
 	return slices.ContainsFunc(documents, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })
 }

@@ -30,8 +30,8 @@ const (
 	MaxPURL       = 512       // bytes of a package URL
 )
 
-// Install registers ImagePackages and its list with scheme. The API machinery works with the Go type that is served, so nothing is
-// ever converted.
+// Install registers ImagePackages and its list with scheme. The API machinery works with the Go
+// type that is served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
 		scheme.AddKnownTypes(gv, &ImagePackages{}, &ImagePackagesList{})
@@ -43,7 +43,8 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(GroupVersion)
 }
 
-// ImagePackages says which packages an image has, by the documents that are attached to it. Its name is the digest of the image.
+// ImagePackages says which packages an image has, by the documents that are attached to it. Its
+// name is the digest of the image.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -87,20 +88,23 @@ const (
 type Source struct {
 	// Repository has the document, beside the image.
 	Repository string `json:"repository"`
-	// Manifest is the digest of the manifest that holds the document, and Blob that of the document itself.
+	// Manifest is the digest of the manifest that holds the document, and Blob that of the document
+	// itself.
 	Manifest string `json:"manifest"`
 	Blob     string `json:"blob"`
-	// Type is the predicate type of the statement that holds the document, or the document's media type.
+	// Type is the predicate type of the statement that holds the document, or the document's media
+	// type.
 	Type string `json:"type,omitempty"`
 	// Format is SPDX, CycloneDX or OpenVEX; it is empty where the document could not be read.
 	Format string `json:"format,omitempty"`
-	// Signature is the second half of the name of the image's signature that is the signed document: its conditions say whether a
-	// trusted signer vouches for it. It is empty where the document is not signed, or too large to be judged.
+	// Signature is the second half of the name of the image's signature that is the signed
+	// document: its conditions say whether a trusted signer vouches for it. It is empty where the
+	// document is not signed, or too large to be judged.
 	Signature string `json:"signature,omitempty"`
 	// Signed is true if somebody signed the document, trusted or not.
 	Signed bool `json:"signed,omitempty"`
-	// Index is the digest of the index that lists the document beside the image, as BuildKit does it: whoever signs the index
-	// vouches for the document.
+	// Index is the digest of the index that lists the document beside the image, as BuildKit does
+	// it: whoever signs the index vouches for the document.
 	Index string `json:"index,omitempty"`
 	// Count is how many packages the document has.
 	Count int32 `json:"count,omitempty"`
@@ -110,7 +114,8 @@ type Source struct {
 	//
 	// +listType=atomic
 	Packages []Package `json:"packages,omitempty"`
-	// Packed has the packages as lines, packed by gzip: name, version, package URL and license, with tabs between.
+	// Packed has the packages as lines, packed by gzip: name, version, package URL and license,
+	// with tabs between.
 	Packed []byte `json:"packed,omitempty"`
 	// Statements are what an OpenVEX document says, at most 200, by Author.
 	//
@@ -125,7 +130,8 @@ type Source struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Package struct {
-	// Name is the package's, with its scope or group where that is part of it: openssl, @babel/core, golang.org/x/net.
+	// Name is the package's, with its scope or group where that is part of it: openssl,
+	// @babel/core, golang.org/x/net.
 	Name string `json:"name"`
 	// Version is as the document has it; empty if it has none.
 	Version string `json:"version,omitempty"`
@@ -148,8 +154,8 @@ type Statement struct {
 	Justification string `json:"justification,omitempty"`
 }
 
-// Bounded returns a package whose texts are printable lines within their bounds. A package URL that is too long is left out, as
-// a part of one is another.
+// Bounded returns a package whose texts are printable lines within their bounds. A package URL that
+// is too long is left out, as a part of one is another.
 func (p Package) Bounded() Package {
 	p.Name, p.Version, p.License = printable.Line(p.Name, MaxName), printable.Line(p.Version, MaxName), printable.Line(p.License, MaxName)
 	if len(p.PURL) > MaxPURL || strings.ContainsFunc(p.PURL, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -164,8 +170,8 @@ func (s Statement) Bounded() Statement {
 	return s
 }
 
-// Known reports whether the list has all packages of its image, as far as documents can say: it has an SBOM, and every document
-// was read whole.
+// Known reports whether the list has all packages of its image, as far as documents can say: it has
+// an SBOM, and every document was read whole.
 func (l *ImagePackages) Known() bool {
 	known := false
 	for i := range l.Sources {
@@ -178,8 +184,9 @@ func (l *ImagePackages) Known() bool {
 	return known
 }
 
-// Unread says of how many images it is not known whether they have a package, if lists of them have a list: "" if it is known of
-// all. partly says that there are lists which are not [ImagePackages.Known].
+// Unread says of how many images it is not known whether they have a package, if lists of them have
+// a list: "" if it is known of all. partly says that there are lists which are not
+// [ImagePackages.Known].
 func Unread(images, lists int64, partly bool) string {
 	const some = "only a part of the packages may be known: see problem in imagepackages"
 	text := ""

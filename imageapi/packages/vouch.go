@@ -16,11 +16,13 @@ import (
 type Voucher struct {
 	// Verified is True, False (signed by nobody who is trusted), Unsigned, or Unknown.
 	Verified string
-	// By is who signed it, or the index that lists it, if that is known; Reason says why it is not True.
+	// By is who signed it, or the index that lists it, if that is known; Reason says why it is not
+	// True.
 	By, Reason string
 }
 
-// Vouched returns who vouches for a document that is attached to an image, by what the image holds. index reads an index.
+// Vouched returns who vouches for a document that is attached to an image, by what the image holds.
+// index reads an index.
 func (s *Source) Vouched(image *imagev1.Image, index func(digest string) (*imagev1.Image, error)) Voucher {
 	switch {
 	case s.Signature != "":

@@ -1,7 +1,7 @@
-// Package printable makes text that strangers wrote fit for the places where people read it: terminals, tables, YAML,
-// log lines. Registries, pushers and signers choose platforms, labels, tags and names; some of what they may choose
-// moves the cursor, turns the line around, or cannot be written as YAML at all, which would break
-// `kubectl get images -o yaml` for everybody.
+// Package printable makes text that strangers wrote fit for the places where people read it:
+// terminals, tables, YAML, log lines. Registries, pushers and signers choose platforms, labels,
+// tags and names; some of what they may choose moves the cursor, turns the line around, or cannot
+// be written as YAML at all, which would break `kubectl get images -o yaml` for everybody.
 package printable
 
 import (
@@ -10,9 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// Line is s as one line of at most limit bytes; 0 means no limit. White space becomes a space. Other characters that are
-// not printable (control and format characters, such as BEL, U+009B and U+202E, and bytes that are not UTF-8) become
-// U+FFFD. A text that is too long ends with "…", after a whole word if there is one near.
+// Line is s as one line of at most limit bytes; 0 means no limit. White space becomes a space.
+// Other characters that are not printable (control and format characters, such as BEL, U+009B and
+// U+202E, and bytes that are not UTF-8) become U+FFFD. A text that is too long ends with "…", after
+// a whole word if there is one near.
 func Line(s string, limit int) string {
 	return cut(clean(s, func(rune) bool { return false }), limit)
 }
@@ -76,9 +77,9 @@ func cut(s string, limit int) string {
 	return s[:end] + more
 }
 
-// IsYAML reports whether YAML can hold s (YAML 1.2, production 1, which parsers enforce): it is UTF-8 without control
-// characters but for tab, line feed, carriage return and U+0085, and without U+FFFE and U+FFFF. JSON can hold more;
-// but kubectl makes its YAML of JSON.
+// IsYAML reports whether YAML can hold s (YAML 1.2, production 1, which parsers enforce): it is
+// UTF-8 without control characters but for tab, line feed, carriage return and U+0085, and without
+// U+FFFE and U+FFFF. JSON can hold more; but kubectl makes its YAML of JSON.
 func IsYAML(s string) bool {
 	if IsPlain(s) {
 		return true

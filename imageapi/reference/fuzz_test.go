@@ -192,7 +192,8 @@ func FuzzAgainstGoContainerRegistry(f *testing.F) {
 		if host != ref.Host || theirs.Context().RepositoryStr() != ref.Repository || theirs.Identifier() != ref.Pulled().Identifier() {
 			t.Fatalf("%q: %+v, go-containerregistry reads %s of %s in %s", s, ref, theirs.Identifier(), theirs.Context().RepositoryStr(), host)
 		}
-		// What people write means the same to it, if it can be read at all. It keeps port 443, and the host of Docker Hub's API.
+		// What people write means the same to it, if it can be read at all. It keeps port 443, and
+		// the host of Docker Hub's API.
 		if asWritten, err := name.ParseReference(s); err == nil && !hasUpperHost(s) && !strings.Contains(s, "[") && !hasOtherName(s) {
 			if asWritten.Name() != theirs.Name() {
 				t.Fatalf("%q: we ask for %s, go-containerregistry for %s", s, theirs.Name(), asWritten.Name())
@@ -201,8 +202,9 @@ func FuzzAgainstGoContainerRegistry(f *testing.F) {
 	})
 }
 
-// FuzzOneForm writes the host of a reference in every way that means the same host, and expects one form; and in ways that
-// mean another host, and expects another form. Reading a form gives that form again.
+// FuzzOneForm writes the host of a reference in every way that means the same host, and expects one
+// form; and in ways that mean another host, and expects another form. Reading a form gives that
+// form again.
 func FuzzOneForm(f *testing.F) {
 	for _, seed := range seeds {
 		f.Add(seed)

@@ -1,5 +1,5 @@
-// Package reference reads image references. It has the one type in which rooms pass them on, the one grammar, and the
-// one canonical form.
+// Package reference reads image references. It has the one type in which rooms pass them on, the
+// one grammar, and the one canonical form.
 //
 // A reference is [host[:port]/]path[:tag][@digest]. The grammar is that of
 // github.com/distribution/reference, which Docker, containerd and Kubernetes use;
@@ -45,17 +45,19 @@ import (
 // registry-1.docker.io, and its credentials are stored under index.docker.io.
 const DockerHub = "docker.io"
 
-// Other names of Docker Hub: the host by which Docker's first clients knew it, and the host that serves its API.
+// Other names of Docker Hub: the host by which Docker's first clients knew it, and the host that
+// serves its API.
 const (
 	dockerHubAlias = "index.docker.io"
 	dockerHubAPI   = "registry-1.docker.io"
 )
 
-// defaultPort is the port of a registry that is named without one. The canonical form leaves it out.
+// defaultPort is the port of a registry that is named without one. The canonical form leaves it
+// out.
 const defaultPort = "443"
 
-// FormVersion is raised when the canonical form changes. Indexes whose values are canonical have it in their names, and so are
-// built again.
+// FormVersion is raised when the canonical form changes. Indexes whose values are canonical have it
+// in their names, and so are built again.
 const FormVersion = "2"
 
 // defaultTag is the tag that is pulled when a reference has none.
@@ -93,8 +95,9 @@ func Parse(s string) (Reference, error) {
 	return r, nil
 }
 
-// ParseSigned reads the name inside a signature, in the form that containers/image gives it: port 443 and
-// registry-1.docker.io stay. So a signature vouches for no name that containers/image would refuse.
+// ParseSigned reads the name inside a signature, in the form that containers/image gives it: port
+// 443 and registry-1.docker.io stay. So a signature vouches for no name that containers/image would
+// refuse.
 func ParseSigned(s string) (Reference, error) {
 	r, problem := parseWith(s, signedHost)
 	if problem != "" {
@@ -116,7 +119,8 @@ func ParseRepository(s string) (Reference, error) {
 	return r, nil
 }
 
-// Below reports whether r is in a registry, or in a repository of it or below that: prefix has a Host, and may have a Repository.
+// Below reports whether r is in a registry, or in a repository of it or below that: prefix has a
+// Host, and may have a Repository.
 func (r Reference) Below(prefix Reference) bool {
 	return r.Host == prefix.Host && (prefix.Repository == "" || r.Repository == prefix.Repository || strings.HasPrefix(r.Repository, prefix.Repository+"/"))
 }
@@ -144,8 +148,8 @@ func ParseHost(s string) (string, error) {
 	return canonicalHost(host), nil
 }
 
-// OtherNames returns the other ways to write a host in canonical form, in lower case. Files that people wrote for other
-// programs, such as credentials, may have it under one of them.
+// OtherNames returns the other ways to write a host in canonical form, in lower case. Files that
+// people wrote for other programs, such as credentials, may have it under one of them.
 func OtherNames(host string) []string {
 	switch {
 	case host == DockerHub:
@@ -182,8 +186,9 @@ func (r Reference) Name() string {
 	return r.Host + "/" + r.Repository
 }
 
-// Pulled returns what a client pulls when it is given r: the digest if there is one, without looking at the tag, else
-// the tag, else [DefaultTag]. Docker (reference.ParseDockerRef) and Kubernetes do the same.
+// Pulled returns what a client pulls when it is given r: the digest if there is one, without
+// looking at the tag, else the tag, else [DefaultTag]. Docker (reference.ParseDockerRef) and
+// Kubernetes do the same.
 func (r Reference) Pulled() Reference {
 	switch {
 	case r.Digest != "":
@@ -248,8 +253,8 @@ func IsDigest(s string) bool {
 	return true
 }
 
-// ShortDigest is the part of a digest that people compare: the algorithm and 12 digits. A text that is shorter or has
-// no algorithm is returned whole.
+// ShortDigest is the part of a digest that people compare: the algorithm and 12 digits. A text that
+// is shorter or has no algorithm is returned whole.
 func ShortDigest(digest string) string {
 	algorithm, _, _ := strings.Cut(digest, ":")
 	return digest[:min(len(digest), len(algorithm)+13)]
@@ -359,7 +364,8 @@ func parseHost(s string) (host, problem string) {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
 		address, err := netip.ParseAddr(inner)
-		// Other clients refuse an address with an IPv4 address in it; one that is written without dots would get them.
+		// Other clients refuse an address with an IPv4 address in it; one that is written without
+		// dots would get them.
 		if !ok || err != nil || !address.Is6() || address.Is4In6() || strings.Contains(inner, ".") || address.Zone() != "" {
 			return "", fmt.Sprintf("%q is not an IPv6 address", host)
 		}

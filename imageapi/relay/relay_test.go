@@ -33,7 +33,8 @@ func TestEventsAreChanged(t *testing.T) {
 	})
 }
 
-// A reader who stops a watch need not read on, and may stop it twice. No goroutine is left: the bubble would not end.
+// A reader who stops a watch need not read on, and may stop it twice. No goroutine is left: the
+// bubble would not end.
 func TestStopWithoutReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below, ended := watch.NewFakeWithChanSize(2, false), false

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// ofRepository is between the name of a field and the repository for which it is meant. Nobody can ask for such a field: the
-// storage of images makes it of a selector that names a repository, too.
+// ofRepository is between the name of a field and the repository for which it is meant. Nobody can
+// ask for such a field: the storage of images makes it of a selector that names a repository, too.
 const ofRepository = " in "
 
 // InRepository is a field about verdicts, meant for one repository alone.
@@ -18,8 +18,9 @@ func CutRepository(field string) (of, repository string, ok bool) {
 	return strings.Cut(field, ofRepository)
 }
 
-// selector is a field selector for fields that may have several values, such as references. It holds the selector as it
-// was asked, from which indexes are chosen, and matches by a term for each value.
+// selector is a field selector for fields that may have several values, such as references. It
+// holds the selector as it was asked, from which indexes are chosen, and matches by a term for each
+// value.
 type selector struct {
 	fields.Selector
 	terms fields.Selector
@@ -36,8 +37,8 @@ func NewSelector(asked fields.Selector) fields.Selector {
 	return selector{asked, terms}
 }
 
-// Term returns the name and value by which a field with a value is matched. For a field with several values, the value
-// is part of the name.
+// Term returns the name and value by which a field with a value is matched. For a field with
+// several values, the value is part of the name.
 func Term(field, value string) (string, string) {
 	of, _, _ := CutRepository(field)
 	switch of {
@@ -47,12 +48,14 @@ func Term(field, value string) (string, string) {
 	return field, value
 }
 
-// indexedDigits is how many hexadecimal digits of a layer's digest an index has: 64 bits. Whole digests fill four times
-// as many pages, and a creation changes a page for almost each of its layers.
+// indexedDigits is how many hexadecimal digits of a layer's digest an index has: 64 bits. Whole
+// digests fill four times as many pages, and a creation changes a page for almost each of its
+// layers.
 const indexedDigits = 16
 
-// IndexValue returns what an index has for a value of a field. Two values may share one, so what an index finds is
-// matched again. It is the value itself but for the digests of layers, whose first digits stand for them.
+// IndexValue returns what an index has for a value of a field. Two values may share one, so what an
+// index finds is matched again. It is the value itself but for the digests of layers, whose first
+// digits stand for them.
 func IndexValue(field, value string) string {
 	if field != Layer {
 		return value
@@ -61,7 +64,8 @@ func IndexValue(field, value string) string {
 	return encoded[:min(len(encoded), indexedDigits)]
 }
 
-// RequiresExactMatch is part of fields.Selector. The storage asks it for the value to look up in an index.
+// RequiresExactMatch is part of fields.Selector. The storage asks it for the value to look up in an
+// index.
 func (s selector) RequiresExactMatch(field string) (string, bool) {
 	value, found := s.Selector.RequiresExactMatch(field)
 	return IndexValue(field, value), found

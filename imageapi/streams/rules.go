@@ -12,7 +12,8 @@ import (
 
 // Rule says in which namespace the streams of the repositories below a prefix are made.
 type Rule struct {
-	// Prefix is a host, with its port unless that is the protocol's, and the first elements of a path, or none.
+	// Prefix is a host, with its port unless that is the protocol's, and the first elements of a
+	// path, or none.
 	Prefix string
 	// Namespace is a namespace that no other rule has.
 	Namespace string
@@ -26,10 +27,10 @@ type rule struct {
 	prefix, namespace string // the prefix ends in a slash
 }
 
-// NewRules reads rules. For the first rule that is wrong it returns its index and an error that says why: a prefix or a
-// namespace that is not valid, or that another rule has. Streams are named by what follows the prefix, so names of two
-// prefixes would collide in one namespace, and names of a prefix would collide with others in the namespace of the
-// default rule.
+// NewRules reads rules. For the first rule that is wrong it returns its index and an error that
+// says why: a prefix or a namespace that is not valid, or that another rule has. Streams are named
+// by what follows the prefix, so names of two prefixes would collide in one namespace, and names of
+// a prefix would collide with others in the namespace of the default rule.
 func NewRules(list []Rule) (rules Rules, wrong int, err error) {
 	for i, r := range list {
 		prefix, err := parsePrefix(r.Prefix)
@@ -55,7 +56,8 @@ func NewRules(list []Rule) (rules Rules, wrong int, err error) {
 	return rules, 0, nil
 }
 
-// parsePrefix returns a prefix in the form in which repositories are named, with a slash at its end.
+// parsePrefix returns a prefix in the form in which repositories are named, with a slash at its
+// end.
 func parsePrefix(s string) (string, error) {
 	const example = "such as registry.example.com/team"
 	if !strings.Contains(s, "/") {
@@ -69,7 +71,8 @@ func parsePrefix(s string) (string, error) {
 	if _, err := reference.ParseHost(name); err != nil {
 		return "", fmt.Errorf("prefix: %q does not begin with a host, %s: %w", s, example, err)
 	}
-	// With one more element the path is that of a repository. Docker Hub alone would get the prefix library/.
+	// With one more element the path is that of a repository. Docker Hub alone would get the prefix
+	// library/.
 	ref, err := reference.ParseRepository(s + "/x")
 	if err != nil {
 		return "", fmt.Errorf("prefix: %q is not a host with the beginning of a path, %s: %w", s, example, err)
@@ -77,8 +80,9 @@ func parsePrefix(s string) (string, error) {
 	return strings.TrimSuffix(ref.Name(), "x"), nil
 }
 
-// Place returns where the stream of a repository is made: in the namespace of the longest prefix above the repository,
-// named by what follows the prefix; else by the default rule. A repository that is itself a prefix is not below it.
+// Place returns where the stream of a repository is made: in the namespace of the longest prefix
+// above the repository, named by what follows the prefix; else by the default rule. A repository
+// that is itself a prefix is not below it.
 func (r Rules) Place(repository reference.Reference) (namespace, name string) {
 	longest, full := rule{}, repository.Name()
 	for _, rule := range r.all {

@@ -78,7 +78,8 @@ func TestRulesThatAreWrong(t *testing.T) {
 	}
 }
 
-// Whatever a repository is called, no other comes to its stream, and a rule never has a stream made elsewhere.
+// Whatever a repository is called, no other comes to its stream, and a rule never has a stream made
+// elsewhere.
 func FuzzRules(f *testing.F) {
 	f.Add("registry.example.com/team/app", "registry.example.com/team--app")
 	f.Add("registry.example.com/team/a/b", "registry.example.com/team/a--b")

@@ -1,10 +1,10 @@
-// Package streams keeps ImageStreams in step with the tags of registries. It makes a stream for each repository that
-// nobody has made one for. When a tag has moved, it writes a mark into each stream that follows the tag, so that
-// watchers of streams see the move.
+// Package streams keeps ImageStreams in step with the tags of registries. It makes a stream for
+// each repository that nobody has made one for. When a tag has moved, it writes a mark into each
+// stream that follows the tag, so that watchers of streams see the move.
 //
-// The contents of a stream are read from the ImageTags whenever it is shown, so nothing is wrong while this package is
-// behind: watchers see the move later. A push does not wait for it. When a server starts, it makes up for what was missed
-// while none ran.
+// The contents of a stream are read from the ImageTags whenever it is shown, so nothing is wrong
+// while this package is behind: watchers see the move later. A push does not wait for it. When a
+// server starts, it makes up for what was missed while none ran.
 package streams
 
 import (
@@ -61,14 +61,15 @@ const (
 
 	firstPause, maxPause = time.Second, time.Minute // after a failure
 
-	// rest is how many times as long as one marking took the next one waits, at most maxPause and at least minRest. To
-	// show a stream to its watchers costs a read of all its tags, and an importer moves them one after the other.
+	// rest is how many times as long as one marking took the next one waits, at most maxPause and
+	// at least minRest. To show a stream to its watchers costs a read of all its tags, and an
+	// importer moves them one after the other.
 	rest    = 9
 	minRest = 250 * time.Millisecond
 )
 
-// moved is a move in a repository: the resourceVersion of the ImageTag that was written last, and whether the
-// repository still has a tag.
+// moved is a move in a repository: the resourceVersion of the ImageTag that was written last, and
+// whether the repository still has a tag.
 type moved struct {
 	version string
 	there   bool
@@ -101,7 +102,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// readAll brings the streams of all tags up to date, and returns the version at which the tags were read.
+// readAll brings the streams of all tags up to date, and returns the version at which the tags were
+// read.
 func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 	last, at := "", moved{} // the tags of a repository come one after the other
 	flush := func() error {
@@ -136,7 +138,8 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 	return version, nil
 }
 
-// watchTags marks the streams of tags that move, until the watch ends. It returns the version to go on from.
+// watchTags marks the streams of tags that move, until the watch ends. It returns the version to go
+// on from.
 func (k *Keeper) watchTags(ctx context.Context, version string) (string, error) {
 	w, err := k.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -192,7 +195,8 @@ func repositoryOf(tag *imagev1.ImageTag) (string, bool) {
 	return ref.Name(), ok
 }
 
-// keep marks the streams that follow a repository in which a tag moved, and makes a stream if there is none.
+// keep marks the streams that follow a repository in which a tag moved, and makes a stream if there
+// is none.
 func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 	ref, err := reference.ParseRepository(repository)
 	if err != nil {
@@ -225,8 +229,8 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 		delete(k.missing, namespace)
 	case apierrors.IsAlreadyExists(err): // a user's stream of that name follows something else
 	case apierrors.IsNotFound(err):
-		// A cluster answers so if it does not have the namespace. There is no stream then; once the namespace exists,
-		// the next move makes one.
+		// A cluster answers so if it does not have the namespace. There is no stream then; once the
+		// namespace exists, the next move makes one.
 		if !k.missing[namespace] {
 			slog.Warn("Repositories have no image streams, because the namespace does not exist", "namespace", namespace, "repository", repository, "err", err)
 			if k.missing == nil {

@@ -191,8 +191,8 @@ func (s *server) soon(want map[string]string) {
 	s.t.Fatalf("there are %s, want %v", got, want)
 }
 
-// What has moved while nobody kept streams is made up for at the start: repositories without a stream get one, streams
-// that were told of less than there is are told, and no others.
+// What has moved while nobody kept streams is made up for at the start: repositories without a
+// stream get one, streams that were told of less than there is are told, and no others.
 func TestTheStartMakesUpForWhatWasMissed(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -208,8 +208,8 @@ func TestTheStartMakesUpForWhatWasMissed(t *testing.T) {
 	}
 }
 
-// A list of tags that expires is read to its end, and the watch begins where the list did: what moved meanwhile before the
-// place where the list went on is told.
+// A list of tags that expires is read to its end, and the watch begins where the list did: what
+// moved meanwhile before the place where the list went on is told.
 func TestStartThroughAnExpiredList(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -222,7 +222,8 @@ func TestStartThroughAnExpiredList(t *testing.T) {
 	}
 }
 
-// Streams are told of each tag that moves, also after the watch has ended or expired; a tag that was deleted makes none.
+// Streams are told of each tag that moves, also after the watch has ended or expired; a tag that
+// was deleted makes none.
 func TestStreamsAreToldOfMoves(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -264,8 +265,9 @@ func TestMovesAreToldOfTogether(t *testing.T) {
 	}
 }
 
-// An import of a repository moves its tags one after the other, and to write a stream costs a read of all its tags: 2,500 cost
-// the server 13 ms of processor time each, twice what all else of an import does.
+// An import of a repository moves its tags one after the other, and to write a stream costs a read
+// of all its tags: 2,500 cost the server 13 ms of processor time each, twice what all else of an
+// import does.
 func TestMovesOneAfterTheOtherAreToldOfTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -312,8 +314,9 @@ func TestNoAutomaticStreams(t *testing.T) {
 	s.soon(map[string]string{"team/mine": "102"})
 }
 
-// A stream from before a rule stays and is told of moves; what has none is made where the rule says. A namespace that is
-// not there keeps nobody from being told, and has the stream once it is there and a tag moves.
+// A stream from before a rule stays and is told of moves; what has none is made where the rule
+// says. A namespace that is not there keeps nobody from being told, and has the stream once it is
+// there and a tag moves.
 func TestRulesPlaceStreams(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

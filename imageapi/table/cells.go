@@ -8,7 +8,8 @@ const None = "<none>"
 // Unknown is the cell for what is not known.
 const Unknown = "Unknown"
 
-// Count is a number as people read it: with a plus while there may be more, and [Unknown] while there may be some.
+// Count is a number as people read it: with a plus while there may be more, and [Unknown] while
+// there may be some.
 func Count(n int, complete bool) string {
 	switch {
 	case complete:

@@ -16,13 +16,13 @@ import (
 type Of[T runtime.Object] struct {
 	// Columns are the table's columns; those with a priority above 0 are shown by -o wide only.
 	Columns []metav1.TableColumnDefinition
-	// Rows returns the rows of an object, each with a cell for each column. A text need not be printable: anybody may
-	// have written it, so it is made one printable line.
+	// Rows returns the rows of an object, each with a cell for each column. A text need not be
+	// printable: anybody may have written it, so it is made one printable line.
 	Rows func(T) [][]any
 }
 
-// ConvertToTable prints an object or a list, also one that comes as a runtime.CacheableObject. An object that is not a T
-// is an error.
+// ConvertToTable prints an object or a list, also one that comes as a runtime.CacheableObject. An
+// object that is not a T is an error.
 func (t Of[T]) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
@@ -60,8 +60,8 @@ func (t Of[T]) ConvertToTable(_ context.Context, object, options runtime.Object)
 	return table, add(object)
 }
 
-// Size prints bytes in decimal units with three significant digits, as registries and docker do; "<none>" for 0, which
-// no image has.
+// Size prints bytes in decimal units with three significant digits, as registries and docker do;
+// "<none>" for 0, which no image has.
 func Size(n int64) string {
 	if n <= 0 {
 		return "<none>"

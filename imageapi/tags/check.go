@@ -2,8 +2,8 @@ package tags
 
 import "time"
 
-// Check says that a registry was asked where a reference leads, and that this is what was known already. Nothing is written
-// of the tag then but when that was.
+// Check says that a registry was asked where a reference leads, and that this is what was known
+// already. Nothing is written of the tag then but when that was.
 type Check struct {
 	// Reference is canonical, with a tag or a digest.
 	Reference string `json:"reference"`
@@ -12,8 +12,8 @@ type Check struct {
 	At time.Time `json:"at"`
 }
 
-// ChecksPath takes a POST of a JSON array of at most MaxChecks checks. Writers of the status of ImageTags may send
-// them: the path is that of one, which no tag can have.
+// ChecksPath takes a POST of a JSON array of at most MaxChecks checks. Writers of the status of
+// ImageTags may send them: the path is that of one, which no tag can have.
 const ChecksPath = "/apis/image.openshift.io/v1/namespaces/" + Namespace + "/imagetags/checks/status"
 
 // MaxChecks bounds the checks of one request.

@@ -1,9 +1,9 @@
-// Package tags keeps the histories of tags. Each tag of each repository has one ImageTag (image.openshift.io/v1), whose
-// status lists what the tag has led to, the newest first.
+// Package tags keeps the histories of tags. Each tag of each repository has one ImageTag
+// (image.openshift.io/v1), whose status lists what the tag has led to, the newest first.
 //
-// A tag has an object of its own, and is not part of an object of its repository: so the cost of a push, and the
-// writers it can meet, do not depend on how many other tags the repository has. (An ImageStream of 10,000 tags would be
-// larger than a request may be.)
+// A tag has an object of its own, and is not part of an object of its repository: so the cost of a
+// push, and the writers it can meet, do not depend on how many other tags the repository has. (An
+// ImageStream of 10,000 tags would be larger than a request may be.)
 package tags
 
 import (
@@ -23,21 +23,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Namespace has the tags of all registries. If repositories named the namespace, anybody who can push could have
-// objects made where they like, in kube-system for one.
+// Namespace has the tags of all registries. If repositories named the namespace, anybody who can
+// push could have objects made where they like, in kube-system for one.
 const Namespace = metav1.NamespaceDefault
 
 // MaxItems bounds the history of a tag. The oldest items beyond it are left out.
 const MaxItems = 100
 
-// By is the annotation of an ImageTag that says who recorded each item of its history: a JSON array of texts in the
-// order of the items. The server writes it. Cause is what a writer says of why it writes; the server adds who it is.
+// By is the annotation of an ImageTag that says who recorded each item of its history: a JSON array
+// of texts in the order of the items. The server writes it. Cause is what a writer says of why it
+// writes; the server adds who it is.
 const (
 	By    = "tidewaiter.dev/by"
 	Cause = "tidewaiter.dev/cause"
 )
 
-// Stream is the name of a repository where a name can have no slash. Two repositories never have the same:
+// Stream is the name of a repository where a name can have no slash. Two repositories never have
+// the same:
 //
 //   - a slash is written -- and the colon before a port _, so that registry.example.com:5000/team/app is
 //     registry.example.com_5000--team--app;
@@ -58,10 +60,12 @@ func Stream(repository reference.Reference) string {
 	return escape(host+port+"/"+repository.Repository, repository.Name())
 }
 
-// StreamBelow is the name of a repository below a prefix of its path: [Stream] of the rest of the path alone.
+// StreamBelow is the name of a repository below a prefix of its path: [Stream] of the rest of the
+// path alone.
 func StreamBelow(path string) string { return escape(path, path) }
 
-// escape returns s without slashes and with a bounded length: a text that is cut ends in the hash of whole.
+// escape returns s without slashes and with a bounded length: a text that is cut ends in the hash
+// of whole.
 func escape(s, whole string) string {
 	name := strings.ReplaceAll(dashes.ReplaceAllString(s, "$0-"), "/", "--")
 	if len(name) <= maxStream {
@@ -90,7 +94,8 @@ func New(ref reference.Reference) *imagev1.ImageTag {
 	}
 }
 
-// Reference returns the reference in a registry that an ImageTag follows; ok is false if it follows none.
+// Reference returns the reference in a registry that an ImageTag follows; ok is false if it follows
+// none.
 func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 	if tag.Spec == nil || tag.Spec.From == nil || tag.Spec.From.Kind != "DockerImage" {
 		return reference.Reference{}, false
@@ -99,8 +104,8 @@ func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 	return ref, err == nil && ref.Tag != "" && ref.Digest == ""
 }
 
-// Now returns what a tag leads to: the name of an Image, or "" if the registry no longer has the tag. known is false if
-// nobody has looked yet.
+// Now returns what a tag leads to: the name of an Image, or "" if the registry no longer has the
+// tag. known is false if nobody has looked yet.
 func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	if tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
 		return "", false
@@ -108,11 +113,13 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	return tag.Status.Items[0].Image, true
 }
 
-// CheckedAt is the annotation of an ImageTag that says when, in RFC 3339, the registry last confirmed where the tag leads.
-// The server writes it: with each change of the tag, and what was confirmed since without a change it adds when the tag is read.
+// CheckedAt is the annotation of an ImageTag that says when, in RFC 3339, the registry last
+// confirmed where the tag leads. The server writes it: with each change of the tag, and what was
+// confirmed since without a change it adds when the tag is read.
 const CheckedAt = "tidewaiter.dev/checked"
 
-// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded; nil if it never did.
+// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded;
+// nil if it never did.
 func Checked(tag *imagev1.ImageTag) *metav1.Time {
 	if _, known := Now(tag); !known {
 		return nil
@@ -124,7 +131,8 @@ func Checked(tag *imagev1.ImageTag) *metav1.Time {
 	return &at
 }
 
-// Confirm records that the registry confirmed at a time where a tag leads, unless a later confirmation is recorded, or there is none yet.
+// Confirm records that the registry confirmed at a time where a tag leads, unless a later
+// confirmation is recorded, or there is none yet.
 func Confirm(tag *imagev1.ImageTag, at time.Time) {
 	if had := Checked(tag); had == nil || !had.Time.Before(at.Truncate(time.Second)) {
 		return
@@ -133,9 +141,9 @@ func Confirm(tag *imagev1.ImageTag, at time.Time) {
 	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, CheckedAt, at.UTC().Format(time.RFC3339))
 }
 
-// Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports whether that is a
-// change. An event is never older than the one before it: writers have clocks of their own, and a writer that waited
-// for another has read its clock earlier.
+// Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports
+// whether that is a change. An event is never older than the one before it: writers have clocks of
+// their own, and a writer that waited for another has read its clock earlier.
 func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at metav1.Time) (changed bool) {
 	if now, known := Now(tag); known && now == digest {
 		return false
@@ -156,8 +164,8 @@ func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at meta
 	return true
 }
 
-// Merge returns one history of two of the same tag, which was stored under two names: its events by their time, the newest
-// first.
+// Merge returns one history of two of the same tag, which was stored under two names: its events by
+// their time, the newest first.
 func Merge(a, b []imagev1.TagEvent) []imagev1.TagEvent {
 	items := slices.Concat(a, b)
 	slices.SortStableFunc(items, func(a, b imagev1.TagEvent) int { return b.Created.Compare(a.Created.Time) })
@@ -172,8 +180,8 @@ func Merge(a, b []imagev1.TagEvent) []imagev1.TagEvent {
 	return merged[:min(len(merged), MaxItems)]
 }
 
-// Fail records why the registry could not be asked, or why what the tag leads to could not be imported. An empty reason
-// records success. It reports whether that is a change.
+// Fail records why the registry could not be asked, or why what the tag leads to could not be
+// imported. An empty reason records success. It reports whether that is a change.
 func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (changed bool) {
 	i := slices.IndexFunc(tag.Status.Conditions, func(c imagev1.TagEventCondition) bool { return c.Type == imagev1.ImportSuccess })
 	switch {
@@ -194,7 +202,8 @@ func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (change
 // Failure returns why the last look at a tag, or its import, failed; nil if it succeeded.
 func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition { return Failed(tag.Status) }
 
-// Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if there was none.
+// Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if there was
+// none.
 func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	if list == nil {
 		return nil
@@ -207,16 +216,18 @@ func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	return nil
 }
 
-// Auto is the annotation of an ImageStream that was made because its repository was seen. Moved has the resourceVersion
-// of the ImageTag that moved last of those that a stream follows: watchers of the stream see it change.
+// Auto is the annotation of an ImageStream that was made because its repository was seen. Moved has
+// the resourceVersion of the ImageTag that moved last of those that a stream follows: watchers of
+// the stream see it change.
 const (
 	Auto  = "tidewaiter.dev/auto"
 	Moved = "tidewaiter.dev/moved"
 )
 
-// Add records what a tag of a stream leads to if the tag asks no registry, by OpenShift's rule: the same reference,
-// image and generation change nothing; the same reference, or the same image, changes the newest event; anything else
-// becomes the newest event, and is not older than the one before. It reports whether there was a change.
+// Add records what a tag of a stream leads to if the tag asks no registry, by OpenShift's rule: the
+// same reference, image and generation change nothing; the same reference, or the same image,
+// changes the newest event; anything else becomes the newest event, and is not older than the one
+// before. It reports whether there was a change.
 func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) {
 	if len(list.Items) > 0 {
 		newest := &list.Items[0]
@@ -238,11 +249,13 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 	return true
 }
 
-// Follow returns the history of a tag that follows another: what the tag led to by itself until it followed the other,
-// and, newer than that, what the other led to since. The newest own item is the event of the other with which the
-// following began, if the other led anywhere then; its time may be later, as [Add] sets it.
+// Follow returns the history of a tag that follows another: what the tag led to by itself until it
+// followed the other, and, newer than that, what the other led to since. The newest own item is the
+// event of the other with which the following began, if the other led anywhere then; its time may
+// be later, as [Add] sets it.
 //
-// Events of the other are shown with at least the generation of the own ones: they have that of another object.
+// Events of the other are shown with at least the generation of the own ones: they have that of
+// another object.
 func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	if len(own) == 0 {
 		return onto(own, other)
@@ -250,9 +263,10 @@ func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	return onto(own, before(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }))
 }
 
-// Pushed returns the history of a tag that is moved by its users in own and by pushes in pushes: own, and, newer than that, what
-// was pushed since. The first item of own is among the pushes, too, unless the mover of the tag could not write it there. Then the
-// pushes since are those after the newest that own has.
+// Pushed returns the history of a tag that is moved by its users in own and by pushes in pushes:
+// own, and, newer than that, what was pushed since. The first item of own is among the pushes, too,
+// unless the mover of the tag could not write it there. Then the pushes since are those after the
+// newest that own has.
 func Pushed(own, pushes []imagev1.TagEvent) []imagev1.TagEvent {
 	is := func(a imagev1.TagEvent) func(imagev1.TagEvent) bool {
 		return func(b imagev1.TagEvent) bool { return a.Image == b.Image && a.Created.Equal(&b.Created) }
@@ -271,7 +285,8 @@ func before(events []imagev1.TagEvent, wanted func(imagev1.TagEvent) bool) []ima
 	return events
 }
 
-// onto returns own and, newer than that, events of another object, with at least the generation and the time of what own begins with.
+// onto returns own and, newer than that, events of another object, with at least the generation and
+// the time of what own begins with.
 func onto(own, newer []imagev1.TagEvent) []imagev1.TagEvent {
 	items := slices.Concat(newer, own)
 	for i := len(newer) - 1; i >= 0 && len(own) > 0; i-- {

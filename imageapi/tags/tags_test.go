@@ -100,7 +100,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A tag that follows another has its own history before it began to, and the other's since, whatever clocks say.
+// A tag that follows another has its own history before it began to, and the other's since,
+// whatever clocks say.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	at := func(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)) }
@@ -175,8 +176,8 @@ func TestPushed(t *testing.T) {
 	}
 }
 
-// Events are not older than those before them, although writers have clocks of their own, and generations do not go back
-// where a tag has begun to follow another.
+// Events are not older than those before them, although writers have clocks of their own, and
+// generations do not go back where a tag has begun to follow another.
 func TestHistoriesAreInOrder(t *testing.T) {
 	t.Parallel()
 	ref := reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}

@@ -12,7 +12,8 @@ import (
 // maxCell bounds a cell of a table that has a verdict, in bytes.
 const maxCell = 19
 
-// One is the verdict in one place that an image is in: a repository, or a tag that is the scope of a policy.
+// One is the verdict in one place that an image is in: a repository, or a tag that is the scope of
+// a policy.
 type One struct {
 	Verified, Reason string
 	// Covered is true if a policy covers the place.
@@ -21,7 +22,8 @@ type One struct {
 	Until string
 }
 
-// Worse is the worse of two verdicts; "" is none. A second one that is not a verdict counts as False.
+// Worse is the worse of two verdicts; "" is none. A second one that is not a verdict counts as
+// False.
 func Worse(a, b string) string {
 	if b != "" && !slices.Contains(All, b) {
 		b = VerifiedFalse
@@ -32,8 +34,8 @@ func Worse(a, b string) string {
 	return a
 }
 
-// worstOf is the worst verdict of the places that a policy covers; if none is covered, the worst of all. Of places with the same
-// verdict it is the first.
+// worstOf is the worst verdict of the places that a policy covers; if none is covered, the worst of
+// all. Of places with the same verdict it is the first.
 func worstOf(all []One) (worst One) {
 	for i, one := range all {
 		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
@@ -43,8 +45,8 @@ func worstOf(all []One) (worst One) {
 	return worst
 }
 
-// Cell shows the verdicts of an image that is in several places: the worst, and, where the others differ, in how many places
-// it is so, as in "True (2 of 3)". It is "" if the image is in none.
+// Cell shows the verdicts of an image that is in several places: the worst, and, where the others
+// differ, in how many places it is so, as in "True (2 of 3)". It is "" if the image is in none.
 func Cell(all []One) string {
 	if len(all) == 0 {
 		return ""

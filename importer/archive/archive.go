@@ -1,13 +1,15 @@
-// Package archive reads images from files, by the names that containers/image has for them (containers-transports(5)):
+// Package archive reads images from files, by the names that containers/image has for them
+// (containers-transports(5)):
 //
 //   - oci:DIR[:NAME] and oci-archive:FILE[:NAME], an OCI image layout and one in a tar file;
 //   - docker-archive:FILE[:NAME], what docker save writes;
 //   - dir:DIR, what skopeo copy writes.
 //
-// A [Source] answers as the registry of its images would, so they are imported like all others: each byte is checked
-// against its digest, and signatures that were copied along are found. Manifests are the files' own bytes. Nothing is
-// unpacked to disk. go.podman.io/image's transports are not used: they unpack archives into temporary files, and do not
-// use the manifests that docker save writes today.
+// A [Source] answers as the registry of its images would, so they are imported like all others:
+// each byte is checked against its digest, and signatures that were copied along are found.
+// Manifests are the files' own bytes. Nothing is unpacked to disk. go.podman.io/image's transports
+// are not used: they unpack archives into temporary files, and do not use the manifests that docker
+// save writes today.
 package archive
 
 import (
@@ -75,8 +77,8 @@ type Image struct {
 	digest string
 }
 
-// Source is the file or folder that a name with a transport leads to. It is an http.RoundTripper that answers as the
-// registry of the images would.
+// Source is the file or folder that a name with a transport leads to. It is an http.RoundTripper
+// that answers as the registry of the images would.
 type Source struct {
 	name     string
 	names    map[string]string // name in the file → digest
@@ -97,8 +99,9 @@ const (
 	maxEntries = 100_000 // files in a tar file
 )
 
-// Open opens a source. as is the name that a single image is given. If it is zero, the image has the name in the file
-// if that begins with a registry's host, and else one on localhost, as podman load does.
+// Open opens a source. as is the name that a single image is given. If it is zero, the image has
+// the name in the file if that begins with a registry's host, and else one on localhost, as podman
+// load does.
 //
 // Errors name the file, and are an *[UnsupportedError] for a transport that is not read.
 func Open(name string, as reference.Reference) (*Source, error) {
@@ -158,8 +161,8 @@ func openDir(path string) (fs.FS, func() error, error) {
 	return folder{root}, root.Close, nil
 }
 
-// folder is a folder whose links lead to nothing outside. It opens files and folders, and never waits for the writer of a
-// named pipe.
+// folder is a folder whose links lead to nothing outside. It opens files and folders, and never
+// waits for the writer of a named pipe.
 type folder struct{ root *os.Root }
 
 // Open implements fs.FS.
@@ -182,7 +185,8 @@ func (d folder) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// choose keeps the image that is wanted, or everything that can be an image, and sets the references.
+// choose keeps the image that is wanted, or everything that can be an image, and sets the
+// references.
 func (s *Source) choose(path, wanted string, as reference.Reference) error {
 	if len(s.images) > maxNames {
 		return fmt.Errorf("it has more than %d images", maxNames)
@@ -221,8 +225,8 @@ func (s *Source) choose(path, wanted string, as reference.Reference) error {
 	return nil
 }
 
-// named returns the reference of an image: the name in the file if that names a registry, or localhost and the name of
-// the file.
+// named returns the reference of an image: the name in the file if that names a registry, or
+// localhost and the name of the file.
 func named(i Image, path string) reference.Reference {
 	host, _, _ := strings.Cut(i.name, "/")
 	if _, err := reference.ParseHost(host); err == nil && host != i.name || i.Made { // docker save leaves docker.io/library out

@@ -137,7 +137,8 @@ func imported(t *testing.T, s *archive.Source) (out []string, images *registryte
 	return out, images
 }
 
-// What is in a layout is imported with the digests and the bytes that it has there, as is what is in one in a tar file.
+// What is in a layout is imported with the digests and the bytes that it has there, as is what is
+// in one in a tar file.
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	a, b := newImage(t, sample.Spec{Name: "a"}), newImage(t, sample.Spec{Name: "b", Packing: sample.Zstd})
@@ -189,7 +190,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// What was signed as cosign does by default, by a manifest that has the image as its subject, is found in a layout.
+// What was signed as cosign does by default, by a manifest that has the image as its subject, is
+// found in a layout.
 func TestReferrersInALayout(t *testing.T) {
 	t.Parallel()
 	image := newImage(t, sample.Spec{Name: "a"})
@@ -229,7 +231,8 @@ func TestReferrersInALayout(t *testing.T) {
 	}
 }
 
-// What docker save wrote before version 25 has no manifest; the one that is made has the config and the layers that are there.
+// What docker save wrote before version 25 has no manifest; the one that is made has the config and
+// the layers that are there.
 func TestDockerArchives(t *testing.T) {
 	t.Parallel()
 	image := newImage(t, sample.Spec{Name: "a", Format: sample.Docker, Packing: sample.None})
@@ -402,8 +405,9 @@ func TestDir(t *testing.T) {
 		}
 	}
 
-	// The search tells of what it does not read, and the image is not taken for one without signatures: of a sigstore signature,
-	// which is in no form that a registry has, and of files that are empty or too large.
+	// The search tells of what it does not read, and the image is not taken for one without
+	// signatures: of a sigstore signature, which is in no form that a registry has, and of files
+	// that are empty or too large.
 	write(hex+".signature-1", []byte("\x00sigstore-json\n{}"))
 	write("signature-4", nil)
 	write("signature-5", make([]byte, 1<<20+1))

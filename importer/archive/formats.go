@@ -41,8 +41,8 @@ func (s *Source) readLayout() error {
 			return fmt.Errorf("index.json: %.100q is not a digest", m.Digest)
 		}
 		s.types[m.Digest] = m.MediaType
-		// docker save and containerd write the whole name into the first annotation, others a name or a tag into the
-		// second.
+		// docker save and containerd write the whole name into the first annotation, others a name
+		// or a tag into the second.
 		name := cmp.Or(m.Annotations["io.containerd.image.name"], m.Annotations["org.opencontainers.image.ref.name"])
 		s.add(Image{name: name, digest: m.Digest})
 	}
@@ -68,8 +68,9 @@ func (s *Source) readDir() error {
 	return nil
 }
 
-// readDocker reads manifest.json of docker save. Since version 25 its archive is a layout as well, and has manifests.
-// An older archive has a config and layers: their manifest is made as containers/image makes it.
+// readDocker reads manifest.json of docker save. Since version 25 its archive is a layout as well,
+// and has manifests. An older archive has a config and layers: their manifest is made as
+// containers/image makes it.
 func (s *Source) readDocker() error {
 	if err := s.readLayout(); err == nil {
 		return nil
@@ -151,8 +152,8 @@ func descriptor(mediaType types.MediaType, digest string, size int64) (v1.Descri
 	return v1.Descriptor{MediaType: mediaType, Digest: hash, Size: size}, err
 }
 
-// layer returns the digest and the size of a layer as it is in the archive. If it is not compressed, as docker save
-// writes it, its digest is its diff ID.
+// layer returns the digest and the size of a layer as it is in the archive. If it is not
+// compressed, as docker save writes it, its digest is its diff ID.
 func (s *Source) layer(path, diffID string) (digest string, size int64, err error) {
 	f, err := s.fsys.Open(path)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/archive"
 )
 
-// FuzzFiles says that whatever stands in the files that lead to images, each image that is found has a reference that reads
-// back, is asked for by that without a panic, and a file without images is an error.
+// FuzzFiles says that whatever stands in the files that lead to images, each image that is found
+// has a reference that reads back, is asked for by that without a panic, and a file without images
+// is an error.
 func FuzzFiles(f *testing.F) {
 	digest := "sha256:2bdcd6f6c8a7ac37ae9d5e1ef3ad25fd1a3ae0dcfd4d3b8e0ea4d1d2b3bd6c45"
 	f.Add([]byte(`{"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"`+digest+`","annotations":{"org.opencontainers.image.ref.name":"v1"}}]}`),

@@ -22,8 +22,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// RoundTrip implements http.RoundTripper. It serves manifests by tag and digest, blobs, the referrers in a layout, and the
-// signatures of dir: by OpenShift's signature extension. Other paths are not found.
+// RoundTrip implements http.RoundTripper. It serves manifests by tag and digest, blobs, the
+// referrers in a layout, and the signatures of dir: by OpenShift's signature extension. Other paths
+// are not found.
 func (s *Source) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
@@ -163,8 +164,8 @@ func (s *Source) mediaType(digest string, raw []byte) string {
 	return manifest.MediaTypeOCIManifest
 }
 
-// referrers answers as the referrers API, with the manifests of index.json whose subject is a digest: cosign signs so, and oras
-// copies them along.
+// referrers answers as the referrers API, with the manifests of index.json whose subject is a
+// digest: cosign signs so, and oras copies them along.
 func (s *Source) referrers(header http.Header, digest string) (io.ReadCloser, int64, error) {
 	s.subjects.Do(func() {
 		s.about = map[string][]v1.Descriptor{}
@@ -199,15 +200,16 @@ func (s *Source) referrers(header http.Header, digest string) (io.ReadCloser, in
 	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err
 }
 
-// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of each. It is one more than a
-// search looks at (find.MaxLooked), so that the search tells that there are more.
+// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of
+// each. It is one more than a search looks at (find.MaxLooked), so that the search tells that there
+// are more.
 const (
 	maxSignatures = 65
 	maxSignature  = 1 << 20
 )
 
-// signatures answers with the signatures that skopeo copied beside a manifest, as OpenShift's registry would: simple ones, and
-// all others as of an unknown type, so that a warning names them.
+// signatures answers with the signatures that skopeo copied beside a manifest, as OpenShift's
+// registry would: simple ones, and all others as of an unknown type, so that a warning names them.
 func (s *Source) signatures(digest string) (io.ReadCloser, int64, error) {
 	type signature struct {
 		Version int    `json:"schemaVersion"`

@@ -1,9 +1,11 @@
-// Package checks remembers when registries last confirmed where references lead, if that was known already.
+// Package checks remembers when registries last confirmed where references lead, if that was known
+// already.
 //
-// Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000 tags would write as many
-// objects, each with a revision that watches report. Checks are kept in memory instead, and written to a table of
-// their own once a minute, many at a time. A server that is killed forgets those of the last minute, so what is remembered
-// is never later than the last check. Checks older than 30 days are forgotten, too.
+// Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000
+// tags would write as many objects, each with a revision that watches report. Checks are kept in
+// memory instead, and written to a table of their own once a minute, many at a time. A server that
+// is killed forgets those of the last minute, so what is remembered is never later than the last
+// check. Checks older than 30 days are forgotten, too.
 package checks
 
 import (
@@ -56,8 +58,8 @@ func New(d *db.DB) *Checks {
 	return &Checks{db: d, wake: make(chan struct{}, 1), held: map[string]check{}}
 }
 
-// Confirm remembers checks. It skips a check that is not a reference, and one for which there is no room: then what is
-// known of it is only older.
+// Confirm remembers checks. It skips a check that is not a reference, and one for which there is no
+// room: then what is known of it is only older.
 func (c *Checks) Confirm(all []tags.Check) {
 	now := c.db.Now()
 	c.mu.Lock()
@@ -88,7 +90,8 @@ func (c *Checks) Confirm(all []tags.Check) {
 // Asked is a reference, and where it is known to lead.
 type Asked struct{ Reference, Digest string }
 
-// At returns for each reference when a registry last confirmed that it leads to the digest; zero if that is not known.
+// At returns for each reference when a registry last confirmed that it leads to the digest; zero if
+// that is not known.
 func (c *Checks) At(ctx context.Context, asked []Asked) ([]time.Time, error) {
 	out, unheld := make([]time.Time, len(asked)), make([]int, 0, len(asked))
 	c.mu.Lock()
@@ -124,8 +127,8 @@ func (c *Checks) At(ctx context.Context, asked []Asked) ([]time.Time, error) {
 	return out, err
 }
 
-// Complete writes into ImageTags when a registry last confirmed where they lead, if that is later than what they say. It skips what cannot be
-// read.
+// Complete writes into ImageTags when a registry last confirmed where they lead, if that is later
+// than what they say. It skips what cannot be read.
 func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
 	asked := make([]Asked, len(all))
 	for i, tag := range all {
@@ -156,7 +159,8 @@ func (c *Checks) Run(ctx context.Context) error {
 	}
 }
 
-// Flush writes the checks in memory and removes old ones. After an error they stay in memory. Call it before the database is closed.
+// Flush writes the checks in memory and removes old ones. After an error they stay in memory. Call
+// it before the database is closed.
 func (c *Checks) Flush(ctx context.Context) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()

@@ -30,8 +30,8 @@ func at(t *testing.T, c *checks.Checks, reference string) time.Time {
 	return got[1]
 }
 
-// What was confirmed is known before it is written, when it is written, and after a restart. It says nothing of another digest,
-// and is never later than the clock.
+// What was confirmed is known before it is written, when it is written, and after a restart. It
+// says nothing of another digest, and is never later than the clock.
 func TestChecksSurviveARestart(t *testing.T) {
 	t.Parallel()
 	const tag = "registry.example.com/app:v1"

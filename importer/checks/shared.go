@@ -15,13 +15,15 @@ import (
 const (
 	// sharedPrefix is below which servers that share their objects tell each other of checks.
 	sharedPrefix = "/tidewaiter.dev/checks/"
-	// sharedFor is how long they do. A server that was away for longer knows less of a reference, and never too much.
+	// sharedFor is how long they do. A server that was away for longer knows less of a reference,
+	// and never too much.
 	sharedFor = 10 * time.Minute
 	// shareTimeout bounds the time to share checks, and shareAgain is the pause after a failure.
 	shareTimeout, shareAgain = 5 * time.Second, time.Second
 )
 
-// Share is Confirm for servers that share their objects: all of them remember the checks, if they call Follow.
+// Share is Confirm for servers that share their objects: all of them remember the checks, if they
+// call Follow.
 func (c *Checks) Share(all []tags.Check) {
 	c.Confirm(all)
 	value, err := json.Marshal(all)
@@ -79,7 +81,8 @@ func (c *Checks) follow(ctx context.Context) error {
 	}
 }
 
-// learn remembers what another server shares, which Confirm checks; nothing for a key that has expired.
+// learn remembers what another server shares, which Confirm checks; nothing for a key that has
+// expired.
 func (c *Checks) learn(value []byte) {
 	var all []tags.Check
 	if json.Unmarshal(value, &all) == nil && len(all) <= tags.MaxChecks {

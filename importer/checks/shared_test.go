@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/checks"
 )
 
-// What one server was told by a registry, all that share their objects know, also one that starts a little later, and one
-// whose copy was filled again.
+// What one server was told by a registry, all that share their objects know, also one that starts a
+// little later, and one whose copy was filled again.
 func TestServersShareChecks(t *testing.T) {
 	t.Parallel()
 	store := dbtest.NewTruth()

@@ -1,5 +1,5 @@
-// Package containers reads the files with people's settings of registries for skopeo, podman and buildah, so that they
-// need not make them again:
+// Package containers reads the files with people's settings of registries for skopeo, podman and
+// buildah, so that they need not make them again:
 //
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
@@ -32,16 +32,17 @@ import (
 
 // Options say which files are read; the zero value reads the user's and the system's.
 type Options struct {
-	// AuthFile is the only file that is read for credentials: skopeo's --authfile. If it is empty, REGISTRY_AUTH_FILE
-	// of the environment names the file, or else all files that skopeo looks for are read.
+	// AuthFile is the only file that is read for credentials: skopeo's --authfile. If it is empty,
+	// REGISTRY_AUTH_FILE of the environment names the file, or else all files that skopeo looks for
+	// are read.
 	AuthFile string
 	// Credentials are used for every registry, if not nil: skopeo's --creds.
 	Credentials *authn.AuthConfig
-	// CertDir has the certificates for every registry: skopeo's --cert-dir. If it is empty, each registry has the
-	// folder of its host in certs.d.
+	// CertDir has the certificates for every registry: skopeo's --cert-dir. If it is empty, each
+	// registry has the folder of its host in certs.d.
 	CertDir string
-	// Hosts have the certificates of single hosts, in place of their folders. A host has its port if it is written with
-	// one.
+	// Hosts have the certificates of single hosts, in place of their folders. A host has its port
+	// if it is written with one.
 	Hosts map[string]Certificates
 	// Mirrors count before those of registries.conf. Only the longest source that matches counts.
 	Mirrors []Mirrors
@@ -55,18 +56,19 @@ type Options struct {
 type Certificates struct {
 	// CA has authorities beside the system's, as PEM blocks.
 	CA []byte
-	// Dir is a folder like those in certs.d: *.crt are authorities, *.cert and *.key client certificates.
+	// Dir is a folder like those in certs.d: *.crt are authorities, *.cert and *.key client
+	// certificates.
 	Dir string
 }
 
 // Mirrors are the mirrors of one source, as in an ImageDigestMirrorSet or an ImageTagMirrorSet of
 // config.openshift.io/v1.
 type Mirrors struct {
-	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for all hosts below a
-	// domain.
+	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for
+	// all hosts below a domain.
 	Source string
-	// Digests and Tags are asked in order, for references with and without a digest: each is a host, or a host and a
-	// path, that replaces Source.
+	// Digests and Tags are asked in order, for references with and without a digest: each is a
+	// host, or a host and a path, that replaces Source.
 	Digests, Tags []string
 	// NeverContactSource says that only these are asked.
 	NeverContactSource bool
@@ -136,8 +138,9 @@ func ParseCredentials(s string) (*authn.AuthConfig, error) {
 	return &authn.AuthConfig{Username: user, Password: password}, nil
 }
 
-// TLS returns the settings of a host in canonical form: authorities beside the system's, and client certificates. It is nil if
-// the host has none. A folder of another name of the host counts where it has none of its own.
+// TLS returns the settings of a host in canonical form: authorities beside the system's, and client
+// certificates. It is nil if the host has none. A folder of another name of the host counts where
+// it has none of its own.
 func (f *Files) TLS(host string) (*tls.Config, error) {
 	own := f.options.Hosts[host]
 	dir := own.Dir
@@ -198,14 +201,15 @@ func (f *Files) Registry(name string) (insecure, blocked bool, err error) {
 	return e.Insecure, e.Blocked, nil
 }
 
-// entry is the entry of registries.conf for host/repository, nil if there is none, and the name by which it was found.
+// entry is the entry of registries.conf for host/repository, nil if there is none, and the name by
+// which it was found.
 type entry struct {
 	*sysregistriesv2.Registry
 	name string
 }
 
-// find returns the entry of registries.conf for host/repository, under that name or another of the host's. Importers ask with
-// each request, so it remembers.
+// find returns the entry of registries.conf for host/repository, under that name or another of the
+// host's. Importers ask with each request, so it remembers.
 func (f *Files) find(name string) (entry, error) {
 	if e, ok := f.found.Get(name); ok {
 		return e.(entry), nil

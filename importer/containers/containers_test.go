@@ -162,8 +162,8 @@ func TestDamagedCredentialsAreAnError(t *testing.T) {
 	}
 }
 
-// A host's folder in certs.d has its authorities and client certificates; the user's goes before the
-// system's.
+// A host's folder in certs.d has its authorities and client certificates; the user's goes before
+// the system's.
 func TestCertificatesOfAHost(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

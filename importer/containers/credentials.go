@@ -30,9 +30,11 @@ import (
 )
 
 const (
-	// helperPatience is how long a credential helper may take, and before that how long it may wait for its turn.
+	// helperPatience is how long a credential helper may take, and before that how long it may wait
+	// for its turn.
 	helperPatience = 10 * time.Second
-	// maxHelpers bounds how many helpers run at a time. A host has one of each helper that it is configured with.
+	// maxHelpers bounds how many helpers run at a time. A host has one of each helper that it is
+	// configured with.
 	maxHelpers = 16
 	// maxHelperAnswer bounds what a helper may say, in bytes.
 	maxHelperAnswer = 64 << 10
@@ -43,8 +45,9 @@ func (f *Files) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return f.ResolveContext(context.Background(), r)
 }
 
-// ResolveContext implements authn.ContextKeychain: the credentials of the longest part of the resource's name that has
-// some. A helper that does not answer within ten seconds is an *importer.Error with the reason Timeout.
+// ResolveContext implements authn.ContextKeychain: the credentials of the longest part of the
+// resource's name that has some. A helper that does not answer within ten seconds is an
+// *importer.Error with the reason Timeout.
 func (f *Files) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
 	found, err := f.credentials(ctx, key(r))
 	switch {
@@ -65,8 +68,8 @@ func key(r authn.Resource) string {
 	return name
 }
 
-// credentials looks where config.GetCredentials looks, in its order, but runs the helpers itself: GetCredentials can
-// neither share their answers nor end them.
+// credentials looks where config.GetCredentials looks, in its order, but runs the helpers itself:
+// GetCredentials can neither share their answers nor end them.
 func (f *Files) credentials(ctx context.Context, key string) (found types.DockerAuthConfig, err error) {
 	if named := f.system.DockerAuthConfig; named != nil {
 		return *named, nil
@@ -96,8 +99,8 @@ func (f *Files) credentials(ctx context.Context, key string) (found types.Docker
 	return found, errors.Join(failed...)
 }
 
-// inFiles looks in the files with credentials. A file may name a helper for a host, which then counts alone, or one that
-// keeps what docker login does not write into the file.
+// inFiles looks in the files with credentials. A file may name a helper for a host, which then
+// counts alone, or one that keeps what docker login does not write into the file.
 func (f *Files) inFiles(ctx context.Context, key, host string) (found types.DockerAuthConfig, err error) {
 	for _, file := range f.authFiles() {
 		own, store := helpersIn(file.AuthFilePath, host)
@@ -116,7 +119,8 @@ func (f *Files) inFiles(ctx context.Context, key, host string) (found types.Dock
 	return found, nil
 }
 
-// authFiles returns the files of containers-auth.json(5) in their order, each with no registries.conf.
+// authFiles returns the files of containers-auth.json(5) in their order, each with no
+// registries.conf.
 func (f *Files) authFiles() []types.SystemContext {
 	none := types.SystemContext{SystemRegistriesConfPath: os.DevNull, SystemRegistriesConfDirPath: os.DevNull}
 	file := func(path ...string) types.SystemContext {
@@ -145,8 +149,9 @@ func (f *Files) authFiles() []types.SystemContext {
 	}
 }
 
-// helpersIn returns what a file has helpers asked for a host: the helper of the host, or docker's credsStore if docker login
-// has noted there that it keeps something. A file that cannot be read names none: config.GetCredentials says why.
+// helpersIn returns what a file has helpers asked for a host: the helper of the host, or docker's
+// credsStore if docker login has noted there that it keeps something. A file that cannot be read
+// names none: config.GetCredentials says why.
 func helpersIn(path, host string) (own, store *question) {
 	var file struct {
 		CredHelpers map[string]string          `json:"credHelpers"`
@@ -183,8 +188,8 @@ func (q question) tooLate(format string, args ...any) error {
 	return &pull.Error{Reason: pull.Timeout, Message: fmt.Sprintf("the credential helper %s "+format, append([]any{printable.Line(q.program(), 100)}, args...)...)}
 }
 
-// call is a running helper, for all callers with the same question. It may have failed and still run: its end is awaited, so
-// that those that cannot be ended do not pile up.
+// call is a running helper, for all callers with the same question. It may have failed and still
+// run: its end is awaited, so that those that cannot be ended do not pile up.
 type call struct {
 	once  sync.Once
 	done  chan struct{} // closed once found and err are set

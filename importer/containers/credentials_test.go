@@ -23,9 +23,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// helperFolder is the first folder of PATH, with helpers: "quick" answers, "itself" and "child" write a line to the file
-// started and then wait until somebody writes an answer to the named pipe of the host. "itself" reads it, and "child" has
-// cat read it. "leaves" answers, and leaves a process that holds the pipe open.
+// helperFolder is the first folder of PATH, with helpers: "quick" answers, "itself" and "child"
+// write a line to the file started and then wait until somebody writes an answer to the named pipe
+// of the host. "itself" reads it, and "child" has cat read it. "leaves" answers, and leaves a
+// process that holds the pipe open.
 type helperFolder struct {
 	t    *testing.T
 	path string
@@ -165,8 +166,8 @@ func idle(t *testing.T, f *Files) {
 
 const noAnswer = "docker-credential-itself did not answer within 10s when it was asked for hangs.example.com"
 
-// A helper that hangs is one process, however many repositories of its host are asked for. It holds up no other host,
-// and is ended.
+// A helper that hangs is one process, however many repositories of its host are asked for. It holds
+// up no other host, and is ended.
 func TestAHelperThatHangsHoldsUpItsHostAlone(t *testing.T) {
 	h := newHelpers(t)
 	f, c := withHelpers(t, `"hangs.example.com":"itself","good.example.com":"quick"`)
@@ -195,7 +196,8 @@ func TestAHelperThatHangsHoldsUpItsHostAlone(t *testing.T) {
 	idle(t, f)
 }
 
-// All repositories of a host that want credentials at a time get one answer, which no other host gets.
+// All repositories of a host that want credentials at a time get one answer, which no other host
+// gets.
 func TestOneHelperAnswersForAHost(t *testing.T) {
 	h := newHelpers(t)
 	f, _ := withHelpers(t, `"slow.example.com":"itself","other.example.com":"itself"`)
@@ -221,8 +223,8 @@ func TestOneHelperAnswersForAHost(t *testing.T) {
 	}
 }
 
-// A helper that takes too long is ended with everything that it started, so nothing piles up and the host can be asked
-// again at once.
+// A helper that takes too long is ended with everything that it started, so nothing piles up and
+// the host can be asked again at once.
 func TestAHelperIsEndedWithItsChildren(t *testing.T) {
 	h := newHelpers(t)
 	f, c := withHelpers(t, `"hangs.example.com":"child"`)
@@ -254,7 +256,8 @@ func TestAHelperThatAnswersLeavesNothing(t *testing.T) {
 	h.unread("leaves.example.com")
 }
 
-// However many hosts have a helper that hangs, a bounded number of them runs; who waits in vain for a turn is told so.
+// However many hosts have a helper that hangs, a bounded number of them runs; who waits in vain for
+// a turn is told so.
 func TestHelpersOfAllHostsAreBounded(t *testing.T) {
 	h := newHelpers(t)
 	f, c := withHelpers(t, `"a.example.com":"child","b.example.com":"child","c.example.com":"child"`)
@@ -385,8 +388,9 @@ func TestAnImportWhoseHelperHangs(t *testing.T) {
 	}
 }
 
-// What docker login keeps in a credsStore is found there, for the hosts that it has noted in the file. Others are not asked
-// about, so a store that is not installed hinders no pull without credentials.
+// What docker login keeps in a credsStore is found there, for the hosts that it has noted in the
+// file. Others are not asked about, so a store that is not installed hinders no pull without
+// credentials.
 func TestCredsStore(t *testing.T) {
 	newHelpers(t)
 	const auths = `{"auths":{"stored.example.com":{},"https://index.docker.io/v1/":{},"file.example.com":{"auth":"ZmlsZTpwLWZpbGU="},"helped.example.com":{}},"credHelpers":{"helped.example.com":"nowhere"},"credsStore":`

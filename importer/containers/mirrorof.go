@@ -12,8 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// MirrorOf returns the references for which a reference may be read: those whose mirrors have its name. A source that
-// stands for many hosts, *.example.com, is left out, because a mirror's name does not tell which one.
+// MirrorOf returns the references for which a reference may be read: those whose mirrors have its
+// name. A source that stands for many hosts, *.example.com, is left out, because a mirror's name
+// does not tell which one.
 func (f *Files) MirrorOf(ref reference.Reference) (all []reference.Reference, err error) {
 	listed, err := sysregistriesv2.GetRegistries(f.system)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// registry returns these mirrors as an entry of registries.conf, as OpenShift's machine config operator writes
-// them there.
+// registry returns these mirrors as an entry of registries.conf, as OpenShift's machine config
+// operator writes them there.
 func (m Mirrors) registry() (*sysregistriesv2.Registry, error) {
 	source, err := location(strings.Replace(m.Source, "*.", "x.", 1))
 	if err != nil {

@@ -155,8 +155,8 @@ func newImporter(t *testing.T, o Options, finder importer.SignatureFinder) *impo
 	return im
 }
 
-// A registry that must not be contacted is not. What is stored has its name, the result says which mirror was read, and
-// signatures are looked for there.
+// A registry that must not be contacted is not. What is stored has its name, the result says which
+// mirror was read, and signatures are looked for there.
 func TestMirrorIsReadAndItsSourceIsNot(t *testing.T) {
 	t.Parallel()
 	source, mirror := registrytest.New(t), registrytest.New(t)
@@ -198,8 +198,8 @@ func TestMirrorIsReadAndItsSourceIsNot(t *testing.T) {
 	}
 }
 
-// A mirror that has an index and not all of its images is made up for: by the next mirror, and by the source at last. What
-// nobody has is skipped, unless one that may have it does not answer.
+// A mirror that has an index and not all of its images is made up for: by the next mirror, and by
+// the source at last. What nobody has is skipped, unless one that may have it does not answer.
 func TestMirrorThatLacksAChildLeadsOn(t *testing.T) {
 	t.Parallel()
 	source, sparse, second := registrytest.New(t), registrytest.New(t), registrytest.New(t)
@@ -316,7 +316,8 @@ location = %q
 	}
 }
 
-// Importers ask with each request what registries.conf says. It cost a twentieth of the import of a known image.
+// Importers ask with each request what registries.conf says. It cost a twentieth of the import of a
+// known image.
 func TestRegistriesConfIsAskedOnce(t *testing.T) {
 	root := t.TempDir()
 	writeFile(t, "[[registry]]\nlocation = \"r.example.com\"\ninsecure = true\n", root, "etc/containers/registries.conf")

@@ -1,9 +1,11 @@
-// Package feeder has the images imported that pods run and that tags of image streams follow, as if they had been pushed.
+// Package feeder has the images imported that pods run and that tags of image streams follow, as if
+// they had been pushed.
 //
-// [Pods] gets the references that pods use ([Pods.Use]). [Streams] reads all streams when it starts, and watches those
-// that are written. Both put what is not known into the queue of pushes. There each cluster has a quota, failed imports
-// are tried again with longer and longer pauses, and are listed. Every hour all pods and all streams are gone through
-// again: so what was dropped or given up is tried again.
+// [Pods] gets the references that pods use ([Pods.Use]). [Streams] reads all streams when it
+// starts, and watches those that are written. Both put what is not known into the queue of pushes.
+// There each cluster has a quota, failed imports are tried again with longer and longer pauses, and
+// are listed. Every hour all pods and all streams are gone through again: so what was dropped or
+// given up is tried again.
 package feeder
 
 import (
@@ -13,13 +15,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// At most batch references are put into the queue at once, so that pushes do not wait long behind a cluster that is seen
-// for the first time.
+// At most batch references are put into the queue at once, so that pushes do not wait long behind a
+// cluster that is seen for the first time.
 const (
 	batch = 100
 	pause = time.Second // between two batches
-	// Again is how often all pods and all streams are gone through, and how long a reference that was given up is left
-	// alone.
+	// Again is how often all pods and all streams are gone through, and how long a reference that
+	// was given up is left alone.
 	Again = time.Hour
 )
 

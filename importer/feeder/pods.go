@@ -13,7 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// maxWaiting is how many references wait to be looked at. Others are found when all pods are gone through.
+// maxWaiting is how many references wait to be looked at. Others are found when all pods are gone
+// through.
 const maxWaiting = 10_000
 
 // PodsOptions are the options of Pods. All but Clock and Logger are required.
@@ -169,7 +170,8 @@ func (f *Pods) takeBatch() []use {
 	return taken
 }
 
-// isNew reports whether an image must be queued. One that was given up long enough ago is tried again.
+// isNew reports whether an image must be queued. One that was given up long enough ago is tried
+// again.
 func (f *Pods) isNew(ctx context.Context, image reference.Reference, e push.Event) (bool, error) {
 	known, err := f.Known(ctx, image)
 	if known || err != nil {

@@ -50,8 +50,8 @@ func (q *fakeQueue) Retry(_ context.Context, id int64) error {
 	return nil
 }
 
-// take returns what was queued since the last call, once nothing else happens, also after the pause between two batches: what is
-// used one after the other may come in several.
+// take returns what was queued since the last call, once nothing else happens, also after the pause
+// between two batches: what is used one after the other may come in several.
 func (q *fakeQueue) take() (out []string) {
 	time.Sleep(10 * time.Second)
 	synctest.Wait()
@@ -134,7 +134,8 @@ func TestWhatIsNotKnownIsQueuedOnce(t *testing.T) {
 	})
 }
 
-// What was given up is tried again when an hour has passed, also if no pod changes; what could not be queued is queued then.
+// What was given up is tried again when an hour has passed, also if no pod changes; what could not
+// be queued is queued then.
 func TestEveryHourAllPodsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, q := start(t, feeder.PodsOptions{Each: func(_ context.Context, use func(string, []reference.Reference)) error {
@@ -166,7 +167,8 @@ func TestEveryHourAllPodsAreLookedAt(t *testing.T) {
 	})
 }
 
-// A cluster of very many images is looked at in the end, with a bounded number waiting and no flood of the queue.
+// A cluster of very many images is looked at in the end, with a bounded number waiting and no flood
+// of the queue.
 func TestManyImagesAreFedSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const images = 25_000

@@ -18,10 +18,11 @@ const firstRest, maxRest = time.Second, time.Minute // after a failure
 
 // Followed are the image streams, each with the references that it still has to be imported.
 type Followed interface {
-	// Each calls use with the references of each stream, and returns the version at which all were read.
+	// Each calls use with the references of each stream, and returns the version at which all were
+	// read.
 	Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error)
-	// Watch calls use with the references of each stream that is written after a version, until ctx is done or sooner.
-	// It returns the version to go on from.
+	// Watch calls use with the references of each stream that is written after a version, until ctx
+	// is done or sooner. It returns the version to go on from.
 	Watch(ctx context.Context, version string, use func([]reference.Reference) error) (string, error)
 }
 
@@ -49,7 +50,8 @@ func (f *Streams) Run(ctx context.Context) error {
 	return nil
 }
 
-// round reads all streams, and follows them until the hour is over. It calls well once they could be read.
+// round reads all streams, and follows them until the hour is over. It calls well once they could
+// be read.
 func (f *Streams) round(ctx context.Context, well func()) error {
 	ctx, cancel := context.WithTimeout(ctx, Again)
 	defer cancel()

@@ -123,8 +123,9 @@ func (q *streamQueue) expect(t *testing.T, what string, added, retried []string)
 	q.added, q.retried = nil, nil
 }
 
-// What is to be imported is queued when the server starts and when a stream is written. What waits is not queued again, what
-// failed is tried at once when it is asked for again, and what is being done is queued behind that.
+// What is to be imported is queued when the server starts and when a stream is written. What waits
+// is not queued again, what failed is tried at once when it is asked for again, and what is being
+// done is queued behind that.
 func TestWhatStreamsFollowIsQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStreams{pending: []reference.Reference{ref(t, "r.example.com/app:1")}}
@@ -142,7 +143,8 @@ func TestWhatStreamsFollowIsQueued(t *testing.T) {
 	})
 }
 
-// What was dropped from the queue is found within the hour, and what could not be read a little later.
+// What was dropped from the queue is found within the hour, and what could not be read a little
+// later.
 func TestAllStreamsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStreams{fail: errors.New("the disk is away")}

@@ -1,5 +1,5 @@
-// Package hostlimit limits and slows down the jobs of each registry by itself, so that a slow, dead or busy registry
-// costs only itself:
+// Package hostlimit limits and slows down the jobs of each registry by itself, so that a slow, dead
+// or busy registry costs only itself:
 //
 //   - a host that is not known to answer is given one job at a time, one that answers up to
 //     a bound;
@@ -119,8 +119,8 @@ const (
 // maxIdle bounds the hosts that are remembered although nothing runs for them.
 const maxIdle = 1024
 
-// Done takes the result of a job. It returns when the host may be asked again; zero when there is no
-// back-off.
+// Done takes the result of a job. It returns when the host may be asked again; zero when there is
+// no back-off.
 func (l *Limiter) Done(host string, err error) (pausedUntil time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +189,8 @@ func (l *Limiter) forget() {
 	}
 }
 
-// BacksOff reports whether an error is about the host, which is backed off from then, and not about what it was asked for.
+// BacksOff reports whether an error is about the host, which is backed off from then, and not about
+// what it was asked for.
 func BacksOff(e *pull.Error) bool {
 	switch e.Reason {
 	case pull.Unreachable, pull.Timeout, pull.RateLimited:

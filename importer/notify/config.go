@@ -1,6 +1,6 @@
-// Package notify tells others what happened: it sends CloudEvents (structured mode, JSON) over HTTP, signed as Standard Webhooks say
-// (https://www.standardwebhooks.com). The queue of pushes keeps them until they are delivered, with a quota, retries and dead jobs for
-// each receiver.
+// Package notify tells others what happened: it sends CloudEvents (structured mode, JSON) over
+// HTTP, signed as Standard Webhooks say (https://www.standardwebhooks.com). The queue of pushes
+// keeps them until they are delivered, with a quota, retries and dead jobs for each receiver.
 package notify
 
 import (
@@ -24,7 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// Receiver is where notifications are sent. The server sends to no other host, and follows no redirect.
+// Receiver is where notifications are sent. The server sends to no other host, and follows no
+// redirect.
 type Receiver struct {
 	// Name is a DNS label.
 	Name string `yaml:"name" example:"ci"`

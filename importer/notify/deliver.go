@@ -23,7 +23,8 @@ const (
 	maxPause  = time.Hour // that a receiver may ask for
 )
 
-// undelivered says for people why an event was not delivered. Its cause is a *pull.Error, by which a queue treats it.
+// undelivered says for people why an event was not delivered. Its cause is a *pull.Error, by which
+// a queue treats it.
 type undelivered struct {
 	text  string
 	cause error
@@ -37,8 +38,9 @@ func failed(reason pull.Reason, text string) error {
 	return &undelivered{text, pull.CausedBy(reason, text, nil)}
 }
 
-// Deliver sends a stored event to a receiver; it is part of queue.Deliverer. A receiver that does not answer is left alone for a while.
-// It gives up events that the receiver refuses for good, and those for a receiver that is no longer configured.
+// Deliver sends a stored event to a receiver; it is part of queue.Deliverer. A receiver that does
+// not answer is left alone for a while. It gives up events that the receiver refuses for good, and
+// those for a receiver that is no longer configured.
 func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
 	t := n.targets()[name]
 	if t == nil {
@@ -101,7 +103,8 @@ func (n *Notifier) request(ctx context.Context, t *target, event *cloudEvent, pa
 	return req, nil
 }
 
-// sign adds the headers of Standard Webhooks: a signature by each secret over the ID, the time and the body.
+// sign adds the headers of Standard Webhooks: a signature by each secret over the ID, the time and
+// the body.
 func sign(h http.Header, secrets [][]byte, id string, at time.Time, body string) {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	var all []string
@@ -115,7 +118,8 @@ func sign(h http.Header, secrets [][]byte, id string, at time.Time, body string)
 	h.Set("webhook-signature", strings.Join(all, " "))
 }
 
-// slackText escapes text that is not Slack's markup, so that no tag or name calls @channel or shows a link.
+// slackText escapes text that is not Slack's markup, so that no tag or name calls @channel or shows
+// a link.
 var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // slack is an event as a message of Slack.

@@ -49,7 +49,8 @@ type Event struct {
 	Data Data
 }
 
-// Data are the details of an event; docs/reference/notifications.md has them as a table. Fields that an event does not have are left out.
+// Data are the details of an event; docs/reference/notifications.md has them as a table. Fields
+// that an event does not have are left out.
 type Data struct {
 	Message        string   `json:"message"`
 	Reference      string   `json:"reference,omitempty"`
@@ -108,8 +109,8 @@ type cloudEvent struct {
 type Options struct {
 	// Source is a URI of the server, in each event.
 	Source string
-	// Networks are not public, and may be led into, until Replace; see package guard. A receiver's own host may be anywhere but
-	// at a metadata service.
+	// Networks are not public, and may be led into, until Replace; see package guard. A receiver's
+	// own host may be anywhere but at a metadata service.
 	Networks guard.Networks
 	// UserAgent is sent with each request.
 	UserAgent string
@@ -130,7 +131,8 @@ func New(o Options, receivers []Receiver) (*Notifier, error) {
 	return n, n.Replace(receivers, o.Networks)
 }
 
-// Replace has others told than before, unless one of them has a mistake, which the error names as [index].
+// Replace has others told than before, unless one of them has a mistake, which the error names as
+// [index].
 func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error {
 	if len(receivers) > MaxReceivers {
 		return fmt.Errorf("there are %d receivers, at most %d are allowed", len(receivers), MaxReceivers)

@@ -80,8 +80,8 @@ func stored(t *testing.T, jobs []push.Event) (all []push.Event) {
 	return all
 }
 
-// An event arrives as CloudEvents and Standard Webhooks have it, with a signature by each secret, through the form in which the queue
-// keeps it, over TLS by an authority of its own.
+// An event arrives as CloudEvents and Standard Webhooks have it, with a signature by each secret,
+// through the form in which the queue keeps it, over TLS by an authority of its own.
 func TestDelivery(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -155,7 +155,8 @@ func TestSlack(t *testing.T) {
 	}
 }
 
-// What a receiver answers decides whether it is tried again. Redirects are not followed, and of an endless answer little is read.
+// What a receiver answers decides whether it is tried again. Redirects are not followed, and of an
+// endless answer little is read.
 func TestAttackAnswers(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect is followed") }))
 	defer elsewhere.Close()

@@ -87,8 +87,9 @@ func Overdue(ctx context.Context, err error) error {
 	return err
 }
 
-// maxPacking is how many times larger than a layer its content may be, on average over a job and beyond
-// Limits.JobContent. Programs pack to a third, text to a tenth; gzip reaches 1,000, zstd 30,000.
+// maxPacking is how many times larger than a layer its content may be, on average over a job and
+// beyond Limits.JobContent. Programs pack to a third, text to a tenth; gzip reaches 1,000, zstd
+// 30,000.
 const maxPacking = 50
 
 // Unpacked counts the unpacked bytes of the layers of one job.

@@ -1,6 +1,7 @@
-// Package pull reads from registries: who may be asked, over which transport and with which credentials,
-// how often, how much of an answer is read, and what an error means. A [Session] is an authenticated
-// connection to one repository, and a [Client] remembers all of them. The caller decides what to read.
+// Package pull reads from registries: who may be asked, over which transport and with which
+// credentials, how often, how much of an answer is read, and what an error means. A [Session] is an
+// authenticated connection to one repository, and a [Client] remembers all of them. The caller
+// decides what to read.
 package pull
 
 import (
@@ -80,8 +81,8 @@ func New(o Options) (*Client, error) {
 	}, nil
 }
 
-// With returns a client that uses the credentials of keychain and, for registries that keychain has none
-// for, those of c. The two share all but sessions.
+// With returns a client that uses the credentials of keychain and, for registries that keychain has
+// none for, those of c. The two share all but sessions.
 func (c *Client) With(keychain authn.Keychain) *Client {
 	with := *c
 	with.Keychain = authn.NewMultiKeychain(keychain, c.Keychain)

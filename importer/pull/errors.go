@@ -30,13 +30,14 @@ const (
 	NotFound Reason = "NotFound"
 	// Unauthorized: the registry wants credentials, or other ones.
 	Unauthorized Reason = "Unauthorized"
-	// Denied: the credentials are known and do not suffice, or the registry leads us to a forbidden address (see
-	// package guard).
+	// Denied: the credentials are known and do not suffice, or the registry leads us to a forbidden
+	// address (see package guard).
 	Denied Reason = "Denied"
-	// Misconfigured: a file or a helper of this machine with credentials or certificates for the registry cannot be read.
+	// Misconfigured: a file or a helper of this machine with credentials or certificates for the
+	// registry cannot be read.
 	Misconfigured Reason = "Misconfigured"
-	// RateLimited: the registry said 429, or that its quota is spent. Error.RetryAfter is how long it asked to be left alone,
-	// if it did.
+	// RateLimited: the registry said 429, or that its quota is spent. Error.RetryAfter is how long
+	// it asked to be left alone, if it did.
 	RateLimited Reason = "RateLimited"
 	// DigestMismatch: the registry sent other bytes than the digest names.
 	DigestMismatch Reason = "DigestMismatch"
@@ -62,7 +63,8 @@ const (
 	Unexpected Reason = "Unexpected"
 	// Canceled: the caller gave up.
 	Canceled Reason = "Canceled"
-	// Failed is shown for an error that has no reason here, such as one of the API that keeps the Images.
+	// Failed is shown for an error that has no reason here, such as one of the API that keeps the
+	// Images.
 	Failed Reason = "Failed"
 )
 
@@ -74,8 +76,8 @@ var words = map[Reason]string{
 	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
 }
 
-// Error is any failure of an import that is due to the registry or to what it sent. Its text is safe to show and to
-// log: URLs have lost their queries, and a registry's text is cut and cleaned.
+// Error is any failure of an import that is due to the registry or to what it sent. Its text is
+// safe to show and to log: URLs have lost their queries, and a registry's text is cut and cleaned.
 type Error struct {
 	Reason Reason
 	// Host and Repository are the registry's; Reference is canonical. The
@@ -86,7 +88,8 @@ type Error struct {
 	// RetryAfter is how long the registry asked to wait, counted from the
 	// moment of the error; 0 if it did not say.
 	RetryAfter time.Duration
-	// Refused says that the registry refused the request with 429 or 503, and did not say when to come back.
+	// Refused says that the registry refused the request with 429 or 503, and did not say when to
+	// come back.
 	Refused bool
 
 	cause error
@@ -108,8 +111,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap returns the cause, for errors.Is and errors.As. Do not print it: its text may hold what Error's text does
-// not.
+// Unwrap returns the cause, for errors.Is and errors.As. Do not print it: its text may hold what
+// Error's text does not.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Temporary reports whether the same import may succeed later.
@@ -121,7 +124,8 @@ func (e *Error) Temporary() bool {
 	return false
 }
 
-// IsRefusal reports whether the registry refused the request, with 429 or 503, or asked to be left alone.
+// IsRefusal reports whether the registry refused the request, with 429 or 503, or asked to be left
+// alone.
 func (e *Error) IsRefusal() bool { return e.Reason == RateLimited || e.Refused || e.RetryAfter > 0 }
 
 // CausedBy is an *Error with a cause.
@@ -172,8 +176,8 @@ func (e *partError) Unwrap() error { return e.err }
 // PartFailed is the error of a part, such as "layer sha256:…".
 func PartFailed(part string, err error) error { return &partError{part, err} }
 
-// elsewhereError is the error of a request that went to another host than the registry: to its token server, or
-// where a redirect led.
+// elsewhereError is the error of a request that went to another host than the registry: to its
+// token server, or where a redirect led.
 type elsewhereError struct {
 	host string // printable
 	err  error
@@ -189,8 +193,8 @@ var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")
 // alertOp is how package tls marks the peer's message about a handshake.
 const alertOp = "remote error"
 
-// classify asks the most telling questions first: greeting a host over both TLS and plain HTTP gives two errors in
-// one.
+// classify asks the most telling questions first: greeting a host over both TLS and plain HTTP
+// gives two errors in one.
 func classify(err error, host string) (Reason, string) {
 	var answer *transport.Error
 	var authority x509.UnknownAuthorityError
@@ -283,8 +287,8 @@ func isTimeout(err error) bool {
 // maxMessage bounds what a stranger can put into a message, in bytes.
 const maxMessage = 300
 
-// Clean makes text that a registry may have written fit to show: one line without control characters, bounded, and
-// without URL queries, where signed URLs keep their secrets.
+// Clean makes text that a registry may have written fit to show: one line without control
+// characters, bounded, and without URL queries, where signed URLs keep their secrets.
 func Clean(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	s = queries.ReplaceAllString(s, "$1?…")

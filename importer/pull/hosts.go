@@ -12,13 +12,16 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Others are the programs that ask the same hosts as this one. Its methods are called for each request.
+// Others are the programs that ask the same hosts as this one. Its methods are called for each
+// request.
 type Others interface {
-	// Sharing returns how many programs ask a host now, with this one, which is about to: how much it is asked is divided among them.
+	// Sharing returns how many programs ask a host now, with this one, which is about to: how much
+	// it is asked is divided among them.
 	Sharing(host string) int
 	// Paused tells the others that a host wants not to be asked for d from now.
 	Paused(host string, d time.Duration)
-	// PauseLeft returns for how long a host does not want to be asked, by what the others were told; 0 or less is none.
+	// PauseLeft returns for how long a host does not want to be asked, by what the others were
+	// told; 0 or less is none.
 	PauseLeft(host string) time.Duration
 }
 

@@ -99,7 +99,8 @@ func (p *programs) Sharing(string) int               { return p.sharing }
 func (p *programs) Paused(_ string, d time.Duration) { p.until = time.Now().Add(d) }
 func (p *programs) PauseLeft(string) time.Duration   { return time.Until(p.until) }
 
-// TestProgramsSharePauses: what a host has asked one of several programs for holds for the others, too.
+// TestProgramsSharePauses: what a host has asked one of several programs for holds for the others,
+// too.
 func TestProgramsSharePauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		others := &programs{}
@@ -123,7 +124,8 @@ func TestProgramsSharePauses(t *testing.T) {
 	})
 }
 
-// TestProgramsShareAHost: of what a number bounds, each of several programs that ask a host takes its part, for as long as they do.
+// TestProgramsShareAHost: of what a number bounds, each of several programs that ask a host takes
+// its part, for as long as they do.
 func TestProgramsShareAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		others := &programs{sharing: 2}
@@ -174,8 +176,8 @@ func TestProgramsShareAHost(t *testing.T) {
 	})
 }
 
-// TestProgramsAdaptTogether: a host that refuses what is above 15 requests a second (429) comes to refuse none of three programs,
-// as of one. The least rate, ten a second, is that of all of them.
+// TestProgramsAdaptTogether: a host that refuses what is above 15 requests a second (429) comes to
+// refuse none of three programs, as of one. The least rate, ten a second, is that of all of them.
 func TestProgramsAdaptTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bears, programsThatAsk = 15, 3

@@ -11,9 +11,9 @@ type Limits struct {
 	Concurrency int
 	// HostConcurrency is how many requests one host serves us at a time (8).
 	HostConcurrency int
-	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two seconds'
-	// worth). Zero starts at 200 and adapts, between 10 and 6,400, to what the host can bear; Docker
-	// Hub gets 20.
+	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two
+	// seconds' worth). Zero starts at 200 and adapts, between 10 and 6,400, to what the host can
+	// bear; Docker Hub gets 20.
 	HostRate  float64
 	HostBurst int
 	// Attempts is how often a request is tried that fails for a passing reason (3).
@@ -24,8 +24,8 @@ type Limits struct {
 	MaxWait time.Duration
 	// Stall is how long a registry may send nothing (30 s).
 	Stall time.Duration
-	// MinRate is the least speed of a body, in bytes per second, averaged over the time spent waiting
-	// for it, once that exceeds Stall (1024).
+	// MinRate is the least speed of a body, in bytes per second, averaged over the time spent
+	// waiting for it, once that exceeds Stall (1024).
 	MinRate int64
 	// Request is the longest a manifest, a config, a list or a token may
 	// take (2 min); Layer is the same for a layer (1 h).
@@ -34,11 +34,11 @@ type Limits struct {
 	// (1,024); requests made, with those for signatures and repeated ones (10,000); and bytes read,
 	// without those of layers (512 MiB). A job that needs more ends with reason OverBudget.
 	JobManifests, JobRequests, JobBytes int64
-	// JobContent is how many bytes the layers of one job may unpack to, beyond 50 times the bytes that
-	// were read of them (1 GiB).
+	// JobContent is how many bytes the layers of one job may unpack to, beyond 50 times the bytes
+	// that were read of them (1 GiB).
 	JobContent int64
-	// LayerBytes bounds the bytes of the layers that are verified at a time, by all jobs together (256
-	// MiB); a larger layer is verified alone. One image has at most Concurrency of them.
+	// LayerBytes bounds the bytes of the layers that are verified at a time, by all jobs together
+	// (256 MiB); a larger layer is verified alone. One image has at most Concurrency of them.
 	LayerBytes int64
 	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
 	JobTime time.Duration

@@ -15,24 +15,26 @@ const (
 	minRate, maxRate = 10, 6400
 	// hubRate is the rate for Docker Hub, which limits how much it is asked.
 	hubRate = 20
-	// minPaceWindow and maxPaceWindow bound how long a rate is tried, and paceAnswers is the number of answers that a
-	// trial needs.
+	// minPaceWindow and maxPaceWindow bound how long a rate is tried, and paceAnswers is the number
+	// of answers that a trial needs.
 	minPaceWindow, maxPaceWindow = 50 * time.Millisecond, 250 * time.Millisecond
 	paceAnswers                  = 20
-	// quick is an answer that is always fast enough: a host nearby that answers in a fraction of it becomes more than
-	// twice as slow when it is asked more.
+	// quick is an answer that is always fast enough: a host nearby that answers in a fraction of it
+	// becomes more than twice as slow when it is asked more.
 	quick = 2 * time.Millisecond
 	// calm is how long a rate stays after it was halved.
 	calm = time.Minute
-	// It is halved for maxRefused refusals, if they are more than one in refusedShare of the answers at that rate. Fewer
-	// come from a host that fails now and then, however seldom it is asked. Of the answers the latest paceMemory count.
+	// It is halved for maxRefused refusals, if they are more than one in refusedShare of the
+	// answers at that rate. Fewer come from a host that fails now and then, however seldom it is
+	// asked. Of the answers the latest paceMemory count.
 	maxRefused, refusedShare, paceMemory = 2, 20, 1000
 )
 
-// pace is how many requests a second a host gets from all programs that ask it. Unless a number was given it adapts, to
-// the answers that this program gets. It doubles after a window in which requests had to wait for it, the host refused
-// none (429, 503), and the mean time to an answer was at most twice the least mean so far, or two milliseconds. It halves
-// when the host has refused more than one in twenty, and then stays for a minute. A window is a quarter of a second, or
+// pace is how many requests a second a host gets from all programs that ask it. Unless a number was
+// given it adapts, to the answers that this program gets. It doubles after a window in which
+// requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was
+// at most twice the least mean so far, or two milliseconds. It halves when the host has refused
+// more than one in twenty, and then stays for a minute. A window is a quarter of a second, or
 // shorter for a host that gives five answers sooner.
 type pace struct {
 	bucket *rate.Limiter // this program's part
@@ -53,7 +55,8 @@ type pace struct {
 	calm     time.Time     // no doubling before
 }
 
-// paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner what it can bear.
+// paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner
+// what it can bear.
 func paceWindow(mean time.Duration) time.Duration {
 	return min(max(5*mean, minPaceWindow), maxPaceWindow)
 }
@@ -109,7 +112,8 @@ func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duratio
 	return turn, wait
 }
 
-// answered takes how long an answer took to begin, and whether it refused the request as one too many.
+// answered takes how long an answer took to begin, and whether it refused the request as one too
+// many.
 func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	if p.fixed {
 		return

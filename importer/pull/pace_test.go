@@ -58,7 +58,8 @@ func TestPaceFollowsTheHost(t *testing.T) {
 	want("at least", minRate)
 }
 
-// A registry that fails now and then, with one answer in five hundred, was asked ten times a second in the end.
+// A registry that fails now and then, with one answer in five hundred, was asked ten times a second
+// in the end.
 func TestPaceOfAHostThatFailsNowAndThen(t *testing.T) {
 	t.Parallel()
 	p := newPace("registry.example.com", 0, 0)
@@ -78,7 +79,8 @@ func TestPaceOfAHostThatFailsNowAndThen(t *testing.T) {
 	}
 }
 
-// A registry nearby is not kept waiting for the time that one far away needs to show how it bears a rate.
+// A registry nearby is not kept waiting for the time that one far away needs to show how it bears a
+// rate.
 func TestPaceOfAHostNearby(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{

@@ -37,8 +37,8 @@ func (c *Client) PullSources(ref reference.Reference) ([]Source, error) {
 	return sources, err
 }
 
-// Reach calls try with a session for each source of ref, until it succeeds. After any failure of a source it goes to
-// the next, as podman and CRI-O do. The error is about ref.
+// Reach calls try with a session for each source of ref, until it succeeds. After any failure of a
+// source it goes to the next, as podman and CRI-O do. The error is about ref.
 func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*Session) error) error {
 	sources, err := c.PullSources(ref)
 	if err != nil {
@@ -47,7 +47,8 @@ func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*S
 	return c.reachAny(ctx, ref, sources, nil, try)
 }
 
-// ReachOn is reach after source at has failed with err. If there is no other source, it returns err.
+// ReachOn is reach after source at has failed with err. If there is no other source, it returns
+// err.
 func (c *Client) ReachOn(ctx context.Context, ref reference.Reference, at Source, err error, try func(*Session) error) error {
 	sources, sourcesErr := c.PullSources(ref)
 	sources = slices.DeleteFunc(sources, func(p Source) bool { return p.key() == at.key() })
@@ -59,8 +60,8 @@ func (c *Client) ReachOn(ctx context.Context, ref reference.Reference, at Source
 	return c.reachAny(ctx, ref, sources, []*Error{Describe(first, err)}, try)
 }
 
-// reachAny calls try with a session for each source until it succeeds. failed are the errors of sources that failed
-// before.
+// reachAny calls try with a session for each source until it succeeds. failed are the errors of
+// sources that failed before.
 func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources []Source, failed []*Error, try func(*Session) error) error {
 	for _, at := range sources {
 		s, err := c.session(ctx, at)
@@ -83,8 +84,9 @@ func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources 
 	return unreached(ref, failed)
 }
 
-// unreached is the error of a reference that no source had. The error of the last source counts, which is the
-// registry itself if it may be asked. But while a mirror is away, an image that the others lack does not count as missing.
+// unreached is the error of a reference that no source had. The error of the last source counts,
+// which is the registry itself if it may be asked. But while a mirror is away, an image that the
+// others lack does not count as missing.
 func unreached(ref reference.Reference, failed []*Error) *Error {
 	last := failed[len(failed)-1]
 	if last.Reference != ref.String() {

@@ -13,14 +13,15 @@ import (
 
 // Registry has the settings of a registry or a part of it.
 type Registry struct {
-	// Prefix is a host with its port, or a host and the beginning of a repository path: "registry.example.com:5000",
-	// "quay.io/acme". It matches whole path elements. Only the longest matching prefix counts.
+	// Prefix is a host with its port, or a host and the beginning of a repository path:
+	// "registry.example.com:5000", "quay.io/acme". It matches whole path elements. Only the longest
+	// matching prefix counts.
 	Prefix string
 	// Insecure allows plain HTTP, and TLS whose certificate is not verified.
 	Insecure bool
-	// TokenHosts are hosts, beside the registry itself, to whose token servers credentials for this registry may be
-	// sent, wherever they are. A host has the port that the realm's URL has. Those of Docker Hub and gitlab.com are
-	// known.
+	// TokenHosts are hosts, beside the registry itself, to whose token servers credentials for this
+	// registry may be sent, wherever they are. A host has the port that the realm's URL has. Those
+	// of Docker Hub and gitlab.com are known.
 	TokenHosts []string
 	// Blocked refuses to import from there.
 	Blocked bool
@@ -32,14 +33,14 @@ type Registry struct {
 
 // Files are the settings of registries in the machine's files; see package containers.
 type Files interface {
-	// Registry returns, for host/repository or a host, whether plain HTTP and unverified TLS are allowed, and whether
-	// nothing may be read there.
+	// Registry returns, for host/repository or a host, whether plain HTTP and unverified TLS are
+	// allowed, and whether nothing may be read there.
 	Registry(name string) (insecure, blocked bool, err error)
-	// PullSources returns where a reference is read, in order: its mirrors, then the location that the files rewrite it
-	// to, which is mostly the reference itself, unless that must not be asked.
+	// PullSources returns where a reference is read, in order: its mirrors, then the location that
+	// the files rewrite it to, which is mostly the reference itself, unless that must not be asked.
 	PullSources(ref reference.Reference) ([]Source, error)
-	// TLS returns the settings of a host in canonical form, nil if it has none. A host has its port if it was written
-	// with one.
+	// TLS returns the settings of a host in canonical form, nil if it has none. A host has its port
+	// if it was written with one.
 	TLS(host string) (*tls.Config, error)
 }
 
@@ -93,8 +94,8 @@ func newEntries(in []Registry) ([]Registry, error) {
 	return out, nil
 }
 
-// lookup finds the entry for "host" or "host/repository". Without one it returns a Registry without a prefix, from the
-// files or the default.
+// lookup finds the entry for "host" or "host/repository". Without one it returns a Registry without
+// a prefix, from the files or the default.
 func (rs registries) lookup(where string) (r Registry) {
 	for _, r := range rs.entries {
 		if rest, ok := strings.CutPrefix(where, r.Prefix); ok && (rest == "" || rest[0] == '/') {

@@ -24,9 +24,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// registryTransport is the http.RoundTripper under the authentication of one repository: all requests to its
-// registry, to the token server and to where either redirects pass through it. It decides whether a
-// request may go out at all, when, how often, and how much of the answer is read.
+// registryTransport is the http.RoundTripper under the authentication of one repository: all
+// requests to its registry, to the token server and to where either redirects pass through it. It
+// decides whether a request may go out at all, when, how often, and how much of the answer is read.
 type registryTransport struct {
 	client *Client
 	// host is the registry's, as in a URL.
@@ -109,8 +109,8 @@ func (w *registryTransport) send(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isNamed reports whether people named a URL's host, in the reference or in the configuration, so that
-// it may be anywhere. The registry named all others.
+// isNamed reports whether people named a URL's host, in the reference or in the configuration, so
+// that it may be anywhere. The registry named all others.
 func (w *registryTransport) isNamed(u *url.URL) bool {
 	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.client.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
@@ -162,7 +162,8 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 				return nil, err
 			}
 		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
-			// Without a time, only this request was refused: others of the host continue, more slowly (see pace).
+			// Without a time, only this request was refused: others of the host continue, more
+			// slowly (see pace).
 			asked, ok := RetryAfter(resp.Header, w.client.Clock.Now())
 			if ok {
 				wait = asked
@@ -181,7 +182,8 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 	}
 }
 
-// refused returns the error for the answer of a host that refuses requests, and asked to be left alone for a time, or 0.
+// refused returns the error for the answer of a host that refuses requests, and asked to be left
+// alone for a time, or 0.
 func refused(resp *http.Response, asked time.Duration) error {
 	err := transport.CheckError(resp)
 	reason, message := classify(err, resp.Request.URL.Host)
@@ -191,8 +193,8 @@ func refused(resp *http.Response, asked time.Duration) error {
 	return &Error{Reason: reason, Message: message, RetryAfter: asked, Refused: asked == 0, cause: err}
 }
 
-// backoff is half a second, one, two, …, plus or minus a half of it, so that clients do not come back in
-// step.
+// backoff is half a second, one, two, …, plus or minus a half of it, so that clients do not come
+// back in step.
 func backoff(n int) time.Duration {
 	d := 500 * time.Millisecond << min(n-1, 6)
 	return d/2 + rand.N(d)
@@ -201,7 +203,8 @@ func backoff(n int) time.Duration {
 // maxRetryAfter bounds what a registry may ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// RetryAfter reads the header of RFC 9110 §10.2.3, seconds or a date, as at most a day; ok is false if it has neither.
+// RetryAfter reads the header of RFC 9110 §10.2.3, seconds or a date, as at most a day; ok is false
+// if it has neither.
 func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
 	if value == "" {
@@ -218,8 +221,8 @@ func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool)
 	return min(max(d, 0), maxRetryAfter), true
 }
 
-// spentFor returns for how long a host says that its quota is used up: RateLimit-Remaining is 0, and
-// RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
+// spentFor returns for how long a host says that its quota is used up: RateLimit-Remaining is 0,
+// and RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
 func spentFor(header http.Header) (time.Duration, bool) {
 	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";") // Docker Hub adds the window
 	if strings.TrimSpace(remaining) != "0" {
@@ -241,8 +244,8 @@ func passingStatus(status int) bool {
 	return false
 }
 
-// passing reports whether a connection failed in a way that a retry may mend. A refused connection did
-// not: this distinguishes plain HTTP from TLS.
+// passing reports whether a connection failed in a way that a retry may mend. A refused connection
+// did not: this distinguishes plain HTTP from TLS.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
@@ -250,8 +253,8 @@ func passing(err error) bool {
 // maxErrorBody is how much of an error's body is kept, in bytes.
 const maxErrorBody = 64 << 10
 
-// once makes one request. Its slot of the host is given back when the answer's body has been read or
-// closed, or has failed.
+// once makes one request. Its slot of the host is given back when the answer's body has been read
+// or closed, or has failed.
 func (w *registryTransport) once(base http.RoundTripper, req *http.Request, release func()) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -293,7 +296,8 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, rele
 	return resp, nil
 }
 
-// inSpan makes a request in a span of its own if it is for something that is traced. The registry is not told of it.
+// inSpan makes a request in a span of its own if it is for something that is traced. The registry
+// is not told of it.
 func inSpan(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	of := trace.SpanFromContext(req.Context())
 	if !of.IsRecording() {

@@ -21,8 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/oci"
 )
 
-// Session is an authenticated connection to one repository. All imports from the repository share it, and it is made
-// again after Limits.Recycle.
+// Session is an authenticated connection to one repository. All imports from the repository share
+// it, and it is made again after Limits.Recycle.
 type Session struct {
 	Source     Source
 	Repository name.Repository
@@ -65,7 +65,8 @@ func (s *Session) IsMirrorOf(ref reference.Reference) bool {
 	return at.Host != "" && at.Name() != ref.Name()
 }
 
-// Forget drops the session for the repository of a source, so that the next import asks for credentials again.
+// Forget drops the session for the repository of a source, so that the next import asks for
+// credentials again.
 func (c *Client) Forget(at Source) { c.sessions.Remove(at.key()) }
 
 func (c *Client) newSession(ctx context.Context, at Source) (*Session, error) {
@@ -99,8 +100,8 @@ func (c *Client) Rules(where string, insecure bool) (config Registry, options []
 	return config, options, nil
 }
 
-// Connect greets a registry and authenticates for scope, with the credentials of resource: a repository, which has a
-// path, or the registry itself.
+// Connect greets a registry and authenticates for scope, with the credentials of resource: a
+// repository, which has a path, or the registry itself.
 func (c *Client) Connect(ctx context.Context, registry name.Registry, resource authn.Resource, path string, config Registry, scope string) (*Session, error) {
 	challenge, err := c.greet(ctx, registry, config.Insecure)
 	if err != nil {
@@ -146,8 +147,8 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 	}, nil
 }
 
-// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason keeps it, and a caller that gives up has
-// no wrong files.
+// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason
+// keeps it, and a caller that gives up has no wrong files.
 func unreadHere(what string, err error) error {
 	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("reading %s: %w", what, err)

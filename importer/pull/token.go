@@ -15,9 +15,9 @@ import (
 // maxTokenAnswer is how many bytes of a token server's answer are remembered.
 const maxTokenAnswer = 64 << 10
 
-// tokens has all requests of a repository that wait for a token ask for it once. go-containerregistry's transport,
-// which asks, has each refused request ask by itself. The last answer is given out until the registry has refused
-// its token.
+// tokens has all requests of a repository that wait for a token ask for it once.
+// go-containerregistry's transport, which asks, has each refused request ask by itself. The last
+// answer is given out until the registry has refused its token.
 type tokens struct {
 	realm *url.URL // nil if the registry has no token server
 

@@ -1,7 +1,8 @@
-// Package push has the types by which rooms pass on pushes: an [Event] from a receiver of webhooks to a queue, and a
-// [Job] from the queue to the worker that imports.
+// Package push has the types by which rooms pass on pushes: an [Event] from a receiver of webhooks
+// to a queue, and a [Job] from the queue to the worker that imports.
 //
-// The package is a leaf: it holds no queue and asks no registry, so that the rooms that do need not know each other.
+// The package is a leaf: it holds no queue and asks no registry, so that the rooms that do need not
+// know each other.
 package push
 
 import (
@@ -32,13 +33,15 @@ const (
 	Notifies Action = "tell"
 )
 
-// Event is one thing that a registry says happened. It is trusted to name something to ask the registry about, and no
-// further. Its JSON is the form in which a queue stores it. That leaves out the receiver, and what only the receiver
-// reads, so that equal events of several deliveries have equal forms.
+// Event is one thing that a registry says happened. It is trusted to name something to ask the
+// registry about, and no further. Its JSON is the form in which a queue stores it. That leaves out
+// the receiver, and what only the receiver reads, so that equal events of several deliveries have
+// equal forms.
 type Event struct {
-	// Receiver is the name of the receiver of webhooks that got the notification. It is [OfCluster] for Runs, [OfStreams] for
-	// Follows, [OfNotifications] for Notifies, [OfRegistry] for a push that the registry of streams has stored here itself, and [OfPeople] for what
-	// somebody asks for.
+	// Receiver is the name of the receiver of webhooks that got the notification. It is [OfCluster]
+	// for Runs, [OfStreams] for Follows, [OfNotifications] for Notifies, [OfRegistry] for a push
+	// that the registry of streams has stored here itself, and [OfPeople] for what somebody asks
+	// for.
 	Receiver string `json:"-"`
 	// ID is the sender's name for the delivery, the same when it is sent again. It
 	// is empty when the sender has none.
@@ -48,19 +51,20 @@ type Event struct {
 	// reference).
 	Host       string `json:"host"`
 	Repository string `json:"repository"`
-	// Pushed has a Tag or a Digest or both, Runs and Follows exactly one. Deleted without either is about the whole
-	// repository.
+	// Pushed has a Tag or a Digest or both, Runs and Follows exactly one. Deleted without either is
+	// about the whole repository.
 	Tag    string `json:"tag,omitempty"`
 	Digest string `json:"digest,omitempty"`
-	// Actor is who did it, by the sender's word; nobody checks that. It is a line of at most MaxActor bytes, and empty
-	// if the sender does not say.
+	// Actor is who did it, by the sender's word; nobody checks that. It is a line of at most
+	// MaxActor bytes, and empty if the sender does not say.
 	Actor string `json:"actor,omitempty"`
 	// MediaType is the manifest's, empty if the sender does not say.
 	MediaType string `json:"-"`
 	// Payload is what Notifies sends: JSON.
 	Payload string `json:"payload,omitempty"`
-	// Trace is the span that the event came in, as W3C Trace Context's traceparent; empty if that is not recorded. It is
-	// stored with the event that makes a job, and not with those that join one.
+	// Trace is the span that the event came in, as W3C Trace Context's traceparent; empty if that
+	// is not recorded. It is stored with the event that makes a job, and not with those that join
+	// one.
 	Trace string `json:"trace,omitempty"`
 }
 
@@ -70,13 +74,14 @@ var traceparent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$
 // MaxActor bounds Event.Actor, in bytes.
 const MaxActor = 128
 
-// OfCluster is the Receiver of references that the pods of a cluster use. A receiver of webhooks has no slash in its
-// name.
+// OfCluster is the Receiver of references that the pods of a cluster use. A receiver of webhooks
+// has no slash in its name.
 func OfCluster(name string) string { return clusterPrefix + name }
 
 const clusterPrefix = "cluster/"
 
-// Cluster returns the cluster whose pods use the job's reference; ok is false for a job of another receiver.
+// Cluster returns the cluster whose pods use the job's reference; ok is false for a job of another
+// receiver.
 func (j *Job) Cluster() (name string, ok bool) { return strings.CutPrefix(j.Receiver, clusterPrefix) }
 
 // OfStreams is the Receiver of references that tags of image streams follow.
@@ -88,7 +93,8 @@ func (j *Job) OfStreams() bool { return j.Receiver == OfStreams }
 // OfRegistry is the Receiver of pushes to the registry that has this server for its image API.
 const OfRegistry = "image/registry"
 
-// OfPeople is the Receiver of references that somebody asks to have imported, now or again. The Actor is that person.
+// OfPeople is the Receiver of references that somebody asks to have imported, now or again. The
+// Actor is that person.
 const OfPeople = "image/asked"
 
 // Notified returns whom the jobs of a receiver notify; ok is false for a receiver of pushes.
@@ -107,7 +113,8 @@ const (
 // NotifiedHost returns whom the jobs with a Host notify; ok is false for a registry.
 func NotifiedHost(host string) (name string, ok bool) { return strings.CutPrefix(host, notifyHost) }
 
-// NewNotification is an event that notifies somebody of a subject, once for each ID. The payload is JSON.
+// NewNotification is an event that notifies somebody of a subject, once for each ID. The payload is
+// JSON.
 func NewNotification(name, kind, subject, id, payload string) Event {
 	return Event{Receiver: OfNotifications(name), ID: id, Action: Notifies, Host: notifyHost + name, Repository: kind + "/" + printable.Line(subject, maxSubject), Digest: id, Payload: payload}
 }
@@ -120,8 +127,8 @@ func (e Event) Reference() reference.Reference {
 	return reference.Reference{Host: e.Host, Repository: e.Repository, Tag: e.Tag, Digest: e.Digest}
 }
 
-// Key names what the event is about: host/repository:tag, else
-// host/repository@digest, else host/repository. Events with one key are one Job. Every notification has its own key.
+// Key names what the event is about: host/repository:tag, else host/repository@digest, else
+// host/repository. Events with one key are one Job. Every notification has its own key.
 func (e Event) Key() string {
 	if e.Action == Notifies {
 		return e.Host + "/" + e.Repository + "#" + e.Digest
@@ -139,8 +146,8 @@ func (e Event) Encode() []byte {
 	return b
 }
 
-// Decode reads and checks the output of Encode: a queue may be old. Names come back in canonical form, also those that
-// were stored when Docker Hub was index.docker.io.
+// Decode reads and checks the output of Encode: a queue may be old. Names come back in canonical
+// form, also those that were stored when Docker Hub was index.docker.io.
 func Decode(b []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(b, &e); err != nil {
@@ -185,13 +192,15 @@ const (
 	Dead State = "dead"
 )
 
-// Job is the events with one Key that one receiver got, in a queue. Its JSON is what administrators see.
+// Job is the events with one Key that one receiver got, in a queue. Its JSON is what administrators
+// see.
 type Job struct {
 	ID       int64  `json:"id"`
 	Key      string `json:"key"`
 	Receiver string `json:"receiver"`
 	State    State  `json:"state"`
-	// Due means what State says. Enqueued is when the first event came, and Latest when the last did.
+	// Due means what State says. Enqueued is when the first event came, and Latest when the last
+	// did.
 	Due      time.Time `json:"due"`
 	Enqueued time.Time `json:"enqueued"`
 	Latest   time.Time `json:"-"`
@@ -200,8 +209,8 @@ type Job struct {
 	Attempts int `json:"attempts"`
 	// Error is why the last attempt failed; it may be cut.
 	Error string `json:"error,omitempty"`
-	// Events are those of a leased job, in order of arrival: 1 to 256, each once. Their Receiver, ID and MediaType are
-	// empty.
+	// Events are those of a leased job, in order of arrival: 1 to 256, each once. Their Receiver,
+	// ID and MediaType are empty.
 	Events []Event `json:"-"`
 	// Lease counts the leases ever: it tells the holder of one from the holders of earlier ones.
 	Lease int64 `json:"-"`
@@ -227,8 +236,8 @@ type Depth struct {
 	Oldest time.Time
 }
 
-// Room returns for how many more jobs of a host there is room. If there is none, again is when that may change by
-// itself; it is zero when only the end of a job changes it.
+// Room returns for how many more jobs of a host there is room. If there is none, again is when that
+// may change by itself; it is zero when only the end of a job changes it.
 type Room = func(host string) (n int, again time.Time)
 
 // ErrNoSuchJob says that no job has that ID, or that the job is leased and cannot be touched.

@@ -6,7 +6,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// askedOf are references of a repository that the registry was asked about: at most its tags and images.
+// askedOf are references of a repository that the registry was asked about: at most its tags and
+// images.
 type askedOf struct {
 	mu         sync.Mutex
 	references map[reference.Reference]bool

@@ -20,9 +20,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the registry does not
-// have it, gone marks the Images on which it is recorded, and the Images of digests, to which the registry says the tag
-// led. With a digest go the tags that led to it: many registries tell of the digest alone.
+// gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the
+// registry does not have it, gone marks the Images on which it is recorded, and the Images of
+// digests, to which the registry says the tag led. With a digest go the tags that led to it: many
+// registries tell of the digest alone.
 func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []string, then time.Time) (bool, error) {
 	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
@@ -44,7 +45,8 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 	return true, nil
 }
 
-// goneTags asks about each tag that is known to lead to a digest that is gone. A tag that leads elsewhere now is imported.
+// goneTags asks about each tag that is known to lead to a digest that is gone. A tag that leads
+// elsewhere now is imported.
 func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
 	leading := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, gone.Bare().String()), fields.OneTermEqualSelector(selectors.TagImage, gone.Digest))
 	return pages.Each(ctx, metav1.ListOptions{Limit: tagsPage, FieldSelector: leading.String()}, w.Images.ListTags, func(list *imagev1.ImageTagList) error {
@@ -86,8 +88,8 @@ func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Ref
 	w.notify(ctx, n)
 }
 
-// searchSigned searches signatures again for the images of which a manifest that is now gone held signatures or
-// attestations. The manifest can no longer say which images these are.
+// searchSigned searches signatures again for the images of which a manifest that is now gone held
+// signatures or attestations. The manifest can no longer say which images these are.
 func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference) error {
 	if w.Finder == nil {
 		return nil
@@ -109,7 +111,8 @@ func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference)
 	return err
 }
 
-// goneRepository asks about every known reference in the repository that was not asked about before.
+// goneRepository asks about every known reference in the repository that was not asked about
+// before.
 func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference, asked *askedOf) error {
 	ask := func(ref reference.Reference) error {
 		if asked.has(ref) {
@@ -199,8 +202,8 @@ func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, reference
 	return err
 }
 
-// importPresent imports what is in the registry, and removes the mark that it is gone. The Result is nil if there is an
-// error, unless that is about signatures only (see [importer.Unsearched]).
+// importPresent imports what is in the registry, and removes the mark that it is gone. The Result
+// is nil if there is an error, unless that is about signatures only (see [importer.Unsearched]).
 func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
 	result, err := im.Import(ctx, ref, images)
 	if err != nil && !importer.Unsearched(err) {

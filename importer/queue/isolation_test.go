@@ -153,8 +153,9 @@ func TestJobsOfAPausedRegistryWait(t *testing.T) {
 	}
 }
 
-// A registry that refuses to show the signatures of one image, as with a rate limit for tags that do not exist, has the
-// image stored with the reason, and the search tried again. Other pushes to it are not held up, unless it asks for that.
+// A registry that refuses to show the signatures of one image, as with a rate limit for tags that
+// do not exist, has the image stored with the reason, and the search tried again. Other pushes to
+// it are not held up, unless it asks for that.
 func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 	for _, tc := range []struct {
 		status     int

@@ -209,8 +209,9 @@ func TestWorkerSeesSignaturesThatComeLater(t *testing.T) {
 	})
 }
 
-// Signatures are deleted by their tag, or by the digest of the manifest that holds them, after which nobody can ask
-// which image it was about. They go; those of a manifest that is still there stay.
+// Signatures are deleted by their tag, or by the digest of the manifest that holds them, after
+// which nobody can ask which image it was about. They go; those of a manifest that is still there
+// stay.
 func TestWorkerSeesSignaturesThatAreDeleted(t *testing.T) {
 	for _, by := range []string{"tag", "digest"} {
 		t.Run(by, func(t *testing.T) {

@@ -37,14 +37,17 @@ type Options struct {
 	Deliverer Deliverer
 	// Sweep finds what lost notifications did not report, until ReplaceSweep.
 	Sweep SweepOptions
-	// Owners say which registries this Worker sweeps, of several with the same repositories; nil for all.
+	// Owners say which registries this Worker sweeps, of several with the same repositories; nil
+	// for all.
 	Owners Owners
 	// Notifier gets what happens; may be nil.
 	Notifier Notifier
-	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for none.
+	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for
+	// none.
 	Receivers func() []string
-	// OfScript reports whether a receiver is of people's scripts, and not of a registry; nil if none is. An image that they
-	// report and the registry lacks was perhaps never pushed, or is misspelled: the job stays until somebody decides.
+	// OfScript reports whether a receiver is of people's scripts, and not of a registry; nil if
+	// none is. An image that they report and the registry lacks was perhaps never pushed, or is
+	// misspelled: the job stays until somebody decides.
 	OfScript func(receiver string) bool
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package hostlimit.
@@ -59,7 +62,8 @@ type Options struct {
 	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
-	// Tracer records a span for each job, in the trace of the delivery that made it; nil records none.
+	// Tracer records a span for each job, in the trace of the delivery that made it; nil records
+	// none.
 	Tracer trace.TracerProvider
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker

@@ -1,5 +1,6 @@
-// Package queue turns notifications of registries into Images: a Worker takes jobs from a Queue, asks the registry what
-// is true of them, and has an importer do the rest. It does not know how a Queue keeps its jobs.
+// Package queue turns notifications of registries into Images: a Worker takes jobs from a Queue,
+// asks the registry what is true of them, and has an importer do the rest. It does not know how a
+// Queue keeps its jobs.
 package queue
 
 import (
@@ -16,8 +17,8 @@ import (
 
 // Queue keeps jobs until they are done, across restarts.
 type Queue interface {
-	// Claim waits for jobs and leases up to n of them for a time. room returns for how many jobs of a registry there is
-	// room. Registries take turns.
+	// Claim waits for jobs and leases up to n of them for a time. room returns for how many jobs of
+	// a registry there is room. Registries take turns.
 	Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error)
 	// Renew extends the lease of a job. It and the methods below fail when the lease has ended.
 	Renew(ctx context.Context, j *push.Job, lease time.Duration) error
@@ -33,16 +34,18 @@ type Queue interface {
 
 // Finder finds Images by their references.
 type Finder interface {
-	// FindImages calls visit with every Image that is known (see annotation.Known) by the reference, or, if that has
-	// neither tag nor digest, by one in its repository, until visit fails.
+	// FindImages calls visit with every Image that is known (see annotation.Known) by the
+	// reference, or, if that has neither tag nor digest, by one in its repository, until visit
+	// fails.
 	FindImages(ctx context.Context, ref reference.Reference, visit func(*imagev1.Image) error) error
 }
 
 // Pods know the pods whose images are imported.
 type Pods interface {
-	// Keychains returns the credentials with which pods of a cluster that use ref now pull it: one for each service
-	// account, and at most a few. They are read from the cluster each time. unread is why others could not be read, nil
-	// if all could. err is why the cluster cannot be asked at all; the job is then tried again.
+	// Keychains returns the credentials with which pods of a cluster that use ref now pull it: one
+	// for each service account, and at most a few. They are read from the cluster each time. unread
+	// is why others could not be read, nil if all could. err is why the cluster cannot be asked at
+	// all; the job is then tried again.
 	Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error)
 }
 
@@ -50,8 +53,8 @@ type Pods interface {
 type Streams interface {
 	// Imported tells the streams the result of an import; failed is nil or why it failed.
 	Imported(ctx context.Context, ref reference.Reference, failed error) error
-	// Scheduled calls use with each reference that every sweep must import, until use fails. A reference may come
-	// several times.
+	// Scheduled calls use with each reference that every sweep must import, until use fails. A
+	// reference may come several times.
 	Scheduled(ctx context.Context, use func(ref reference.Reference) error) error
 }
 
@@ -65,15 +68,17 @@ type Owners interface {
 
 // Deliverer tells others what happened.
 type Deliverer interface {
-	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An error of the receiver, and
-	// not of the payload, has a *pull.Error in its tree, as that of an import: the receiver is left alone for a while.
+	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An
+	// error of the receiver, and not of the payload, has a *pull.Error in its tree, as that of an
+	// import: the receiver is left alone for a while.
 	Deliver(ctx context.Context, name, payload string) error
 }
 
 // Running knows what pods run.
 type Running interface {
-	// EachRunning calls use with each image that a pod runs and of which the repository and the digest are known, until use
-	// fails. An image may come several times. cluster is the pod's if its pull secrets may be used, else "".
+	// EachRunning calls use with each image that a pod runs and of which the repository and the
+	// digest are known, until use fails. An image may come several times. cluster is the pod's if
+	// its pull secrets may be used, else "".
 	EachRunning(ctx context.Context, use func(cluster string, image reference.Reference) error) error
 	// PodsRunning counts the pods that are known to run the image of a digest.
 	PodsRunning(digest string) int

@@ -38,8 +38,8 @@ func prepareSearching(t *testing.T, demanded bool) *workerTest {
 	return w
 }
 
-// A push of an index with three platforms, told of in four events, cost 39 requests, 28 of them 404. Some registries tell of
-// the index alone.
+// A push of an index with three platforms, told of in four events, cost 39 requests, 28 of
+// them 404. Some registries tell of the index alone.
 func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
 	for _, tt := range []struct {
 		api, demanded, alone bool
@@ -49,8 +49,9 @@ func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
 		{false, false, false, 11, 1},
 		{true, false, true, 14, 0},
 		{false, false, true, 11, 1},
-		// A policy demands signatures, and there are none: the tags that would hold those of the index are asked for. With the
-		// greeting, which only the first push needs, that is one request more than the 14 that are wanted.
+		// A policy demands signatures, and there are none: the tags that would hold those of the
+		// index are asked for. With the greeting, which only the first push needs, that is one
+		// request more than the 14 that are wanted.
 		{true, true, false, 15, 1},
 		{false, true, false, 13, 3},
 		{true, true, true, 15, 1},
@@ -89,8 +90,9 @@ func TestRequestsOfAPushOfThreePlatforms(t *testing.T) {
 	}
 }
 
-// A repository that is new has no tag while its first platforms are imported, and its registry says that it does not exist.
-// Each platform and the index cost three tags that are not there. A registry may also list no tags.
+// A repository that is new has no tag while its first platforms are imported, and its registry says
+// that it does not exist. Each platform and the index cost three tags that are not there. A
+// registry may also list no tags.
 func TestRequestsOfTheFirstPushToARepository(t *testing.T) {
 	for _, tt := range []struct {
 		api, empty        bool
@@ -139,7 +141,8 @@ func TestRequestsOfTheFirstPushToARepository(t *testing.T) {
 	}
 }
 
-// That there were no tags before the index was pushed hides no signature of it, nor one of a platform that is told of.
+// That there were no tags before the index was pushed hides no signature of it, nor one of a
+// platform that is told of.
 func TestAttackSignaturesInARepositoryThatWasNew(t *testing.T) {
 	w := prepareSearching(t, false)
 	index := newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64")

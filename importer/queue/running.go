@@ -15,9 +15,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// doRunning imports what pods of a cluster use, with the credentials of one pod after the other, and then with those of
-// the importer alone. It goes on to the next credentials if the registry hides the image from these: a pod may name an
-// image that its own credentials cannot read, and that must not keep out another pod's.
+// doRunning imports what pods of a cluster use, with the credentials of one pod after the other,
+// and then with those of the importer alone. It goes on to the next credentials if the registry
+// hides the image from these: a pod may name an image that its own credentials cannot read, and
+// that must not keep out another pod's.
 func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	var keychains []authn.Keychain
@@ -52,8 +53,8 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 	return failed
 }
 
-// importShown imports what the registry shows to im. It looks first: an image that is hidden from some credentials must
-// not be recorded as gone.
+// importShown imports what the registry shows to im. It looks first: an image that is hidden from
+// some credentials must not be recorded as gone.
 func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
 	switch digest, err := im.Resolve(ctx, ref); {
 	case err != nil:
@@ -64,9 +65,10 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 	return w.importPresent(ctx, im, ref, w.Images)
 }
 
-// checkRunning asks the registry whether it still has an image that pods run, and searches the image's signatures again. What
-// it does not show to the server, it is asked for with the pull secrets of the pods: an image is gone if nobody who may pull it
-// is shown it. An image that is not stored is left to its import.
+// checkRunning asks the registry whether it still has an image that pods run, and searches the
+// image's signatures again. What it does not show to the server, it is asked for with the pull
+// secrets of the pods: an image is gone if nobody who may pull it is shown it. An image that is not
+// stored is left to its import.
 func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) error {
 	if _, err := w.Images.Get(ctx, ref.Digest, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil
@@ -107,8 +109,8 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 	return w.markGone(ctx, ref.Digest, ref)
 }
 
-// shows reports whether the registry shows an image to im, or may do so later: err is then why not everything could be read.
-// Otherwise err is why the registry hides it.
+// shows reports whether the registry shows an image to im, or may do so later: err is then why not
+// everything could be read. Otherwise err is why the registry hides it.
 func (w *Worker) shows(ctx context.Context, im *importer.Importer, ref reference.Reference) (shown bool, err error) {
 	result, err := w.importPresent(ctx, im, ref, w.Images)
 	return err == nil || result != nil || !isHidden(err), err

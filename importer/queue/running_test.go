@@ -53,8 +53,8 @@ func (w *workerTest) runs(receiver, event string, attempt int) ending {
 	return w.queue.await(w.t)
 }
 
-// What pods use is imported with the pull secrets of one that may have it. Those of others do not keep it out, and nobody
-// else uses them afterwards.
+// What pods use is imported with the pull secrets of one that may have it. Those of others do not
+// keep it out, and nobody else uses them afterwards.
 func TestWhatRunsIsImportedWithItsPullSecrets(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"basic", "bearer"} {
@@ -113,7 +113,8 @@ func TestWrongPullSecretsRemoveNoTag(t *testing.T) {
 	w.expect("known", w.references(digest), []string{"team/app:1"})
 }
 
-// What is gone from the registry and still runs is a failure with a reason, not something that is done with.
+// What is gone from the registry and still runs is a failure with a reason, not something that is
+// done with.
 func TestRunningImageThatIsGone(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t, func(o *queue.Options) { o.Pods = fakePods{} })
@@ -174,8 +175,8 @@ func (w *workerTest) running(repository, digest string) reference.Reference {
 	return reference.Reference{Host: w.registry.Host, Repository: repository, Digest: digest}
 }
 
-// A sweep finds what pods run and what is gone, and signatures that come and go, also where no tag leads and no repository is
-// swept. What is not stored is left to its import.
+// A sweep finds what pods run and what is gone, and signatures that come and go, also where no tag
+// leads and no repository is swept. What is not stored is left to its import.
 func TestSweepChecksWhatRuns(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)
@@ -225,8 +226,8 @@ func TestSweepChecksWhatRuns(t *testing.T) {
 	w.expect("gone after it came back", w.gone(a), nil)
 }
 
-// What only pods may pull is gone if none of them can pull it. A registry that hides it from the server has said nothing, and
-// pull secrets that cannot be read could be the right ones.
+// What only pods may pull is gone if none of them can pull it. A registry that hides it from the
+// server has said nothing, and pull secrets that cannot be read could be the right ones.
 func TestSweepAsksWithPullSecrets(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"basic", "bearer"} {

@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// doFollowed imports what tags of image streams follow, and tells the streams the result of each attempt.
+// doFollowed imports what tags of image streams follow, and tells the streams the result of each
+// attempt.
 func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	result, err := w.importPresent(ctx, w.Importer(), ref, w.Images)
@@ -28,10 +29,12 @@ func (w *Worker) doFollowed(ctx context.Context, j *push.Job) error {
 	return err
 }
 
-// maxScheduled is how many references a sweep remembers. Those beyond are imported after these, perhaps twice.
+// maxScheduled is how many references a sweep remembers. Those beyond are imported after these,
+// perhaps twice.
 const maxScheduled = 100_000
 
-// sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is there.
+// sweepFollowed imports what a tag of an image stream follows, and tells the streams that it is
+// there.
 func (w *Worker) sweepFollowed(ctx context.Context, ref reference.Reference) error {
 	imported, err := w.importPresent(ctx, w.Importer(), ref, w.Images)
 	absent := pull.ReasonOf(err) == pull.NotAnImage || pull.ReasonOf(err) == pull.NotFound

@@ -82,8 +82,8 @@ func TestStreamsAreToldOfImports(t *testing.T) {
 	}
 }
 
-// Tags that are scheduled are imported by each sweep, each reference once, but for those of repositories that are swept. A
-// registry that does not answer is asked once.
+// Tags that are scheduled are imported by each sweep, each reference once, but for those of
+// repositories that are swept. A registry that does not answer is asked once.
 func TestScheduledTagsAreSwept(t *testing.T) {
 	streams := &fakeStreams{}
 	w, o := prepareWorker(t)

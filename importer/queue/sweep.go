@@ -39,8 +39,8 @@ func (w *Worker) ReplaceSweep(o SweepOptions) error {
 	return nil
 }
 
-// sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the next one is left out of
-// that, and delays no other.
+// sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the
+// next one is left out of that, and delays no other.
 func (w *Worker) sweepEvery(ctx context.Context) {
 	ticker := w.Clock.NewTicker(w.plan.Load().every)
 	defer func() { ticker.Stop() }()
@@ -67,13 +67,15 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 const (
 	// maxSweptHosts is how many registries are swept at a time.
 	maxSweptHosts = 128
-	// maxRefusals is how often a sweep asks a registry for one thing that asks to be left alone each time.
+	// maxRefusals is how often a sweep asks a registry for one thing that asks to be left alone
+	// each time.
 	maxRefusals = 5
 )
 
-// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods run: of the registries that this
-// Worker owns, or, if not again, of those that it has come to own. Registries are swept beside each other, under limits of the
-// sweep's own: pushes go first, and have theirs.
+// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods
+// run: of the registries that this Worker owns, or, if not again, of those that it has come to own.
+// Registries are swept beside each other, under limits of the sweep's own: pushes go first, and
+// have theirs.
 func (w *Worker) sweep(ctx context.Context, again bool) {
 	start, plan := w.Clock.Now(), w.plan.Load()
 	s := &sweeper{
@@ -104,7 +106,8 @@ func (w *Worker) sweep(ctx context.Context, again bool) {
 	}
 }
 
-// forgetBegun has registries swept that were before: all of them again, or those that are another's now, should they come back.
+// forgetBegun has registries swept that were before: all of them again, or those that are another's
+// now, should they come back.
 func (w *Worker) forgetBegun(again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +184,8 @@ func (s *sweeper) hosts(ctx context.Context) {
 	clear(s.waiting)
 }
 
-// sweep sweeps the repositories of a registry, and what is followed there. It ends when the registry does not answer.
+// sweep sweeps the repositories of a registry, and what is followed there. It ends when the
+// registry does not answer.
 func (h *hostSweep) sweep(ctx context.Context) {
 	for _, repository := range h.repositories {
 		if h.leaves() {
@@ -199,7 +203,8 @@ func (h *hostSweep) sweep(ctx context.Context) {
 	})
 }
 
-// each calls f with references of the registry, several at a time, until the registry is left. failed says what a failure means.
+// each calls f with references of the registry, several at a time, until the registry is left.
+// failed says what a failure means.
 func (h *hostSweep) each(ctx context.Context, all iter.Seq[reference.Reference], failed string, f func(context.Context, reference.Reference) error) {
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
@@ -335,8 +340,8 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 	return h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })
 }
 
-// sweepTag imports a tag and reports it if it is new. The registry has then been asked about the tag, and about the digest
-// that it leads to.
+// sweepTag imports a tag and reports it if it is new. The registry has then been asked about the
+// tag, and about the digest that it leads to.
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images, asked *askedOf) (result string, err error) {
 	imported, err := w.importPresent(ctx, w.Importer(), ref, images)
 	switch {
@@ -353,8 +358,8 @@ func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images i
 	return "known", err
 }
 
-// readScheduled reads the references that tags of image streams want imported regularly, except those in repositories
-// that are swept. It sweeps only if they become too many.
+// readScheduled reads the references that tags of image streams want imported regularly, except
+// those in repositories that are swept. It sweeps only if they become too many.
 func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) {
 	if s.Streams == nil {
 		return 0, nil

@@ -180,7 +180,8 @@ func TestSweepIsolatesRegistries(t *testing.T) {
 	})
 }
 
-// Other options count at once: what they name is swept now, and from then on as often as they say. Mistakes change nothing.
+// Other options count at once: what they name is swept now, and from then on as often as they say.
+// Mistakes change nothing.
 func TestReplacedSweep(t *testing.T) {
 	w, o := prepareWorker(t)
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -270,7 +271,8 @@ func (o *owners) set(host string, owned bool) {
 	o.changed()
 }
 
-// Of several Workers each sweeps the registries that it owns, and at once those that it comes to own, but not the others again.
+// Of several Workers each sweeps the registries that it owns, and at once those that it comes to
+// own, but not the others again.
 func TestSweepsWhatItOwns(t *testing.T) {
 	w, o := prepareWorker(t)
 	other, own := registrytest.New(t), &owners{owned: map[string]bool{w.registry.Host: true}}
@@ -381,7 +383,8 @@ func TestSweepOptions(t *testing.T) {
 	}
 }
 
-// A sweep goes on past an image whose signatures the registry refuses to show, and the next one searches them.
+// A sweep goes on past an image whose signatures the registry refuses to show, and the next one
+// searches them.
 func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 	w, o := prepareWorker(t)
 	finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})

@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// history is what a tag of the test's registry led to, the newest first, and why that was written last.
+// history is what a tag of the test's registry led to, the newest first, and why that was written
+// last.
 func (w *workerTest) history(repository, tag string) (digests []string, cause string) {
 	w.t.Helper()
 	found, err := w.images.GetTag(w.t.Context(), tags.Name(reference.Reference{Host: w.registry.Host, Repository: repository, Tag: tag}), metav1.GetOptions{})
@@ -31,7 +32,8 @@ func (w *workerTest) history(repository, tag string) (digests []string, cause st
 	return digests, found.Annotations[tags.Cause]
 }
 
-// A push of a tag takes it off the image that it led to, a deletion off all; both are in its history.
+// A push of a tag takes it off the image that it led to, a deletion off all; both are in its
+// history.
 func TestPushesMoveTags(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
@@ -52,7 +54,8 @@ func TestPushesMoveTags(t *testing.T) {
 	w.expect("history after the deletion", digests, []string{"", b, a})
 }
 
-// Who pushed, by the registry's word, is in the history of the tag and in the Event; several are named, and not all of many.
+// Who pushed, by the registry's word, is in the history of the tag and in the Event; several are
+// named, and not all of many.
 func TestWhoPushedIsRecorded(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
@@ -86,7 +89,8 @@ func TestWhoPushedIsRecorded(t *testing.T) {
 	pushedBy("webhook local", "", "")
 }
 
-// A registry may name by SHA-512 what it answers to by SHA-256: the tag is tried, and nothing is stored twice.
+// A registry may name by SHA-512 what it answers to by SHA-256: the tag is tried, and nothing is
+// stored twice.
 func TestPushOfATagWithASHA512Digest(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
@@ -104,7 +108,8 @@ func TestPushOfATagWithASHA512Digest(t *testing.T) {
 	w.expect("images", w.images.Names(), []string{digest})
 }
 
-// What was pushed and deleted before it could be imported is gone, and no job that somebody has to look after.
+// What was pushed and deleted before it could be imported is gone, and no job that somebody has to
+// look after.
 func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
 	t.Parallel()
 	w := startWorker(t)
@@ -151,8 +156,8 @@ func TestPushOfAScriptThatIsNotThereIsADeadJob(t *testing.T) {
 	}
 }
 
-// The log has a line for a registry that is away and one when it is back, however many jobs meet it. (The spool logs which jobs
-// are given up.)
+// The log has a line for a registry that is away and one when it is back, however many jobs meet
+// it. (The spool logs which jobs are given up.)
 func TestLogOfWhatSomebodyMustActOn(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)

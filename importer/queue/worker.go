@@ -190,7 +190,8 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	}
 }
 
-// span begins the span of a job, in the trace of the delivery that made it; nil if nothing is traced.
+// span begins the span of a job, in the trace of the delivery that made it; nil if nothing is
+// traced.
 func (w *Worker) span(ctx context.Context, j *push.Job) (context.Context, trace.Span) {
 	if w.Tracer == nil {
 		return ctx, nil
@@ -297,8 +298,9 @@ var errPanic = errors.New("the importer panicked; please report it with the serv
 // longWait is how long a job may wait before [Worker.Check] fails.
 const longWait = time.Hour
 
-// Check returns an error while pushes do not become Images: it says which registries are paused, and whose job has waited
-// for more than an hour. Jobs that were given up do not count: what comes after them is imported.
+// Check returns an error while pushes do not become Images: it says which registries are paused,
+// and whose job has waited for more than an hour. Jobs that were given up do not count: what comes
+// after them is imported.
 func (w *Worker) Check(ctx context.Context) error { return w.check(ctx, false) }
 
 // CheckNotifications is Check for notifications.

@@ -14,7 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// readSPDX reads SPDX 2.2 and 2.3 (https://spdx.github.io/spdx-spec/v2.3/), which have the same fields here.
+// readSPDX reads SPDX 2.2 and 2.3 (https://spdx.github.io/spdx-spec/v2.3/), which have the same
+// fields here.
 func readSPDX(content []byte, version string) (*Document, error) {
 	if !strings.HasPrefix(version, "SPDX-2.") {
 		return nil, fmt.Errorf("%q is not read: SPDX 2 is", printable.Line(version, 32))
@@ -137,7 +138,8 @@ func isOpenVEX(context json.RawMessage) bool {
 	return json.Unmarshal(context, &text) == nil && (text == openVEX || strings.HasPrefix(text, openVEX+"/"))
 }
 
-// readOpenVEX reads OpenVEX (https://github.com/openvex/spec). Its library would bring a dozen modules for these four fields.
+// readOpenVEX reads OpenVEX (https://github.com/openvex/spec). Its library would bring a dozen
+// modules for these four fields.
 func readOpenVEX(content []byte) (*Document, error) {
 	c := &collector{Document: Document{Format: packages.FormatOpenVEX}}
 	d := json.NewDecoder(bytes.NewReader(content))

@@ -1,12 +1,14 @@
-// Package sbom reads the documents that builders attach to images: SBOMs in SPDX 2 and CycloneDX JSON, and OpenVEX, bare or in
-// the in-toto statements, DSSE envelopes and sigstore bundles in which they are signed.
+// Package sbom reads the documents that builders attach to images: SBOMs in SPDX 2 and CycloneDX
+// JSON, and OpenVEX, bare or in the in-toto statements, DSSE envelopes and sigstore bundles in
+// which they are signed.
 //
 //	document, err := sbom.Read(content, "sha256:…")
 //
-// Whoever may push to a repository chooses every byte. The readers of SPDX and CycloneDX hold a whole document as objects, forty
-// times its size if it is made for that. So a document is at most [MaxDocument] bytes, it is gone through as a stream, and a
-// reader gets one package at a time, with the few fields that are kept and at most 64 KiB. What it costs is bounded by twice
-// the document and 10,000 packages.
+// Whoever may push to a repository chooses every byte. The readers of SPDX and CycloneDX hold a
+// whole document as objects, forty times its size if it is made for that. So a document is at most
+// [MaxDocument] bytes, it is gone through as a stream, and a reader gets one package at a time,
+// with the few fields that are kept and at most 64 KiB. What it costs is bounded by twice the
+// document and 10,000 packages.
 //
 // It verifies no signature.
 package sbom
@@ -40,7 +42,8 @@ type Document struct {
 	Statements []packages.Statement
 	// Author is who wrote a VEX document, by its own word.
 	Author string
-	// Incomplete says why there are packages or statements that are not among these; "" if there are none.
+	// Incomplete says why there are packages or statements that are not among these; "" if there
+	// are none.
 	Incomplete string
 }
 
@@ -58,8 +61,9 @@ type layer struct {
 	Context   json.RawMessage `json:"@context"` // of OpenVEX a text, of SPDX 3 too
 }
 
-// Read reads a document that is attached to the image of a digest. A statement about another image is an error, and so is what is
-// neither of the formats. It takes bounded time and memory, whatever it is given.
+// Read reads a document that is attached to the image of a digest. A statement about another image
+// is an error, and so is what is neither of the formats. It takes bounded time and memory, whatever
+// it is given.
 func Read(content []byte, digest string) (*Document, error) {
 	if len(content) > MaxDocument {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(content), MaxDocument)

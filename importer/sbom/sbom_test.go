@@ -135,8 +135,8 @@ func TestAttackTexts(t *testing.T) {
 	}
 }
 
-// hostile are documents that are made to cost much: each is of some megabytes, and of the kind that a reader which holds
-// documents as objects turns into hundreds.
+// hostile are documents that are made to cost much: each is of some megabytes, and of the kind that
+// a reader which holds documents as objects turns into hundreds.
 func hostile() map[string]string {
 	million := `{"bomFormat":"CycloneDX","components":[` + strings.Repeat(`{"name":"a"},`, 1_000_000) + `{"name":"b"}]}`
 	deep := `{"bomFormat":"CycloneDX","components":[` + strings.Repeat(`{"name":"a","components":[`, 5000) + `{"name":"b"}` + strings.Repeat(`]}`, 5000) + `]}`
@@ -153,7 +153,8 @@ func hostile() map[string]string {
 	}
 }
 
-// Whatever a document is, what is kept of it is bounded, and reading it takes memory in proportion to its bytes.
+// Whatever a document is, what is kept of it is bounded, and reading it takes memory in proportion
+// to its bytes.
 func TestAttackHostileDocuments(t *testing.T) {
 	for name, content := range hostile() {
 		var before, after runtime.MemStats
@@ -177,7 +178,8 @@ func TestAttackHostileDocuments(t *testing.T) {
 	}
 }
 
-// What is kept is bounded and printable, whatever a document is. The same document in a statement gives the same.
+// What is kept is bounded and printable, whatever a document is. The same document in a statement
+// gives the same.
 func fuzz(f *testing.F, seeds ...string) {
 	for _, seed := range seeds {
 		f.Add([]byte(seed))

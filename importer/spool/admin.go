@@ -28,7 +28,8 @@ func (s *Spool) List(ctx context.Context, state push.State, after int64, limit i
 	return jobs, err
 }
 
-// Find returns the newest job of a receiver for a key, nil if there is none. Its events are not read.
+// Find returns the newest job of a receiver for a key, nil if there is none. Its events are not
+// read.
 func (s *Spool) Find(ctx context.Context, receiver, key string) (job *push.Job, err error) {
 	err = s.db.Read(ctx, func(c db.Snapshot) error {
 		return c.Each(func(row []driver.Value) error {

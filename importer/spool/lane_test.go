@@ -68,7 +68,8 @@ func TestClaimHeedsRoom(t *testing.T) {
 	if jobs := <-claimed; len(jobs) != 1 || jobs[0].Key != "other.example.com/app:2" {
 		t.Errorf("claimed %v", jobs)
 	}
-	// There is room again when room said so, without a signal. Timers of the claim before are still there.
+	// There is room again when room said so, without a signal. Timers of the claim before are still
+	// there.
 	s.clock.Step(time.Second)
 	go claim()
 	s.awaitWaiting()

@@ -34,7 +34,8 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push
 	})
 }
 
-// claim calls try until it returns jobs or an error. When no job is due it waits for wake, or until next if that is not zero.
+// claim calls try until it returns jobs or an error. When no job is due it waits for wake, or until
+// next if that is not zero.
 func claim(ctx context.Context, d *db.DB, wake <-chan struct{}, n int, lease time.Duration, room push.Room, try func(now time.Time, room push.Room) (jobs []*push.Job, due bool, next time.Time, err error)) ([]*push.Job, error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
@@ -67,7 +68,8 @@ func claim(ctx context.Context, d *db.DB, wake <-chan struct{}, n int, lease tim
 	}
 }
 
-// takeTurns takes up to n jobs from lanes, whose jobs are in order: the first of each lane, then the second of each.
+// takeTurns takes up to n jobs from lanes, whose jobs are in order: the first of each lane, then
+// the second of each.
 func takeTurns[J any](lanes [][]J, n int) (jobs []J) {
 	for round := 0; ; round++ {
 		took := false

@@ -21,7 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// Shared is a Spool for servers that share their objects. It keeps its promises, with jobs that are keys of the database:
+// Shared is a Spool for servers that share their objects. It keeps its promises, with jobs that are
+// keys of the database:
 //
 //   - Enqueue returns once every job is where the objects are, whatever becomes of the server. If it fails, a part of the
 //     events may be there;
@@ -32,7 +33,8 @@ import (
 //   - while two servers are told of pushes at the same time, a receiver may be past its quota by the last of them, until the
 //     next one.
 //
-// Every server knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the bounds.
+// Every server knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the
+// bounds.
 type Shared struct {
 	db      *db.DB
 	opts    Options
@@ -53,7 +55,8 @@ type Shared struct {
 	lastID   int64       // the highest ID that was ever given
 	reserved map[string]int64
 	leaving  map[int64]bool // jobs that are giving way
-	// settled are registries of this server of which it knows what their former owners have leased, with the moves as of then.
+	// settled are registries of this server of which it knows what their former owners have leased,
+	// with the moves as of then.
 	settled map[string]int64
 }
 
@@ -152,7 +155,8 @@ type Servers interface {
 	Self() string
 	// Lives reports whether a process may still be at its jobs.
 	Lives(name string) bool
-	// Owns reports whether this process does the jobs of a registry, or of a receiver of notifications.
+	// Owns reports whether this process does the jobs of a registry, or of a receiver of
+	// notifications.
 	Owns(host string) bool
 	// OnChange has f called when Lives or Owns may answer otherwise than before. f returns at once.
 	OnChange(f func())
@@ -296,7 +300,8 @@ func (s *Shared) read(ctx context.Context, e *entry) (r record, err error) {
 	return r, json.Unmarshal(kv.Value, &r)
 }
 
-// put stores a job at the revision rev, 0 for a new one. It fails with errGone if it is not at that.
+// put stores a job at the revision rev, 0 for a new one. It fails with errGone if it is not at
+// that.
 func (s *Shared) put(ctx context.Context, id, rev int64, r record) error {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -317,8 +322,8 @@ func gone(_ int64, err error) error {
 	return err
 }
 
-// change edits a job that find returns, or removes it if edit is nil, until nobody else has changed it in between. find is
-// called with what is known.
+// change edits a job that find returns, or removes it if edit is nil, until nobody else has changed
+// it in between. find is called with what is known.
 func (s *Shared) change(ctx context.Context, find func() (*entry, error), edit func(*record)) error {
 	for {
 		var e *entry

@@ -64,8 +64,8 @@ func openSharedAt(t *testing.T, store *dbtest.Truth, opts spool.Options, now db.
 	return &testSpool{s, t, clock}
 }
 
-// TestServersShareJobs: what one server was told of another does, when the first and its data are gone; each has the same
-// view; a delivery that is sent to both is taken once.
+// TestServersShareJobs: what one server was told of another does, when the first and its data are
+// gone; each has the same view; a delivery that is sent to both is taken once.
 func TestServersShareJobs(t *testing.T) {
 	store, ctx := dbtest.NewTruth(), t.Context()
 	a, b := openShared(t, store, spool.Options{}), openShared(t, store, spool.Options{})
@@ -96,7 +96,8 @@ func TestServersShareJobs(t *testing.T) {
 		t.Errorf("found %v, %v", j, err)
 	}
 
-	// The server that did the jobs is gone: the next one takes them over without waiting for leases to end.
+	// The server that did the jobs is gone: the next one takes them over without waiting for leases
+	// to end.
 	taken := b.claim(10)
 	slices.SortFunc(taken, func(x, y *push.Job) int { return cmp.Compare(x.ID, y.ID) })
 	if len(taken) != 2 || taken[0].ID != held.ID || taken[0].Attempts != 2 || !strings.Contains(taken[0].Error, "lease ended") {
@@ -147,8 +148,9 @@ func claimed(s *testSpool, n int) []*push.Job {
 	return s.claim(n)
 }
 
-// TestOneServerAsksARegistry: the jobs of a registry are those of its owner. A registry that changes hands waits for the jobs that
-// the former owner is at; nobody takes these from it while it lives, and they need not wait for it when it is gone.
+// TestOneServerAsksARegistry: the jobs of a registry are those of its owner. A registry that
+// changes hands waits for the jobs that the former owner is at; nobody takes these from it while it
+// lives, and they need not wait for it when it is gone.
 func TestOneServerAsksARegistry(t *testing.T) {
 	store, ctx := dbtest.NewTruth(), t.Context()
 	ofA := &servers{self: "a", owned: map[string]bool{"x.example": true}, gone: map[string]bool{}}
@@ -215,7 +217,8 @@ func TestOneServerAsksARegistry(t *testing.T) {
 	}
 }
 
-// laggingTruth is a store whose changes come late to one of its copies: when somebody asks how far it is, if they are held.
+// laggingTruth is a store whose changes come late to one of its copies: when somebody asks how far
+// it is, if they are held.
 type laggingTruth struct {
 	*dbtest.Truth
 	mu    sync.Mutex
@@ -257,8 +260,9 @@ func (l *laggingTruth) hold() {
 	l.held = make(chan struct{})
 }
 
-// TestHandOverToACopyThatLags: a server whose copy is behind knows, before it begins with a registry that it has come to own, which
-// of its jobs the former owner is at. It asks once for each time that registries change hands.
+// TestHandOverToACopyThatLags: a server whose copy is behind knows, before it begins with a
+// registry that it has come to own, which of its jobs the former owner is at. It asks once for each
+// time that registries change hands.
 func TestHandOverToACopyThatLags(t *testing.T) {
 	store := dbtest.NewTruth()
 	lagging := &laggingTruth{Truth: store}
@@ -295,7 +299,8 @@ func TestHandOverToACopyThatLags(t *testing.T) {
 	}
 }
 
-// TestLeaseOfALivingServerEnds: a job whose server lives and has forgotten it is done by the owner of its registry.
+// TestLeaseOfALivingServerEnds: a job whose server lives and has forgotten it is done by the owner
+// of its registry.
 func TestLeaseOfALivingServerEnds(t *testing.T) {
 	store, clock := dbtest.NewTruth(), clocktesting.NewFakeClock(start)
 	ofA := &servers{self: "a", owned: map[string]bool{testHost: true}}
@@ -312,7 +317,8 @@ func TestLeaseOfALivingServerEnds(t *testing.T) {
 	}
 }
 
-// TestSharedQuotaHoldsOverAllServers: receivers of all servers fill one quota, and what gives way is the oldest of them all.
+// TestSharedQuotaHoldsOverAllServers: receivers of all servers fill one quota, and what gives way
+// is the oldest of them all.
 func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
 	store := dbtest.NewTruth()
 	a, b := openShared(t, store, spool.Options{Quota: 20, Logger: quiet}), openShared(t, store, spool.Options{Quota: 20, Logger: quiet})
@@ -339,7 +345,8 @@ func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
 	}
 }
 
-// TestSharedSpoolWithoutTheStore: what the store has not taken is not acknowledged, and is taken when it is sent again.
+// TestSharedSpoolWithoutTheStore: what the store has not taken is not acknowledged, and is taken
+// when it is sent again.
 func TestSharedSpoolWithoutTheStore(t *testing.T) {
 	store := dbtest.NewTruth()
 	s := openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil)
@@ -355,7 +362,8 @@ func TestSharedSpoolWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestSharedSpoolIsReadAnew: a spool continues when its copy was filled again, without the changes in between.
+// TestSharedSpoolIsReadAnew: a spool continues when its copy was filled again, without the changes
+// in between.
 func TestSharedSpoolIsReadAnew(t *testing.T) {
 	store, ctx := dbtest.NewTruth(), t.Context()
 	a, b := openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil), openSharedAt(t, store, spool.Options{}, clock.RealClock{}, nil)
@@ -402,7 +410,8 @@ func TestSharedClaimEnds(t *testing.T) {
 	}
 }
 
-// FuzzSharedJob: whatever is stored as a job, it is listed, and is given to a worker only with events that can be read.
+// FuzzSharedJob: whatever is stored as a job, it is listed, and is given to a worker only with
+// events that can be read.
 func FuzzSharedJob(f *testing.F) {
 	good, err := json.Marshal(map[string]any{
 		"key": "registry.example.com/k:v", "receiver": "local", "state": "waiting", "due": start.UnixMilli(), "enqueued": 1, "latest": 1,

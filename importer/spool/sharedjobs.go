@@ -29,7 +29,8 @@ type group struct {
 	id            int64  // of a job to be made; 0 if one is there
 }
 
-// Enqueue is [Spool.Enqueue]. If it fails, and not with ErrFull, some of the events may have been stored.
+// Enqueue is [Spool.Enqueue]. If it fails, and not with ErrFull, some of the events may have been
+// stored.
 func (s *Shared) Enqueue(ctx context.Context, events []push.Event) error {
 	items, err := itemsOf(ctx, events)
 	if err != nil {
@@ -48,7 +49,8 @@ func (s *Shared) Enqueue(ctx context.Context, events []push.Event) error {
 	if err := writing.Wait(); err != nil {
 		return err
 	}
-	// A job that is remembered before it is stored would be lost if this server vanished in between.
+	// A job that is remembered before it is stored would be lost if this server vanished in
+	// between.
 	if err := s.remember(ctx, p.ids); err != nil {
 		return err
 	}
@@ -269,7 +271,8 @@ func (s *Shared) remember(ctx context.Context, ids []byte) error {
 	}
 }
 
-// Claim is [Spool.Claim], for the registries that this server owns, and that no other server still asks.
+// Claim is [Spool.Claim], for the registries that this server owns, and that no other server still
+// asks.
 func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, found bool, next time.Time, err error) {
 		due, next, err := s.findDue(ctx, now, n, room)
@@ -280,8 +283,8 @@ func (s *Shared) Claim(ctx context.Context, n int, lease time.Duration, room pus
 	})
 }
 
-// findDue is due for all registries that this server owns. Those that it has come to own are asked about once it has all that
-// their former owners have leased.
+// findDue is due for all registries that this server owns. Those that it has come to own are asked
+// about once it has all that their former owners have leased.
 func (s *Shared) findDue(ctx context.Context, now time.Time, n int, room push.Room) (due []*entry, next time.Time, err error) {
 	for {
 		moves := s.moves.Load()
@@ -309,8 +312,9 @@ func (s *Shared) abandoned(e *entry, now time.Time) bool {
 	return e.State == push.Leased && (!e.Due.After(now) || e.holder != s.holder && !s.opts.Servers.Lives(e.holder))
 }
 
-// due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when to look again, zero if
-// only a change makes a difference. came are registries that are to be settled first. mu is held.
+// due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when
+// to look again, zero if only a change makes a difference. came are registries that are to be
+// settled first. mu is held.
 func (s *Shared) due(now time.Time, n int, room push.Room, moves int64) (_ []*entry, came []string, next time.Time) {
 	soon := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {

@@ -265,8 +265,9 @@ func TestCoalesces(t *testing.T) {
 	}
 }
 
-// A job belongs to the trace of the delivery that made it. What joins it has none, so a push that is told of again and again does
-// not take more room because it is traced; and what is not sampled is not kept.
+// A job belongs to the trace of the delivery that made it. What joins it has none, so a push that
+// is told of again and again does not take more room because it is traced; and what is not sampled
+// is not kept.
 func TestTraced(t *testing.T) {
 	s := open(t, spool.Options{})
 	delivery := func(trace byte, flags oteltrace.TraceFlags) context.Context {

@@ -6,9 +6,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// coster counts the cost of calls. CEL itself counts the size of a call's arguments only where it knows their type
-// beforehand, and for a predicate it knows none. Joining two long texts, or comparing two large objects, would cost only
-// one.
+// coster counts the cost of calls. CEL itself counts the size of a call's arguments only where it
+// knows their type beforehand, and for a predicate it knows none. Joining two long texts, or
+// comparing two large objects, would cost only one.
 type coster struct{}
 
 // CallCost implements interpreter.ActualCostEstimator; nil leaves the count to CEL.

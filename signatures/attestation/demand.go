@@ -15,11 +15,13 @@ import (
 // Bounds on an expression.
 const (
 	MaxExpression = 4 << 10 // bytes
-	// maxCost bounds one evaluation, in CEL's units: about one for each step, and for each ten bytes of text.
+	// maxCost bounds one evaluation, in CEL's units: about one for each step, and for each ten
+	// bytes of text.
 	maxCost = 500_000
 )
 
-// shortNames maps the short names of predicate types in cosign and sigstore's policy-controller to URIs.
+// shortNames maps the short names of predicate types in cosign and sigstore's policy-controller to
+// URIs.
 var shortNames = map[string]string{
 	"custom":           "https://cosign.sigstore.dev/attestation/v1",
 	"cyclonedx":        "https://cyclonedx.org/bom",
@@ -52,7 +54,8 @@ func TypeOf(text string) (string, error) {
 	return text, nil
 }
 
-// NewDemand makes a Demand. expression may be ""; otherwise it is CEL of type bool, in which "predicate" is the predicate.
+// NewDemand makes a Demand. expression may be ""; otherwise it is CEL of type bool, in which
+// "predicate" is the predicate.
 func NewDemand(name, predicateType, expression string) (*Demand, error) {
 	uri, err := TypeOf(predicateType)
 	if err != nil {
@@ -65,8 +68,8 @@ func NewDemand(name, predicateType, expression string) (*Demand, error) {
 	return d, err
 }
 
-// environment has the standard library of CEL and optional values, and nothing else, so that the cost of everything is
-// counted.
+// environment has the standard library of CEL and optional values, and nothing else, so that the
+// cost of everything is counted.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.Variable("predicate", cel.DynType),
@@ -98,8 +101,8 @@ func compile(expression string) (cel.Program, error) {
 // ErrRefused is wrapped by the errors of Check.
 var ErrRefused = errors.New("the predicate does not satisfy the policy")
 
-// Check reports whether a predicate, which is JSON, satisfies the demand. It takes bounded time and memory, whatever the
-// expression and the predicate are, and depends on these two alone.
+// Check reports whether a predicate, which is JSON, satisfies the demand. It takes bounded time and
+// memory, whatever the expression and the predicate are, and depends on these two alone.
 func (d *Demand) Check(predicate []byte) error {
 	if d.program == nil {
 		return nil

@@ -86,8 +86,8 @@ func TestAttackEndlessExpression(t *testing.T) {
 	}
 }
 
-// Whatever the predicate is, an expression that is never true refuses it. An expression that is always true accepts it,
-// unless the predicate cannot be read.
+// Whatever the predicate is, an expression that is never true refuses it. An expression that is
+// always true accepts it, unless the predicate cannot be read.
 func FuzzPredicate(f *testing.F) {
 	f.Add([]byte(slsa))
 	f.Add([]byte(`null`))

@@ -1,6 +1,6 @@
-// Package evidence is what the cryptographic checkers (signatures/internal/sigstore, signatures/internal/gpg,
-// signatures/internal/notary) hand to the judge (package signatures): Evidence when a signature is good under a root
-// of trust, a Failure when not.
+// Package evidence is what the cryptographic checkers (signatures/internal/sigstore,
+// signatures/internal/gpg, signatures/internal/notary) hand to the judge (package signatures):
+// Evidence when a signature is good under a root of trust, a Failure when not.
 package evidence
 
 import (
@@ -12,19 +12,19 @@ import (
 
 // Evidence is what a root of trust vouches for about one signature.
 type Evidence struct {
-	// KeyID identifies the signing key: "sha256:" and the hex SHA-256 of its SubjectPublicKeyInfo, or the
-	// full OpenPGP fingerprint in hex.
+	// KeyID identifies the signing key: "sha256:" and the hex SHA-256 of its SubjectPublicKeyInfo,
+	// or the full OpenPGP fingerprint in hex.
 	KeyID string
-	// Subject is the owner of the key: the certificate's subject alternative name or the OpenPGP user ID; ""
-	// for a bare key.
+	// Subject is the owner of the key: the certificate's subject alternative name or the OpenPGP
+	// user ID; "" for a bare key.
 	Subject string
 	// SubjectOrganization is the OpenID Connect issuer that vouched for the subject, if any.
 	SubjectOrganization string
-	// IssuerCommonName and IssuerOrganization name the certificate's issuer; for OpenPGP the common name is
-	// the 16 hex digits of the signing key's ID.
+	// IssuerCommonName and IssuerOrganization name the certificate's issuer; for OpenPGP the common
+	// name is the 16 hex digits of the signing key's ID.
 	IssuerCommonName, IssuerOrganization string
-	// Time is when the signature was made, according to the transparency log, a timestamp authority or the
-	// OpenPGP packet; zero if nobody vouches for a time.
+	// Time is when the signature was made, according to the transparency log, a timestamp authority
+	// or the OpenPGP packet; zero if nobody vouches for a time.
 	Time time.Time
 	// Log is the transparency log entry that was verified, if one was.
 	Log *LogEntry
@@ -65,7 +65,8 @@ type LogEntry struct {
 	Time  time.Time // when the log promised to include the entry; zero if it made no promise
 }
 
-// Reason says in one word why a signature is not trusted. The values appear as the reason of conditions.
+// Reason says in one word why a signature is not trusted. The values appear as the reason of
+// conditions.
 type Reason string
 
 // Reasons that the checkers give. The judge has more of its own.
@@ -80,8 +81,8 @@ const (
 	SubjectMismatch Reason = "SubjectMismatch"
 	// CertificateExpired: the certificate was not valid at the time that counts.
 	CertificateExpired Reason = "CertificateExpired"
-	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature itself has
-	// expired.
+	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature
+	// itself has expired.
 	KeyExpired Reason = "KeyExpired"
 	KeyRevoked Reason = "KeyRevoked"
 	// NotYetValid: the OpenPGP key, or the signature itself, becomes valid only later.
@@ -89,7 +90,8 @@ const (
 	// TransparencyLogEntryMissing and TransparencyLogEntryInvalid: the policy wants a log entry.
 	TransparencyLogEntryMissing Reason = "TransparencyLogEntryMissing"
 	TransparencyLogEntryInvalid Reason = "TransparencyLogEntryInvalid"
-	// TimestampInvalid: the policy wants a signed time, and the signature has none that the policy trusts.
+	// TimestampInvalid: the policy wants a signed time, and the signature has none that the policy
+	// trusts.
 	TimestampInvalid Reason = "TimestampInvalid"
 	// CertificateLogInvalid: the policy wants proof that the certificate was logged (SCT).
 	CertificateLogInvalid Reason = "CertificateLogInvalid"
@@ -98,14 +100,15 @@ const (
 // Failure says why a root of trust does not vouch for a signature.
 type Failure struct {
 	Reason Reason
-	// Authentic tells that the signature does verify under a key of the policy, so that the digest in it was
-	// really signed. Something else is wanting.
+	// Authentic tells that the signature does verify under a key of the policy, so that the digest
+	// in it was really signed. Something else is wanting.
 	Authentic bool
 	// Expired and Revoked tell that expiry or revocation is the cause, whatever Reason says.
 	Expired, Revoked bool
 	// NotBefore is when time alone may make the signature good; zero for never.
 	NotBefore time.Time
-	// Evidence is set only when the signature is good but its subject is the wrong one (SubjectMismatch).
+	// Evidence is set only when the signature is good but its subject is the wrong one
+	// (SubjectMismatch).
 	Evidence *Evidence
 	Err      error
 }

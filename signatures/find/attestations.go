@@ -33,8 +33,9 @@ func (s *search) attest(a Attestation, blob descriptor, signed bool) {
 	}
 }
 
-// readAttestations reads attestations, the small ones first. It runs after signatures were read, so that no signature is
-// left out for an attestation. The order in which the registry lists does not decide which are read.
+// readAttestations reads attestations, the small ones first. It runs after signatures were read, so
+// that no signature is left out for an attestation. The order in which the registry lists does not
+// decide which are read.
 func (s *search) readAttestations(ctx context.Context) error {
 	slices.SortStableFunc(s.unreadLayers, func(a, b attestationLayer) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Digest, b.Digest))

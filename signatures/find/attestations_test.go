@@ -12,8 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Anybody could have pushed a thousand attestations. They cost a bounded number of requests, displace no signature, and
-// are named as left out. Of those that are read, the small ones come first.
+// Anybody could have pushed a thousand attestations. They cost a bounded number of requests,
+// displace no signature, and are named as left out. Of those that are read, the small ones come
+// first.
 func TestAttackThousandAttestations(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, false)

@@ -22,8 +22,8 @@ import (
 type client struct {
 	*oci.Client
 	repo string
-	// hasExtension is set once the registry has announced OpenShift's signature extension. Such a registry announces it
-	// with every answer.
+	// hasExtension is set once the registry has announced OpenShift's signature extension. Such a
+	// registry announces it with every answer.
 	hasExtension bool
 }
 
@@ -31,8 +31,9 @@ func newClient(repo name.Repository, rt http.RoundTripper) *client {
 	return &client{Client: oci.New(repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), rt), repo: repo.RepositoryStr()}
 }
 
-// errUnusable is about one object: it is too large, malformed, gone, or its bytes do not have its digest. It is a
-// reason to warn and go on. Every other error is about the registry and ends the search.
+// errUnusable is about one object: it is too large, malformed, gone, or its bytes do not have its
+// digest. It is a reason to warn and go on. Every other error is about the registry and ends the
+// search.
 var errUnusable = errors.New("cannot be used")
 
 func unusable(format string, args ...any) error {
@@ -41,15 +42,15 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// isTooLarge reports whether an object is larger than what is read: pushers make such, and servers in place of a registry answer
-// with other things.
+// isTooLarge reports whether an object is larger than what is read: pushers make such, and servers
+// in place of a registry answer with other things.
 func isTooLarge(err error) bool {
 	var large *oci.TooLargeError
 	return errors.As(err, &large)
 }
 
-// get fetches a path of the registry. An answer with one of the statuses also is returned with its status and no
-// body; any other but 200 is an error.
+// get fetches a path of the registry. An answer with one of the statuses also is returned with its
+// status and no body; any other but 200 is an error.
 func (c *client) get(ctx context.Context, path, accept string, limit int64, also ...int) (body []byte, status int, header http.Header, err error) {
 	body, header, err = c.Read(ctx, path, accept, limit)
 	if header.Get("X-Registry-Supports-Signatures") == "1" {

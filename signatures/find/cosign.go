@@ -38,9 +38,9 @@ func (s *search) cosignTags(ctx context.Context) error {
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used. If no policy demands what the tag holds, it is
-// enough that the list of tags lacks it. A tag that exists and cannot be read may hold signatures; a proxy, for instance,
-// may answer with a page of its own.
+// tag fetches the manifest of a tag; nil if there is none that can be used. If no policy demands
+// what the tag holds, it is enough that the list of tags lacks it. A tag that exists and cannot be
+// read may hold signatures; a proxy, for instance, may answer with a page of its own.
 func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest, error) {
 	if !demanded {
 		if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
@@ -59,8 +59,8 @@ func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest,
 	return m, err
 }
 
-// simpleSigningLayers takes every layer of a manifest that is a cosign signature. The same payload can be in several
-// layers, each with another signature in its annotations.
+// simpleSigningLayers takes every layer of a manifest that is a cosign signature. The same payload
+// can be in several layers, each with another signature in its annotations.
 func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 	isSignature := func(l descriptor) bool { return l.MediaType == payload.MediaTypeSimpleSigning }
 	if !slices.ContainsFunc(m.Layers, isSignature) {

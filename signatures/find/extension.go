@@ -11,11 +11,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// ownTypes are the types under which Images hold signatures that were found elsewhere in registries.
+// ownTypes are the types under which Images hold signatures that were found elsewhere in
+// registries.
 var ownTypes = []string{signatures.TypeSimpleSigning, signatures.TypeBundle, signatures.TypeNotation, verdicts.TypeAttestation}
 
-// extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the registry announced
-// it in an answer before.
+// extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the
+// registry announced it in an answer before.
 func (s *search) extension(ctx context.Context) error {
 	if !s.client.hasExtension {
 		return nil
@@ -46,7 +47,8 @@ func (s *search) extension(ctx context.Context) error {
 		if !s.countCandidate() {
 			return nil
 		}
-		// openshift's controllers store under the default type what podman stores under another: they are the same.
+		// openshift's controllers store under the default type what podman stores under another:
+		// they are the same.
 		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
 			s.notUsable("signature extension: %q has the unknown type %q and version %d", clip(e.Name), clip(e.Type), e.SchemaVersion)
 			continue

@@ -215,7 +215,8 @@ func (r result) expect(t *testing.T, types string, warnings ...string) {
 	}
 }
 
-// expectUnread checks that the search does not know whether there are more signatures, and says why.
+// expectUnread checks that the search does not know whether there are more signatures, and says
+// why.
 func (r result) expectUnread(t *testing.T, why string) {
 	t.Helper()
 	if unread := r.annotations[annotation.Unread]; !strings.Contains(unread, why) {
@@ -223,7 +224,8 @@ func (r result) expectUnread(t *testing.T, why string) {
 	}
 }
 
-// expectUnusable checks that something may be a signature and cannot be used, and whether all was looked at.
+// expectUnusable checks that something may be a signature and cannot be used, and whether all was
+// looked at.
 func (r result) expectUnusable(t *testing.T, why string, isCut bool) {
 	t.Helper()
 	got := r.annotations[annotation.Unusable]
@@ -232,7 +234,8 @@ func (r result) expectUnusable(t *testing.T, why string, isCut bool) {
 	}
 }
 
-// What may be the only signature and cannot be used leaves unknown whether the image is signed. What is not a signature does not.
+// What may be the only signature and cannot be used leaves unknown whether the image is signed.
+// What is not a signature does not.
 func TestFindUnusable(t *testing.T) {
 	t.Parallel()
 	const bundle, note = "application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.cncf.notary.signature"
@@ -424,8 +427,8 @@ func TestFindReferrers(t *testing.T) {
 	}
 }
 
-// Where registries.d says so, sigstore signatures are not read from the registry, and what may be one and cannot be used
-// does not matter. Other signatures and attestations are.
+// Where registries.d says so, sigstore signatures are not read from the registry, and what may be
+// one and cannot be used does not matter. Other signatures and attestations are.
 func TestFindWithoutSigstore(t *testing.T) {
 	f := newFixture(t, true)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -472,8 +475,8 @@ func TestFindWithoutSigstore(t *testing.T) {
 	}
 }
 
-// A manifest that is deleted can no longer say which image it was about. So the search notes which manifests held
-// signatures.
+// A manifest that is deleted can no longer say which image it was about. So the search notes which
+// manifests held signatures.
 func TestFindNamesWhatHoldsSignatures(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	f := newFixture(t, true)
@@ -719,7 +722,8 @@ func TestFindBrokenThings(t *testing.T) {
 		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) { io.WriteString(w, "<html>") }
 		f.find(find.Options{}).expect(t, "", "page 1 of the referrers cannot be read: invalid character", "invalid character", "invalid character", "invalid character")
 	})
-	// A proxy or a portal answers in place of the referrers API: nobody knows whether there are signatures.
+	// A proxy or a portal answers in place of the referrers API: nobody knows whether there are
+	// signatures.
 	for name, answer := range map[string]string{"a web page": "<!DOCTYPE html><html>Sign in</html>", "an error that is none": `{"errors":[{"code":"DENIED"}]}`, "JSON of another kind": `[]`, "nothing": "", "cut off": `{"manifests":[`} {
 		t.Run("referrers are "+name, func(t *testing.T) {
 			f := newFixture(t, true)
@@ -745,8 +749,8 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 		})
 	}
-	// A proxy cache hides the tags of signatures. If it answers that a tag does not exist, the image is unsigned. If it
-	// answers with something else, or with an error, nobody knows.
+	// A proxy cache hides the tags of signatures. If it answers that a tag does not exist, the
+	// image is unsigned. If it answers with something else, or with an error, nobody knows.
 	for name, tc := range map[string]struct {
 		status       int
 		answer       string
@@ -928,7 +932,8 @@ func TestFindLookaside(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Two folders: a file takes the place of one with the same name in a later folder, and the others count as well.
+	// Two folders: a file takes the place of one with the same name in a later folder, and the
+	// others count as well.
 	first := t.TempDir()
 	if err := os.WriteFile(filepath.Join(first, "default.yaml"), []byte("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}"), 0o644); err != nil {
 		t.Fatal(err)

@@ -23,17 +23,21 @@ import (
 
 // Options configures a Finder.
 type Options struct {
-	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5). If two folders have a file of the
-	// same name, the first one's is read. Empty: DefaultRegistriesDirs(). To use none, name a folder that does not exist.
+	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5). If two
+	// folders have a file of the same name, the first one's is read. Empty:
+	// DefaultRegistriesDirs(). To use none, name a folder that does not exist.
 	RegistriesDirs []string
-	// Storage is the folder with the signatures of those images that none of the files mentions. Empty: DefaultStorage().
+	// Storage is the folder with the signatures of those images that none of the files mentions.
+	// Empty: DefaultStorage().
 	Storage string
-	// Lookaside makes requests to lookaside storage, and decides where a redirect may lead. Nil: storage behind a URL is not
-	// asked. It is not used for registries, which are asked with the transport given to Find.
+	// Lookaside makes requests to lookaside storage, and decides where a redirect may lead. Nil:
+	// storage behind a URL is not asked. It is not used for registries, which are asked with the
+	// transport given to Find.
 	Lookaside http.RoundTripper
-	// Demands reports whether policies demand signatures, or attestations, of an image, which is a repository with a digest. A
-	// tag that would hold what is demanded is asked for, whatever the list of tags says: proxies list the tags that they
-	// have, not those that exist. Nil: both are demanded of all images.
+	// Demands reports whether policies demand signatures, or attestations, of an image, which is a
+	// repository with a digest. A tag that would hold what is demanded is asked for, whatever the
+	// list of tags says: proxies list the tags that they have, not those that exist. Nil: both are
+	// demanded of all images.
 	Demands func(image reference.Reference) (signatures, attestations bool)
 	// Timeout bounds one search; zero: a minute.
 	Timeout time.Duration
@@ -69,8 +73,8 @@ func New(o Options) (*Finder, error) {
 	return f, err
 }
 
-// Forget forgets what is remembered of a repository's registry and of the repository's tags, because somebody told of a
-// change there.
+// Forget forgets what is remembered of a repository's registry and of the repository's tags,
+// because somebody told of a change there.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
 
 // countCandidate counts one more candidate and reports whether it may be looked at.
@@ -119,8 +123,8 @@ func (s *search) holding(m *manifest, before int) {
 	}
 }
 
-// notUsable warns that something may be a signature and cannot be used. Anybody who may push to the repository can cause
-// that.
+// notUsable warns that something may be a signature and cannot be used. Anybody who may push to the
+// repository can cause that.
 func (s *search) notUsable(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unusable == "" {
@@ -134,8 +138,8 @@ func (s *search) cut(format string, args ...any) {
 	s.notUsable(format, args...)
 }
 
-// notRead warns that there may be signatures which were not read, since the registry, or whatever answers in its place, did
-// not show them.
+// notRead warns that there may be signatures which were not read, since the registry, or whatever
+// answers in its place, did not show them.
 func (s *search) notRead(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unread == "" {

@@ -18,17 +18,18 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Bounds of what is remembered of registries, so that many images of one registry cost few requests.
+// Bounds of what is remembered of registries, so that many images of one registry cost few
+// requests.
 const (
 	// abilityAge is how long a registry is believed to lack something.
 	abilityAge = time.Hour
 	// maxAbilities and maxTagLists bound the memory: of parts of registries, and of repositories.
 	maxAbilities, maxTagLists = 1024, 32
-	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read, and maxSignatureTags
-	// how many signature tags of one repository are remembered.
+	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read,
+	// and maxSignatureTags how many signature tags of one repository are remembered.
 	tagPage, maxTagListPages, maxSignatureTags = 1000, 100, 100_000
-	// worthPages applies to a repository with more tags than one page has: each tag of so many digests is asked for
-	// by itself before all tags are listed.
+	// worthPages applies to a repository with more tags than one page has: each tag of so many
+	// digests is asked for by itself before all tags are listed.
 	worthPages = 16
 )
 
@@ -44,8 +45,8 @@ func newMemory(c clock.PassiveClock) *memory {
 	return &memory{clock: c, abilities: lru.New(maxAbilities), tags: lru.New(maxTagLists)}
 }
 
-// partOf names what answers alike: a registry's repositories with the same first element. A proxy may have registries
-// of several kinds behind one host, and tells them apart by that element.
+// partOf names what answers alike: a registry's repositories with the same first element. A proxy
+// may have registries of several kinds behind one host, and tells them apart by that element.
 func partOf(repository name.Repository) string {
 	first, _, _ := strings.Cut(repository.RepositoryStr(), "/")
 	return repository.RegistryStr() + "/" + first
@@ -58,8 +59,9 @@ type abilities struct {
 	withoutReferrers time.Time
 	// extension is set once OpenShift's signature extension was announced.
 	extension bool
-	// asked is set once the referrers API, or whatever is in its place, has answered. Until then one search asks at a time,
-	// which holds first, and the others wait: many at once would each be answered that there is no API.
+	// asked is set once the referrers API, or whatever is in its place, has answered. Until then
+	// one search asks at a time, which holds first, and the others wait: many at once would each be
+	// answered that there is no API.
 	asked bool
 	first chan struct{}
 }
@@ -76,7 +78,8 @@ func (m *memory) tagsOf(repository name.Repository) *tagList {
 	return getOrAdd(m.tags, repository.Name(), func() *tagList { return &tagList{turn: make(chan struct{}, 1)} })
 }
 
-// forget forgets what is remembered of a repository. A list of tags that is being read will not be remembered either.
+// forget forgets what is remembered of a repository. A list of tags that is being read will not be
+// remembered either.
 func (m *memory) forget(repository name.Repository) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +102,8 @@ func (a *abilities) lacksReferrers(now time.Time) bool {
 	return now.Before(a.withoutReferrers)
 }
 
-// await waits while another search asks the referrers API for the first time. The caller asks then, and calls done when it
-// has the answer; more calls do nothing.
+// await waits while another search asks the referrers API for the first time. The caller asks then,
+// and calls done when it has the answer; more calls do nothing.
 func (a *abilities) await(ctx context.Context) (done func(), err error) {
 	isAsked := func() bool {
 		a.mu.Lock()
@@ -122,8 +125,9 @@ func (a *abilities) await(ctx context.Context) (done func(), err error) {
 	return done, nil
 }
 
-// answered notes what an answer of the referrers API says of the registry. Only an answer that cannot be a mere web
-// page in the API's place says that there is no API. An answer of the API takes that back.
+// answered notes what an answer of the referrers API says of the registry. Only an answer that
+// cannot be a mere web page in the API's place says that there is no API. An answer of the API
+// takes that back.
 func (a *abilities) answered(status int, header http.Header, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,14 +171,14 @@ type tagPages struct {
 	listed int    // tags of all kinds
 	asked  int    // digests that were looked for without the whole list
 	last   string // the tag whose successors were asked for, as the registry did not say where the list goes on
-	// none says that the registry has listed no tag, or no repository, to a search of an image that was pushed without a tag:
-	// a repository that is new. Other searches look again.
+	// none says that the registry has listed no tag, or no repository, to a search of an image that
+	// was pushed without a tag: a repository that is new. Other searches look again.
 	none bool
 }
 
-// has reports whether the repository has a signature tag. known is false when only asking for the tag can tell. A
-// list that was read before since does not count. A list that takes longer than half the time that is left is read on by the
-// next search.
+// has reports whether the repository has a signature tag. known is false when only asking for the
+// tag can tell. A list that was read before since does not count. A list that takes longer than
+// half the time that is left is read on by the next search.
 func (l *tagList) has(search context.Context, s *search, tag string) (has, known bool, err error) {
 	ctx, cancel := halfOf(search)
 	defer cancel()
@@ -264,7 +268,8 @@ func (l *tagPages) page(ctx context.Context, c *client) error {
 	if l.whole = n == 0 || n%50 != 0 || l.pages > 1 && l.last == ""; l.whole {
 		return nil
 	}
-	// A page of a round number of tags may be cut, by a registry that does not say where the list goes on.
+	// A page of a round number of tags may be cut, by a registry that does not say where the list
+	// goes on.
 	l.last = strings.Clone(list.Tags[n-1])
 	l.next = c.Path(fmt.Sprintf("tags/list?n=%d&last=%s", tagPage, url.QueryEscape(l.last)))
 	if l.pages == 1 {
@@ -273,7 +278,8 @@ func (l *tagPages) page(ctx context.Context, c *client) error {
 	return nil
 }
 
-// isUnknown reports whether a registry says that there is no such repository, and not that it lists no tags.
+// isUnknown reports whether a registry says that there is no such repository, and not that it lists
+// no tags.
 func isUnknown(err error) bool {
 	var answer *transport.Error
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return d.Code == transport.NameUnknownErrorCode })

@@ -45,8 +45,8 @@ func newRemembering(t *testing.T, referrersAPI bool) *remembering {
 	return r
 }
 
-// search searches for one of many digests of the repository, with 0 for that of the image. It returns the requests and how
-// many signatures there are.
+// search searches for one of many digests of the repository, with 0 for that of the image. It
+// returns the requests and how many signatures there are.
 func (r *remembering) search(repository string, n int, since time.Time) (requests []string, found int) {
 	r.t.Helper()
 	d := r.digest
@@ -127,7 +127,8 @@ func TestAttackSignatureBehindARememberedListOfTags(t *testing.T) {
 	}
 }
 
-// The search is told of a signature while it reads a list of tags. The list ends after that, and is not used.
+// The search is told of a signature while it reads a list of tags. The list ends after that, and is
+// not used.
 func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	r := newRemembering(t, false)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -167,8 +168,8 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 }
 
-// A proxy, or a registry of another kind behind the same host, answers in place of referrers. That is not taken for the
-// registry's word.
+// A proxy, or a registry of another kind behind the same host, answers in place of referrers. That
+// is not taken for the registry's word.
 func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
 	r := newRemembering(t, true)
 	for _, tt := range []struct {
@@ -260,8 +261,8 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 	}
 }
 
-// The list of a repository with a round number of tags was never believed, so each digest cost two to three requests more. One
-// request tells whether there are more tags.
+// The list of a repository with a round number of tags was never believed, so each digest cost two
+// to three requests more. One request tells whether there are more tags.
 func TestListsOfARoundNumberOfTags(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -304,8 +305,8 @@ func TestListsOfARoundNumberOfTags(t *testing.T) {
 	}
 }
 
-// A proxy's list has the tags that it keeps, or those that it takes for images. A tag that a policy demands is asked for
-// all the same, and no other.
+// A proxy's list has the tags that it keeps, or those that it takes for images. A tag that a policy
+// demands is asked for all the same, and no other.
 func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -372,7 +373,8 @@ func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 	}
 }
 
-// A list of tags that takes longer than a search is read on by the next ones, and meanwhile each tag is asked for by itself.
+// A list of tags that takes longer than a search is read on by the next ones, and meanwhile each
+// tag is asked for by itself.
 func TestLongListOfTagsIsReadByManySearches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages, slow = 20, 12 * time.Second
@@ -423,7 +425,8 @@ func TestLongListOfTagsIsReadByManySearches(t *testing.T) {
 	})
 }
 
-// answers is a registry that answers a request with a status, the header Link, and a body; 0 means no answer.
+// answers is a registry that answers a request with a status, the header Link, and a body; 0 means
+// no answer.
 type answers func(*http.Request) (status int, link, body string)
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {

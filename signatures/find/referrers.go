@@ -68,8 +68,8 @@ func (s *search) referrers(ctx context.Context) error {
 	return nil
 }
 
-// listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its pages, and reads
-// the fallback tag when there is no API.
+// listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its
+// pages, and reads the fallback tag when there is no API.
 func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	answered, err := s.abilities.await(ctx)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 			}
 		}
 		if status != http.StatusOK || err != nil {
-			// A server that answers with a web page may have referrers, as far as is known. One that says it has no API has
-			// none.
+			// A server that answers with a web page may have referrers, as far as is known. One
+			// that says it has no API has none.
 			if page > 0 || err != nil {
 				s.notRead("page %d of the referrers cannot be read: %v", page+1, cmp.Or(err, fmt.Errorf("status %d", status)))
 			}
@@ -151,8 +151,8 @@ func (s *search) maySign(artifact string) bool {
 	return artifact == artifactNotation || !s.withoutSigstore && (strings.HasPrefix(artifact, bundlePrefix) || artifact == artifactCosignSig)
 }
 
-// referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in a listing may lack
-// annotations or have a wrong artifact type.
+// referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in
+// a listing may lack annotations or have a wrong artifact type.
 func (s *search) referrer(ctx context.Context, m *manifest) error {
 	kind := cmp.Or(m.ArtifactType, m.Config.MediaType)
 	var first descriptor
@@ -184,9 +184,10 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	return nil
 }
 
-// bundle takes a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the manifest's annotations
-// say that it is an attestation, the bundle is not fetched now, because SBOMs are large. Somebody who can put a false
-// annotation on a signature could as well remove the signature.
+// bundle takes a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the
+// manifest's annotations say that it is an attestation, the bundle is not fetched now, because
+// SBOMs are large. Somebody who can put a false annotation on a signature could as well remove the
+// signature.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
 	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"
@@ -222,8 +223,9 @@ func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) erro
 	return nil
 }
 
-// predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a statement. It only sorts
-// bundles. One that it takes for a signature is parsed strictly when it is verified.
+// predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a
+// statement. It only sorts bundles. One that it takes for a signature is parsed strictly when it is
+// verified.
 func predicateOf(bundle []byte) (string, error) {
 	var b struct {
 		Envelope *struct {

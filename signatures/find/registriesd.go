@@ -33,9 +33,9 @@ const (
 	maxRegistriesSize  = 1 << 20
 )
 
-// defaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)), most specific first:
-// the user's own, the administrator's, the vendor's. Of the latter two, the folder for the superuser, or for everybody
-// else, comes before the one for all.
+// defaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)),
+// most specific first: the user's own, the administrator's, the vendor's. Of the latter two, the
+// folder for the superuser, or for everybody else, comes before the one for all.
 func defaultRegistriesDirs() []string {
 	return registriesDirs(os.Getuid())
 }
@@ -58,8 +58,8 @@ func registriesDirs(uid int) []string {
 	return dirs
 }
 
-// defaultStorage is the folder of signatures that containers/image uses for images that no registries.d file mentions;
-// "" if the user has no home.
+// defaultStorage is the folder of signatures that containers/image uses for images that no
+// registries.d file mentions; "" if the user has no home.
 func defaultStorage() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/containers/sigstore"
@@ -71,7 +71,8 @@ func defaultStorage() string {
 	return filepath.Join(home, ".local/share/containers/sigstore")
 }
 
-// namespace is an entry of a registries.d file (containers-registries.d(5)). Keys for writing are ignored.
+// namespace is an entry of a registries.d file (containers-registries.d(5)). Keys for writing are
+// ignored.
 type namespace struct {
 	Lookaside string `json:"lookaside"`
 	Sigstore  string `json:"sigstore"` // the older name
@@ -83,8 +84,8 @@ func newLookasides() *lookasides {
 	return &lookasides{byScope: map[string]string{}, attached: map[string]bool{}}
 }
 
-// loadLookasides reads the *.yaml files of the folders. Of files with the same name it reads the first folder's. storage
-// is used for images that no file mentions.
+// loadLookasides reads the *.yaml files of the folders. Of files with the same name it reads the
+// first folder's. storage is used for images that no file mentions.
 func loadLookasides(dirs []string, storage string) (*lookasides, error) {
 	l := newLookasides()
 	files := map[string]string{}
@@ -130,7 +131,8 @@ func (l *lookasides) load(file string, origin map[string]string) error {
 	return l.parse(data, file, origin)
 }
 
-// parse adds what a file says. origin has, for each entry, the file that made it: only one file may.
+// parse adds what a file says. origin has, for each entry, the file that made it: only one file
+// may.
 func (l *lookasides) parse(data []byte, file string, origin map[string]string) error {
 	var content struct {
 		Default *namespace           `json:"default-docker"`
@@ -169,7 +171,8 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 		if err != nil {
 			return err
 		}
-		// containers/image tells a host from the same with port 443; here the canonical one decides.
+		// containers/image tells a host from the same with port 443; here the canonical one
+		// decides.
 		if base != "" && (l.byScope[scope] == "" || written == scope) {
 			l.byScope[scope] = base
 		}
@@ -177,7 +180,8 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 	return nil
 }
 
-// base returns the base URL for an image, "" if there is none. The most specific scope with a URL wins.
+// base returns the base URL for an image, "" if there is none. The most specific scope with a URL
+// wins.
 func (l *lookasides) base(r reference.Reference) string {
 	for _, scope := range policy.Scopes(r) {
 		if b := l.byScope[scope]; b != "" {
@@ -187,8 +191,9 @@ func (l *lookasides) base(r reference.Reference) string {
 	return l.fallback
 }
 
-// sigstore reports whether the sigstore signatures of an image are read from its registry. The most specific scope that says
-// so wins. They are read where nothing says so: containers/image does not, but an inventory shows what there is.
+// sigstore reports whether the sigstore signatures of an image are read from its registry. The most
+// specific scope that says so wins. They are read where nothing says so: containers/image does not,
+// but an inventory shows what there is.
 func (l *lookasides) sigstore(r reference.Reference) bool {
 	for _, scope := range append(policy.Scopes(r), "") {
 		if read, ok := l.attached[scope]; ok {

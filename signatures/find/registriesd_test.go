@@ -108,8 +108,8 @@ func TestLookasideOfTheDefaultPort(t *testing.T) {
 	}
 }
 
-// The most specific scope that says whether sigstore signatures are read from a registry wins, then default-docker. They are
-// read where nothing is said.
+// The most specific scope that says whether sigstore signatures are read from a registry wins, then
+// default-docker. They are read where nothing is said.
 func TestSigstoreAttachmentsOfAnImage(t *testing.T) {
 	t.Parallel()
 	load := func(content string) *lookasides {

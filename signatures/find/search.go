@@ -24,10 +24,12 @@ const (
 	maxWarningBytes = 256
 )
 
-// Attestation is a typed link to something that is attached to an image but is not a signature of it.
+// Attestation is a typed link to something that is attached to an image but is not a signature of
+// it.
 type Attestation struct {
-	// Type says what kind of thing it is: an in-toto predicate type (https://slsa.dev/provenance/v1,
-	// https://spdx.dev/Document, …) or, where there is none, the artifact's media type.
+	// Type says what kind of thing it is: an in-toto predicate type
+	// (https://slsa.dev/provenance/v1, https://spdx.dev/Document, …) or, where there is none, the
+	// artifact's media type.
 	Type string `json:"type"`
 	// Digest is the digest of the manifest that holds it, in the image's repository.
 	Digest string `json:"digest"`

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// blobMagic opens the sigstore form of containers/image's signature blobs; a bare OpenPGP message never
-// begins with a zero byte.
+// blobMagic opens the sigstore form of containers/image's signature blobs; a bare OpenPGP message
+// never begins with a zero byte.
 const blobMagic = "\x00sigstore-json\n"
 
 // MediaTypeSimpleSigning is the media type of a cosign payload, both as a layer and inside a blob.
@@ -25,8 +25,8 @@ const (
 	maxAnnotations        = 64
 )
 
-// Blob is one cosign signature or attestation, with everything that is needed to verify it: payload, media type and
-// annotations.
+// Blob is one cosign signature or attestation, with everything that is needed to verify it:
+// payload, media type and annotations.
 type Blob struct {
 	MediaType   string
 	Payload     []byte

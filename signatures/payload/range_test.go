@@ -7,8 +7,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// Numbers are read as containers/image reads them. A number that no float64 holds is refused wherever it is. A
-// timestamp may be any whole number of seconds, but RFC 3339 has only the years 1 to 9999.
+// Numbers are read as containers/image reads them. A number that no float64 holds is refused
+// wherever it is. A timestamp may be any whole number of seconds, but RFC 3339 has only the years 1
+// to 9999.
 func TestNumbersOutOfRange(t *testing.T) {
 	for optional, want := range map[string]string{
 		`{"x":1e400}`:                       "refused",

@@ -21,20 +21,23 @@ type SimpleSigning struct {
 	Type string
 	// Digest is critical.image.docker-manifest-digest, as "algorithm:hex".
 	Digest string
-	// Reference is critical.identity.docker-reference, as it was signed. It may be empty, or not a reference at all.
+	// Reference is critical.identity.docker-reference, as it was signed. It may be empty, or not a
+	// reference at all.
 	Reference string
 	// Optional holds the values under optional: strings as they are, everything else as JSON.
 	Optional map[string]string
-	// Timestamp is optional.timestamp. It is the zero time if there is none, or one outside the years 1 to 9999.
+	// Timestamp is optional.timestamp. It is the zero time if there is none, or one outside the
+	// years 1 to 9999.
 	Timestamp time.Time
 }
 
-// digestPattern is the digest grammar of the OCI image specification, descriptor.md, with lower-case hex.
+// digestPattern is the digest grammar of the OCI image specification, descriptor.md, with
+// lower-case hex.
 var digestPattern = regexp.MustCompile(`^[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-f]{32,}$`)
 
-// ParseSimpleSigning reads a simple signing document. Its critical.type must be wantType, so that a signature made for
-// one scheme cannot be replayed in the other. It accepts what containers/image accepts: optional must be there, a
-// creator is a string, a timestamp a whole number.
+// ParseSimpleSigning reads a simple signing document. Its critical.type must be wantType, so that a
+// signature made for one scheme cannot be replayed in the other. It accepts what containers/image
+// accepts: optional must be there, a creator is a string, a timestamp a whole number.
 func ParseSimpleSigning(data []byte, wantType string) (*SimpleSigning, error) {
 	s := &SimpleSigning{Optional: map[string]string{}}
 	var critical, optional, image, identity json.RawMessage

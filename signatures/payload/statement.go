@@ -9,9 +9,9 @@ import (
 // MediaTypeInToto is the DSSE payload type of an in-toto statement.
 const MediaTypeInToto = "application/vnd.in-toto+json"
 
-// PredicateCosignSign is the predicate type of a statement that is an image signature. A statement with any other predicate
-// type is an attestation about the image (provenance, SBOM, test result), and does not say that anybody approves of the
-// image.
+// PredicateCosignSign is the predicate type of a statement that is an image signature. A statement
+// with any other predicate type is an attestation about the image (provenance, SBOM, test result),
+// and does not say that anybody approves of the image.
 const PredicateCosignSign = "https://sigstore.dev/cosign/sign/v1"
 
 // Bounds on a statement. sigstore-go has the same against endless subjects (CVE-2024-45395).
@@ -68,8 +68,9 @@ func (s *Statement) Covers(digest string) bool {
 	return ok && hex != "" && slices.ContainsFunc(s.Subjects, func(digests map[string]string) bool { return digests[algorithm] == hex })
 }
 
-// Annotations are the annotations of the first subject with the image digest, as `cosign sign -a` writes them: strings as
-// they are, anything else as JSON. Annotations that are not an object, or name one twice, are ignored.
+// Annotations are the annotations of the first subject with the image digest, as `cosign sign -a`
+// writes them: strings as they are, anything else as JSON. Annotations that are not an object, or
+// name one twice, are ignored.
 func (s *Statement) Annotations(digest string) map[string]string {
 	algorithm, hex, _ := strings.Cut(digest, ":")
 	i := slices.IndexFunc(s.Subjects, func(digests map[string]string) bool { return hex != "" && digests[algorithm] == hex })

@@ -19,9 +19,10 @@ func malformed(format string, args ...any) error {
 // Fields names the keys an object may have and what to do with the value of each.
 type Fields map[string]func(value json.RawMessage) error
 
-// Object reads data as exactly one JSON object. The function of each key in known is called once with its
-// value. Any other key goes to unknown, or is an error when unknown is nil. These are errors: a repeated key,
-// a key that equals a known one but for its case, and anything after the object.
+// Object reads data as exactly one JSON object. The function of each key in known is called once
+// with its value. Any other key goes to unknown, or is an error when unknown is nil. These are
+// errors: a repeated key, a key that equals a known one but for its case, and anything after the
+// object.
 func Object(data []byte, known Fields, unknown func(key string, value json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := dec.Token(); err != nil {
@@ -138,7 +139,8 @@ func stringMap(into *map[string]string) func(json.RawMessage) error {
 	}
 }
 
-// Array returns a field handler that calls each for every element of a JSON array, at most limit of them.
+// Array returns a field handler that calls each for every element of a JSON array, at most limit of
+// them.
 func Array(limit int, each func(json.RawMessage) error) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		if len(raw) == 0 || raw[0] != '[' {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They say what becomes of a pod whose image does
-// not meet the policy. MaxTagAgeAnnotation says how long ago the registry may have been asked where a tag leads.
+// AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They say what becomes of a
+// pod whose image does not meet the policy. MaxTagAgeAnnotation says how long ago the registry may
+// have been asked where a tag leads.
 const (
 	AdmissionAnnotation = "tidewaiter.dev/admission"
 	UnknownAnnotation   = "tidewaiter.dev/admission-unknown"
@@ -16,16 +17,18 @@ const (
 // minTagAge is the least MaxTagAge. With less each pod would wait for a registry.
 const minTagAge = 10 * time.Second
 
-// Admission says what becomes of a pod that names an image which does not meet a policy. It is not part of a policy's Hash:
-// no verdict on signatures depends on it.
+// Admission says what becomes of a pod that names an image which does not meet a policy. It is not
+// part of a policy's Hash: no verdict on signatures depends on it.
 type Admission struct {
-	// Mode is enforce, warn or audit: the pod is refused, its creator is warned, or the audit log has it. Empty is enforce.
+	// Mode is enforce, warn or audit: the pod is refused, its creator is warned, or the audit log
+	// has it. Empty is enforce.
 	Mode string `json:"tidewaiter.dev/admission,omitempty"`
-	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image meets the policy.
-	// Empty is deny. Mode bounds it: a policy that does not enforce refuses nothing.
+	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image
+	// meets the policy. Empty is deny. Mode bounds it: a policy that does not enforce refuses
+	// nothing.
 	Unknown string `json:"tidewaiter.dev/admission-unknown,omitempty"`
-	// MaxTagAge is a duration. If the registry last confirmed longer ago where a tag leads, it is not known whether what is asked
-	// for by the tag meets the policy. Empty means no bound.
+	// MaxTagAge is a duration. If the registry last confirmed longer ago where a tag leads, it is
+	// not known whether what is asked for by the tag meets the policy. Empty means no bound.
 	MaxTagAge string   `json:"tidewaiter.dev/max-tag-age,omitempty"`
 	_         struct{} `json:"-"` // makes decodeDocument read over other annotations
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An annotation of a document says what becomes of pods; other annotations are ignored. A change of it makes another set,
-// so that whoever follows files sees it. It changes nothing by which verdicts are judged.
+// An annotation of a document says what becomes of pods; other annotations are ignored. A change of
+// it makes another set, so that whoever follows files sees it. It changes nothing by which verdicts
+// are judged.
 func TestAdmissionOfADocument(t *testing.T) {
 	t.Parallel()
 	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")

@@ -7,15 +7,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 )
 
-// Attestation is (an addition of ours) an attestation that an image must have. The names are those of the ClusterImagePolicy
-// of sigstore's policy-controller, where CEL is a type that it does not have.
+// Attestation is (an addition of ours) an attestation that an image must have. The names are those
+// of the ClusterImagePolicy of sigstore's policy-controller, where CEL is a type that it does not
+// have.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Attestation struct {
 	// Name tells it from others of the policy, and is used in messages.
 	Name string `json:"name"`
-	// PredicateType is a URI, or one of the names that cosign has for some: slsaprovenance1, spdxjson, cyclonedx, vuln, ….
+	// PredicateType is a URI, or one of the names that cosign has for some: slsaprovenance1,
+	// spdxjson, cyclonedx, vuln, ….
 	PredicateType string `json:"predicateType"`
 	// Policy is what the predicate must be; without it, any is good.
 	Policy *PredicatePolicy `json:"policy,omitempty"`

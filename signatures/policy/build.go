@@ -83,7 +83,8 @@ func parseNode(node *yaml.Node, file string, check func(*builder) error) (*Polic
 	return p, err
 }
 
-// foreign tells that a document is a policy of another project, by what those have that ours have not.
+// foreign tells that a document is a policy of another project, by what those have that ours have
+// not.
 func foreign(node *yaml.Node) error {
 	var head struct {
 		APIVersion string      `yaml:"apiVersion"`
@@ -111,9 +112,9 @@ func foreign(node *yaml.Node) error {
 	return &Error{Line: node.Line, Err: fmt.Errorf("is a policy of %s, not a ClusterImagePolicy of config.openshift.io/v1: %s", whose, where)}
 }
 
-// New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The rules are those of
-// files, except that nothing is read from a file: the author of an object need not be allowed to read the server's
-// files. An error is an *Error that names the field.
+// New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The
+// rules are those of files, except that nothing is read from a file: the author of an object need
+// not be allowed to read the server's files. An error is an *Error that names the field.
 func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name, Namespace: namespace}, Spec: *spec.DeepCopy()}
 	if namespace != "" {
@@ -123,8 +124,8 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	return b.build()
 }
 
-// Nobody makes a policy of an API object that New refuses. It covers those of the object's scopes that are right, and
-// trusts nobody.
+// Nobody makes a policy of an API object that New refuses. It covers those of the object's scopes
+// that are right, and trusts nobody.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
@@ -194,7 +195,8 @@ func (b *builder) build() (*Policy, error) {
 		return nil, b.fail(field, "%w", err)
 	}
 	p.Admission = d.Metadata.Annotations
-	// By now the …Data fields hold the files that …Path fields name, so the hash covers their content.
+	// By now the …Data fields hold the files that …Path fields name, so the hash covers their
+	// content.
 	d.Status, d.Metadata.Annotations = nil, Admission{}
 	canonical, err := json.Marshal(d)
 	if err != nil {
@@ -205,8 +207,9 @@ func (b *builder) build() (*Policy, error) {
 	return p, nil
 }
 
-// wildcardPattern is OpenShift's grammar of a scope with a wildcard. The other scopes are what checkScope accepts: all
-// that OpenShift's grammar accepts, and hosts that it refuses, such as registry:5000 and [::1]:5000.
+// wildcardPattern is OpenShift's grammar of a scope with a wildcard. The other scopes are what
+// checkScope accepts: all that OpenShift's grammar accepts, and hosts that it refuses, such as
+// registry:5000 and [::1]:5000.
 var wildcardPattern = regexp.MustCompile(`^\*(?:\.(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]))+$`)
 
 const rootField = "spec.policy.rootOfTrust"
@@ -238,7 +241,8 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		} else {
 			seen[written] = true
 		}
-		// registry.example.com and registry.example.com:443 were two scopes once, and writing both was right.
+		// registry.example.com and registry.example.com:443 were two scopes once, and writing both
+		// was right.
 		if s = CanonicalScope(s); !slices.Contains(scopes, s) {
 			scopes = append(scopes, s)
 		}
@@ -626,8 +630,8 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 	return x, nil
 }
 
-// data returns the content of a …Data field or of the file that its …Path field names, and the name of the field that
-// was used. It leaves the content in *inline.
+// data returns the content of a …Data field or of the file that its …Path field names, and the name
+// of the field that was used. It leaves the content in *inline.
 func (b *builder) data(at, name string, inline *[]byte, path *string, required bool) ([]byte, string, error) {
 	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
 	switch {
@@ -662,8 +666,8 @@ type keyContent struct {
 	data  []byte
 }
 
-// keyContents reads what keyFields hold, none if nothing is there and nothing is required. If it came from files, it leaves
-// their content in *f.data or *f.datas.
+// keyContents reads what keyFields hold, none if nothing is there and nothing is required. If it
+// came from files, it leaves their content in *f.data or *f.datas.
 func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyContent, error) {
 	several := len(*f.datas) > 0 || len(*f.paths) > 0
 	single := *f.data != nil || *f.path != ""
@@ -784,8 +788,8 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 	return publics, nil
 }
 
-// rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing else. With another
-// key every signature would be refused without a word why.
+// rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing
+// else. With another key every signature would be refused without a word why.
 func (b *builder) rekorKey(at string, inline *[]byte, path *string, required bool) (*ecdsa.PublicKey, error) {
 	data, field, err := b.data(at, "rekorKey", inline, path, required)
 	if err != nil || data == nil {

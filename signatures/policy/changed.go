@@ -28,7 +28,8 @@ func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool, err erro
 	return without, len(kept) < len(all), err
 }
 
-// Revoke returns a Set whose policies no longer trust the signers. Policies that cannot have trusted them stay as they are.
+// Revoke returns a Set whose policies no longer trust the signers. Policies that cannot have
+// trusted them stay as they are.
 func (s *Set) Revoke(signers Signers) (*Set, error) {
 	all := s.Policies()
 	for i, p := range all {
@@ -44,11 +45,12 @@ func (s *Set) Revoke(signers Signers) (*Set, error) {
 	return NewSet(all)
 }
 
-// Distrusts reports whether the policy is one of [Set.Revoke], and evidence names whom that revoked.
+// Distrusts reports whether the policy is one of [Set.Revoke], and evidence names whom that
+// revoked.
 func (p *Policy) Distrusts(e *evidence.Evidence) bool { return p.revoked.made(e) }
 
-// mayTrust reports whether the policy may trust one of the signers. Whom a certificate is for is known only once it has
-// signed.
+// mayTrust reports whether the policy may trust one of the signers. Whom a certificate is for is
+// known only once it has signed.
 func (p *Policy) mayTrust(signers Signers) bool {
 	switch {
 	case p.GPG != nil:
@@ -66,8 +68,8 @@ func (p *Policy) mayTrust(signers Signers) bool {
 	return true
 }
 
-// Object returns the policy as an object in JSON, if it was parsed from a document: with the content of the files that the
-// document names.
+// Object returns the policy as an object in JSON, if it was parsed from a document: with the
+// content of the files that the document names.
 func (p *Policy) Object() ([]byte, error) {
 	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: p.Name, Namespace: p.Namespace, Annotations: p.Admission}, Spec: p.Spec}
 	if p.Namespace != "" {

@@ -63,10 +63,10 @@ func (d *decoded) line(path string) int {
 	}
 }
 
-// decodeDocument fills a Document from a YAML node. It learns the structure by reflection over the json
-// tags. It refuses keys that encoding/json or sigs.k8s.io/yaml would let pass: unknown, repeated and wrongly
-// cased ones. It refuses aliases too: nobody needs them here, and they can blow a small file up without
-// bound.
+// decodeDocument fills a Document from a YAML node. It learns the structure by reflection over the
+// json tags. It refuses keys that encoding/json or sigs.k8s.io/yaml would let pass: unknown,
+// repeated and wrongly cased ones. It refuses aliases too: nobody needs them here, and they can
+// blow a small file up without bound.
 func decodeDocument(node *yaml.Node) (*decoded, error) {
 	d := &decoded{lines: map[string]int{}}
 	if err := d.value(node, reflect.ValueOf(&d.Document).Elem(), ""); err != nil {

@@ -1,9 +1,10 @@
 package policy
 
 // Document is a ClusterImagePolicy as written in a file. Fields that OpenShift's type
-// (github.com/openshift/api config/v1, types_image_policy.go) does not have are marked "ours". Every …Data
-// field is base64 of a PEM document (of a keyring or JSON document where so stated); the …Path field beside
-// it, ours, names a file with the same content instead, relative to the document's own folder.
+// (github.com/openshift/api config/v1, types_image_policy.go) does not have are marked "ours".
+// Every …Data field is base64 of a PEM document (of a keyring or JSON document where so stated);
+// the …Path field beside it, ours, names a file with the same content instead, relative to the
+// document's own folder.
 type Document struct {
 	APIVersion string       `json:"apiVersion,omitempty"`
 	Kind       string       `json:"kind,omitempty"`
@@ -13,8 +14,9 @@ type Document struct {
 	Status any `json:"status,omitempty"`
 }
 
-// Metadata is the object's metadata; everything but the name and the annotations of Admission is read over, so that the output of
-// `kubectl get clusterimagepolicy NAME -o yaml` can be used as it is.
+// Metadata is the object's metadata; everything but the name and the annotations of Admission is
+// read over, so that the output of `kubectl get clusterimagepolicy NAME -o yaml` can be used as it
+// is.
 type Metadata struct {
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"` // of an object; read over in files
@@ -28,9 +30,9 @@ type Metadata struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type DocumentSpec struct {
-	// Scopes are at most 256 prefixes of image references: "host[:port]", a namespace, a repository, a single
-	// "repository:tag" or "repository@digest", "*.domain" for every subdomain, or "*" (ours) for every image that no other
-	// scope covers.
+	// Scopes are at most 256 prefixes of image references: "host[:port]", a namespace, a
+	// repository, a single "repository:tag" or "repository@digest", "*.domain" for every subdomain,
+	// or "*" (ours) for every image that no other scope covers.
 	//
 	// +listType=atomic
 	Scopes []string `json:"scopes"`
@@ -51,12 +53,14 @@ type DocumentPolicy struct {
 	RootOfTrust RootOfTrust `json:"rootOfTrust"`
 	// SignedIdentity is what image a signature must name; MatchRepoDigestOrExact if it is left out.
 	SignedIdentity *SignedIdentity `json:"signedIdentity,omitempty"`
-	// Attestations, ours, are demanded in place of a signature: all of them, by whom the root of trust names.
+	// Attestations, ours, are demanded in place of a signature: all of them, by whom the root of
+	// trust names.
 	//
 	// +listType=atomic
 	Attestations []Attestation `json:"attestations,omitempty"`
-	// Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of their own or of the index;
-	// or Signed, a signature of their own alone, as containers/image demands. ByIndex if it is left out.
+	// Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of
+	// their own or of the index; or Signed, a signature of their own alone, as containers/image
+	// demands. ByIndex if it is left out.
 	Platforms string `json:"platforms,omitempty"`
 }
 
@@ -71,7 +75,8 @@ const (
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type RootOfTrust struct {
-	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys, Notary.
+	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot,
+	// GPGKeys, Notary.
 	PolicyType        string             `json:"policyType"`
 	PublicKey         *PublicKey         `json:"publicKey,omitempty"`
 	FulcioCAWithRekor *FulcioCAWithRekor `json:"fulcioCAWithRekor,omitempty"`
@@ -91,8 +96,9 @@ const (
 	TypeNotary            = "Notary"      // ours
 )
 
-// PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of keyDatas, which
-// containers-policy.json(5) calls so too. With a Rekor key, the signature must also be in that transparency log.
+// PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of
+// keyDatas, which containers-policy.json(5) calls so too. With a Rekor key, the signature must also
+// be in that transparency log.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -101,7 +107,8 @@ type PublicKey struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath, ours, is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
-	// KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no list of []byte.)
+	// KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no
+	// list of []byte.)
 	//
 	// +listType=atomic
 	KeyDatas []string `json:"keyDatas,omitempty"`
@@ -115,8 +122,8 @@ type PublicKey struct {
 	RekorKeyPath string `json:"rekorKeyPath,omitempty"`
 }
 
-// FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of several, at the time at
-// which the transparency log promised to include the signature.
+// FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of
+// several, at the time at which the transparency log promised to include the signature.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -137,9 +144,9 @@ type FulcioCAWithRekor struct {
 	FulcioSubjects []FulcioSubject `json:"fulcioSubjects,omitempty"`
 }
 
-// FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp, as vouched for by exactly
-// one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as sigstore's policy-controller names them, and have
-// to match all of a name.
+// FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp,
+// as vouched for by exactly one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as
+// sigstore's policy-controller names them, and have to match all of a name.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -153,7 +160,8 @@ type FulcioSubject struct {
 	// SignedURI, ours, is the URI a workload's certificate carries, such as
 	// https://github.com/OWNER/REPO/.github/workflows/build.yml@refs/heads/main.
 	SignedURI string `json:"signedURI,omitempty"`
-	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses, URIs and user names.
+	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses,
+	// URIs and user names.
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
@@ -181,13 +189,15 @@ type PKI struct {
 type PKISubject struct {
 	// Email is among the certificate's subject alternative names.
 	Email string `json:"email,omitempty"`
-	// Hostname is among the certificate's subject alternative names; a leading "*." stands for one label.
+	// Hostname is among the certificate's subject alternative names; a leading "*." stands for one
+	// label.
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of
-// both versions), timestamp authorities and certificate transparency logs. The signer is either a subject of
-// its certificate authorities or a key; there can be several of either.
+// TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate
+// authorities, transparency logs (of both versions), timestamp authorities and certificate
+// transparency logs. The signer is either a subject of its certificate authorities or a key; there
+// can be several of either.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -216,7 +226,8 @@ type TrustedRoot struct {
 	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
-// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of several.
+// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of
+// several.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -235,8 +246,9 @@ type GPGKeys struct {
 	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
-// Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the
-// level strict does that names these trust stores; but revocation, for which it asks a network, is not looked up.
+// Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of
+// notation's trust policy of the level strict does that names these trust stores; but revocation,
+// for which it asks a network, is not looked up.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -249,13 +261,13 @@ type Notary struct {
 	SigningAuthorityRootsData []byte `json:"signingAuthorityRootsData,omitempty"`
 	// SigningAuthorityRootsPath is a file beside a document; an API object has none.
 	SigningAuthorityRootsPath string `json:"signingAuthorityRootsPath,omitempty"`
-	// TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without it its certificates must be
-	// valid now.
+	// TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without
+	// it its certificates must be valid now.
 	TSARootsData []byte `json:"tsaRootsData,omitempty"`
 	// TSARootsPath is a file beside a document; an API object has none.
 	TSARootsPath string `json:"tsaRootsPath,omitempty"`
-	// TrustedIdentities are who must have signed, any of them: "x509.subject: C=US, ST=WA, O=acme" for all certificates whose
-	// subject has these parts, or "*" alone for all certificates.
+	// TrustedIdentities are who must have signed, any of them: "x509.subject: C=US, ST=WA, O=acme"
+	// for all certificates whose subject has these parts, or "*" alone for all certificates.
 	//
 	// +listType=atomic
 	TrustedIdentities []string `json:"trustedIdentities"`
@@ -266,7 +278,8 @@ type Notary struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type SignedIdentity struct {
-	// MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity, or of ours DigestOnly.
+	// MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository,
+	// RemapIdentity, or of ours DigestOnly.
 	MatchPolicy     string           `json:"matchPolicy"`
 	ExactRepository *ExactRepository `json:"exactRepository,omitempty"`
 	RemapIdentity   *RemapIdentity   `json:"remapIdentity,omitempty"`

@@ -13,12 +13,13 @@ import (
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Exception struct {
-	// Images are 1 to 32 images: a digest, in whichever repository of the scopes; a repository with a digest; or a repository with a
-	// tag, whatever that leads to.
+	// Images are 1 to 32 images: a digest, in whichever repository of the scopes; a repository with
+	// a digest; or a repository with a tag, whatever that leads to.
 	//
 	// +listType=atomic
 	Images []string `json:"images"`
-	// Until is when the exception ends, in RFC 3339 and whole seconds, such as 2026-12-31T00:00:00Z.
+	// Until is when the exception ends, in RFC 3339 and whole seconds, such as
+	// 2026-12-31T00:00:00Z.
 	Until string `json:"until"`
 	// By is who has decided this, at most 256 bytes.
 	By string `json:"by"`

@@ -14,12 +14,12 @@ type Identity struct {
 	signedPrefix string
 }
 
-// DigestOnly tells that only the digest inside the signature matters, not the reference. It is the only rule that a
-// sigstore bundle can meet, since bundles carry no reference.
+// DigestOnly tells that only the digest inside the signature matters, not the reference. It is the
+// only rule that a sigstore bundle can meet, since bundles carry no reference.
 func (i Identity) DigestOnly() bool { return i.match == MatchDigestOnly }
 
-// LooksAtTags tells that the rule may accept a signature for one tag of a repository and refuse it for another tag, or for a
-// digest.
+// LooksAtTags tells that the rule may accept a signature for one tag of a repository and refuse it
+// for another tag, or for a digest.
 func (i Identity) LooksAtTags() bool {
 	switch i.match {
 	case MatchRepository, MatchExactRepository, MatchDigestOnly:
@@ -57,7 +57,8 @@ func (i Identity) Match(intended reference.Reference, signed string) bool {
 	if err != nil {
 		return false
 	}
-	// Hosts are compared as they are written, except Docker Hub's: to containers/image Example.com is another host.
+	// Hosts are compared as they are written, except Docker Hub's: to containers/image Example.com
+	// is another host.
 	if host, _, ok := strings.Cut(signed, "/"); ok && host != s.Host && (s.Host != reference.DockerHub || host != strings.ToLower(host)) {
 		return false
 	}

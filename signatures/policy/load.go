@@ -23,8 +23,9 @@ const (
 	maxScopes    = 256 // per document, OpenShift's limit
 )
 
-// Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in a folder. If
-// any document is wrong, there is no Set, and the error joins an *Error for every such document.
+// Load reads the policy documents of a file, or of every *.yaml, *.yml and *.json file directly in
+// a folder. If any document is wrong, there is no Set, and the error joins an *Error for every such
+// document.
 func Load(path string) (*Set, error) {
 	policies, err := load(path, Parse)
 	if err != nil {
@@ -33,7 +34,8 @@ func Load(path string) (*Set, error) {
 	return NewSet(policies)
 }
 
-// LoadObjects is Load for documents that are to be objects of the API: an ImagePolicy may be among them.
+// LoadObjects is Load for documents that are to be objects of the API: an ImagePolicy may be among
+// them.
 func LoadObjects(path string) ([]*Policy, error) { return load(path, ParseObjects) }
 
 func load(path string, parse func(data []byte, file string) ([]*Policy, error)) ([]*Policy, error) {
@@ -108,11 +110,12 @@ func bare(err error) error {
 	return err
 }
 
-// Parse reads the YAML documents in data. file is for messages; …Path fields are relative to its folder. Parse
-// returns the documents that are right even when others are wrong.
+// Parse reads the YAML documents in data. file is for messages; …Path fields are relative to its
+// folder. Parse returns the documents that are right even when others are wrong.
 func Parse(data []byte, file string) ([]*Policy, error) { return parse(data, file, parseDocument) }
 
-// ParseObjects is Parse for documents that are to be objects of the API: an ImagePolicy may be among them.
+// ParseObjects is Parse for documents that are to be objects of the API: an ImagePolicy may be
+// among them.
 func ParseObjects(data []byte, file string) ([]*Policy, error) {
 	return parse(data, file, parseObject)
 }
@@ -148,8 +151,8 @@ func parse(data []byte, file string, parse func(node *yaml.Node, file string) (*
 	return policies, errors.Join(errs...)
 }
 
-// decodeNode reads one document. yaml.v3 has panicked on hostile input before; decodeNode turns that into an
-// error.
+// decodeNode reads one document. yaml.v3 has panicked on hostile input before; decodeNode turns
+// that into an error.
 func decodeNode(dec *yaml.Decoder, into *yaml.Node) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

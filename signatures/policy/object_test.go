@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An API object cannot make the server read a file, by whichever field: its author need not be allowed to read the
-// server's files. Nor may an error tell of the file, such as whether it exists.
+// An API object cannot make the server read a file, by whichever field: its author need not be
+// allowed to read the server's files. Nor may an error tell of the file, such as whether it exists.
 func TestAttackObjectNamesAFile(t *testing.T) {
 	const here = "object_test.go"
 	for _, tt := range []struct {
@@ -38,7 +38,8 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 			tried++
 			spec := &policy.DocumentSpec{Scopes: []string{"registry.example.com"}}
 			spec.Policy.RootOfTrust.PolicyType = tt.typ
-			// All paths are set, so that none is hidden by an error about another that is absent and required.
+			// All paths are set, so that none is hidden by an error about another that is absent
+			// and required.
 			member := reflect.ValueOf(tt.member(&spec.Policy.RootOfTrust)).Elem()
 			for j := range member.NumField() {
 				n, _, _ := strings.Cut(fields.Field(j).Tag.Get("json"), ",")

@@ -68,7 +68,8 @@ func TestFor(t *testing.T) {
 		"registry.example.com/a/b@sha256:" + hex64: "exact-digest",
 		"registry.example.com/a/bc":                "namespace",
 		"registry.example.com/ab":                  "host",
-		// A host without a port is not a parent of one with a port, but a wildcard does not care about ports.
+		// A host without a port is not a parent of one with a port, but a wildcard does not care
+		// about ports.
 		"registry.example.com:5000/a/b": "host-port",
 		"registry.example.com:5001/a/b": "wildcard",
 		"x.eu.example.com/a":            "narrow-wild",
@@ -178,7 +179,8 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
 		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},
 
-		// A signed name that has port 443 is compared as containers/image compares it, and so is one of Docker Hub's API.
+		// A signed name that has port 443 is compared as containers/image compares it, and so is
+		// one of Docker Hub's API.
 		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com/x:v1", true},
 		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com:443/x:v1", false},
 		{"{matchPolicy: MatchRepository}", "registry-1.docker.io/library/busybox:1", "docker.io/library/busybox:1", true},
@@ -211,8 +213,8 @@ func TestIdentityMatch(t *testing.T) {
 	}
 }
 
-// Demands counts every policy that an image may be judged by: through its repository, its digest or any of its tags,
-// in any namespace.
+// Demands counts every policy that an image may be judged by: through its repository, its digest or
+// any of its tags, in any namespace.
 func TestDemands(t *testing.T) {
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	set := signaturestest.SetFrom(t, signaturestest.Document("repository", "[registry.example.com/a]", trust, "")+

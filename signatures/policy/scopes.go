@@ -11,9 +11,10 @@ import (
 // catchAll is the scope of every image that no other scope covers.
 const catchAll = "*"
 
-// Scopes returns the scopes that cover the reference, most specific first: the reference itself, its repository, each
-// parent path, host[:port], then "*." and each shorter domain, without the port. It is the search order of
-// containers/image (docker/policyconfiguration), and serves registries.d files too.
+// Scopes returns the scopes that cover the reference, most specific first: the reference itself,
+// its repository, each parent path, host[:port], then "*." and each shorter domain, without the
+// port. It is the search order of containers/image (docker/policyconfiguration), and serves
+// registries.d files too.
 func Scopes(r reference.Reference) []string {
 	var scopes []string
 	if r.Tag != "" || r.Digest != "" {
@@ -65,8 +66,8 @@ func enclosing(scope string) string {
 	return "*." + domain
 }
 
-// CanonicalScope returns a scope, or a prefix of one, in the form that references have: its host as reference.ParseHost
-// writes it, and an image with its tag or digest as reference.Parse does.
+// CanonicalScope returns a scope, or a prefix of one, in the form that references have: its host as
+// reference.ParseHost writes it, and an image with its tag or digest as reference.Parse does.
 func CanonicalScope(scope string) string {
 	host, path, hasPath := strings.Cut(scope, "/")
 	if hasPath && strings.ContainsAny(path, ":@") {
@@ -85,7 +86,8 @@ func CanonicalScope(scope string) string {
 	return host
 }
 
-// signedScope returns a prefix of the names in signatures, which are compared as containers/image compares them.
+// signedScope returns a prefix of the names in signatures, which are compared as containers/image
+// compares them.
 func signedScope(prefix string) string {
 	host, path, _ := strings.Cut(prefix, "/")
 	if r, err := reference.ParseSigned(host + "/x"); err == nil {

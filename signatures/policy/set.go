@@ -19,7 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 )
 
-// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once it is in a Set.
+// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once
+// it is in a Set.
 type Policy struct {
 	// Namespace is the namespace whose pods the policy is for; "" for a ClusterImagePolicy.
 	Namespace string
@@ -34,7 +35,8 @@ type Policy struct {
 	GPG      *gpg.Keyring
 	Notary   *notary.Verifier
 
-	// Attestations are demanded in place of a signature. If there are none, a signature is demanded.
+	// Attestations are demanded in place of a signature. If there are none, a signature is
+	// demanded.
 	Attestations []*attestation.Demand
 
 	// OwnSignatures tells that no signature of an index stands for one of its platforms.
@@ -43,7 +45,8 @@ type Policy struct {
 	// Admission says what becomes of pods whose images do not meet the policy.
 	Admission Admission
 
-	// Spec is the spec of a document that was parsed, with the content of the files that it names. It is empty for an object.
+	// Spec is the spec of a document that was parsed, with the content of the files that it names.
+	// It is empty for an object.
 	Spec DocumentSpec
 
 	exceptions []exception
@@ -59,15 +62,16 @@ func (p *Policy) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// ID is Key for people: the name, or for a policy of a namespace the namespace, a slash and the name.
+// ID is Key for people: the name, or for a policy of a namespace the namespace, a slash and the
+// name.
 func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") }
 
-// Hash changes whenever the policy's meaning may have changed. It covers the document and the content of the files that it
-// names.
+// Hash changes whenever the policy's meaning may have changed. It covers the document and the
+// content of the files that it names.
 func (p *Policy) Hash() string { return p.hash }
 
-// Usable returns why no signature can meet the policy at the time now, not even one of the past. Its CA, or all of its
-// OpenPGP keys, may have expired. It is nil when a signature can.
+// Usable returns why no signature can meet the policy at the time now, not even one of the past.
+// Its CA, or all of its OpenPGP keys, may have expired. It is nil when a signature can.
 func (p *Policy) Usable(now time.Time) error {
 	if p.usable == nil {
 		return nil
@@ -75,8 +79,8 @@ func (p *Policy) Usable(now time.Time) error {
 	return p.usable(now)
 }
 
-// Excepted returns the exception by which an image, asked for by a reference with a tag or a digest, is let through now, and when that
-// ends. Of several it is the one that ends last.
+// Excepted returns the exception by which an image, asked for by a reference with a tag or a
+// digest, is let through now, and when that ends. Of several it is the one that ends last.
 func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Time) (e Exception, until time.Time, ok bool) {
 	if asked.Digest != "" && asked.Digest != digest {
 		return e, until, false
@@ -89,15 +93,16 @@ func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Tim
 	return e, until, ok
 }
 
-// LooksAtTags reports whether the policy may be met by an image that is asked for by one tag, and not by the same image under another tag, or
-// by its digest.
+// LooksAtTags reports whether the policy may be met by an image that is asked for by one tag, and
+// not by the same image under another tag, or by its digest.
 func (p *Policy) LooksAtTags() bool {
 	return p.Identity.LooksAtTags() || slices.ContainsFunc(p.exceptions, func(e exception) bool {
 		return slices.ContainsFunc(e.images, func(image reference.Reference) bool { return image.Digest == "" })
 	})
 }
 
-// Exceptions returns the policy's exceptions, ended ones too, with when each ends: the next to end first.
+// Exceptions returns the policy's exceptions, ended ones too, with when each ends: the next to end
+// first.
 func (p *Policy) Exceptions() (all []Exception, until []time.Time) {
 	sorted := slices.SortedStableFunc(slices.Values(p.exceptions), func(a, b exception) int { return a.until.Compare(b.until) })
 	for _, e := range sorted {
@@ -106,7 +111,8 @@ func (p *Policy) Exceptions() (all []Exception, until []time.Time) {
 	return all, until
 }
 
-// Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil cover nothing.
+// Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil
+// cover nothing.
 type Set struct {
 	policies     []*Policy
 	byScope      map[string][]*Policy // in order of their names
@@ -118,8 +124,8 @@ type Set struct {
 // maxSharing bounds the policies that share a scope: each costs a verification of each signature.
 const maxSharing = 16
 
-// NewSet makes a Set. Two policies with the same name are an error. Policies that share a scope are all demanded, as
-// OpenShift does.
+// NewSet makes a Set. Two policies with the same name are an error. Policies that share a scope are
+// all demanded, as OpenShift does.
 func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
@@ -184,7 +190,8 @@ func (p *Policy) where() string {
 	return fmt.Sprintf("%s document %d", p.File, p.Document)
 }
 
-// Policies returns the policies in order of their namespaces and names, those without a namespace first.
+// Policies returns the policies in order of their namespaces and names, those without a namespace
+// first.
 func (s *Set) Policies() []*Policy {
 	if s == nil {
 		return nil
@@ -200,8 +207,9 @@ func (s *Set) Hash() string {
 	return s.hash
 }
 
-// For returns the policies for an image, in the order of their names: those with the most specific scope, and no others.
-// All of them are demanded. If no policy covers the image, it returns none. The slice must not be changed.
+// For returns the policies for an image, in the order of their names: those with the most specific
+// scope, and no others. All of them are demanded. If no policy covers the image, it returns none.
+// The slice must not be changed.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil
@@ -214,9 +222,9 @@ func (s *Set) For(r reference.Reference) []*Policy {
 	return s.byScope[catchAll]
 }
 
-// InNamespaces returns the policies for an image by the namespaces whose pods they are for. Of each namespace it returns
-// those with the most specific scope. As on OpenShift, a ClusterImagePolicy goes before them: for an image that one
-// covers, InNamespaces returns nothing.
+// InNamespaces returns the policies for an image by the namespaces whose pods they are for. Of each
+// namespace it returns those with the most specific scope. As on OpenShift, a ClusterImagePolicy
+// goes before them: for an image that one covers, InNamespaces returns nothing.
 func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	if s == nil || len(s.inNamespaces) == 0 || len(s.For(r)) > 0 {
 		return nil
@@ -237,8 +245,8 @@ func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	return in
 }
 
-// Overrides reports whether some ClusterImagePolicy has the given scope, written as a Policy has it, or a scope that holds
-// it. A namespace's policy is then not in force for the given scope.
+// Overrides reports whether some ClusterImagePolicy has the given scope, written as a Policy has
+// it, or a scope that holds it. A namespace's policy is then not in force for the given scope.
 func (s *Set) Overrides(scope string) bool {
 	if s == nil {
 		return false
@@ -254,9 +262,10 @@ func (s *Set) Overrides(scope string) bool {
 	}
 }
 
-// Uncovered reports whether policies enforce something of the pods of a namespace, and none of them has the scope "*". Images
-// that no scope covers are then admitted, under whatever name: an address, or a host that another registry mirrors. With
-// the namespace "" it asks about ClusterImagePolicies alone.
+// Uncovered reports whether policies enforce something of the pods of a namespace, and none of them
+// has the scope "*". Images that no scope covers are then admitted, under whatever name: an
+// address, or a host that another registry mirrors. With the namespace "" it asks about
+// ClusterImagePolicies alone.
 func (s *Set) Uncovered(namespace string) bool {
 	enforce := false
 	for _, p := range s.Policies() {
@@ -274,12 +283,13 @@ func (s *Set) Uncovered(namespace string) bool {
 // ForNamespaces reports whether there are policies of namespaces.
 func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 }
 
-// ForTags reports whether some scope is one tag of a repository. Images there are judged by the tag under which somebody
-// asks for them.
+// ForTags reports whether some scope is one tag of a repository. Images there are judged by the tag
+// under which somebody asks for them.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
-// Demands tells what policies demand of an image, a repository with a digest: signatures, attestations. Policies for any
-// of the repository's tags count, since the image may be under that tag, and so do those of namespaces.
+// Demands tells what policies demand of an image, a repository with a digest: signatures,
+// attestations. Policies for any of the repository's tags count, since the image may be under that
+// tag, and so do those of namespaces.
 func (s *Set) Demands(image reference.Reference) (signatures, attestations bool) {
 	count := func(policies []*Policy) {
 		for _, p := range policies {
@@ -302,7 +312,8 @@ func (s *Set) Demands(image reference.Reference) (signatures, attestations bool)
 	return signatures, attestations
 }
 
-// HasScope reports whether the reference itself, with its tag or digest, is a scope of a policy without a namespace.
+// HasScope reports whether the reference itself, with its tag or digest, is a scope of a policy
+// without a namespace.
 func (s *Set) HasScope(r reference.Reference) bool { return s != nil && len(s.byScope[r.String()]) > 0 }
 
 // HasScope reports whether the reference itself, with its tag or digest, is a scope of the policy.

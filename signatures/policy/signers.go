@@ -44,9 +44,10 @@ const maxKeys = 64
 // MaxSigners bounds the text that ParseSigners reads, in bytes.
 const MaxSigners = 64 << 10
 
-// ParseSigners reads whom somebody means: public keys or certificates in PEM form, an OpenPGP keyring, fingerprints of keys with
-// commas between them (sha256: and the hex SHA-256 of its SubjectPublicKeyInfo, or an OpenPGP fingerprint), or else a subject: the e-mail address or
-// URI in a certificate, or an OpenPGP user ID.
+// ParseSigners reads whom somebody means: public keys or certificates in PEM form, an OpenPGP
+// keyring, fingerprints of keys with commas between them (sha256: and the hex SHA-256 of its
+// SubjectPublicKeyInfo, or an OpenPGP fingerprint), or else a subject: the e-mail address or URI in
+// a certificate, or an OpenPGP user ID.
 func ParseSigners(text string) (Signers, error) {
 	trimmed := strings.TrimSpace(text)
 	switch {
@@ -79,7 +80,8 @@ func ParseSigners(text string) (Signers, error) {
 	return s, nil
 }
 
-// fingerprints returns the IDs of keys that a text may be the fingerprint of, none if it is not one.
+// fingerprints returns the IDs of keys that a text may be the fingerprint of, none if it is not
+// one.
 func fingerprints(text string) []string {
 	if m := keyFingerprint.FindStringSubmatch(text); m != nil {
 		keys := []string{"sha256:" + strings.ToLower(m[1])}

@@ -52,8 +52,8 @@ func describe(e policy.Exception) string {
 	return fmt.Sprintf("%s, by %s: %s", images, e.By, e.Reason)
 }
 
-// reportExceptions counts the exceptions of the policies in force, and logs when one ends soon and when it has ended. It returns the time
-// to the next of these moments, 0 if there is none.
+// reportExceptions counts the exceptions of the policies in force, and logs when one ends soon and
+// when it has ended. It returns the time to the next of these moments, 0 if there is none.
 func (k *Keeper) reportExceptions(policies []*policy.Policy) (next time.Duration) {
 	now, told, counts := k.clock.Now(), map[string]string{}, map[string]int{}
 	for _, p := range policies {

@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// That an exception ends is said a week before and when it has: once each in the log, in a metric and in the policy's condition.
+// That an exception ends is said a week before and when it has: once each in the log, in a metric
+// and in the policy's condition.
 func TestEndsOfExceptionsAreTold(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()

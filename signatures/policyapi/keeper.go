@@ -25,7 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// maxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one kind may hold as many.
+// maxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one
+// kind may hold as many.
 const maxPolicies = 1000
 
 const (
@@ -35,8 +36,8 @@ const (
 	retryAfter = 10 * time.Second
 )
 
-// Keeper keeps policies in force: those of files, and the objects that clients have written. NewKeeper makes one, Storage
-// gives it the objects.
+// Keeper keeps policies in force: those of files, and the objects that clients have written.
+// NewKeeper makes one, Storage gives it the objects.
 type Keeper struct {
 	live  *signatures.Live
 	clock clock.WithTicker
@@ -74,16 +75,17 @@ type fault struct{ reason, message string }
 
 var errNotLoaded = errors.New("the policies in the API are still being read")
 
-// NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none. Each time that other
-// policies come into force, or what they cover has to be counted again, changed is called; it must not wait. registerMetrics registers its metrics: nil for nowhere.
+// NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none.
+// Each time that other policies come into force, or what they cover has to be counted again,
+// changed is called; it must not wait. registerMetrics registers its metrics: nil for nowhere.
 func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func(), registerMetrics func(...metrics.Registerable)) *Keeper {
 	k := &Keeper{exceptions: newExceptionsMetric(registerMetrics), live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
 	live.Written = k.Written
 	return k
 }
 
-// Load reads the objects and puts their policies in force, beside those of files. A file's policy goes before an object of
-// its name. If the objects cannot be read, the policies in force stay.
+// Load reads the objects and puts their policies in force, beside those of files. A file's policy
+// goes before an object of its name. If the objects cannot be read, the policies in force stay.
 func (k *Keeper) Load(ctx context.Context) error {
 	k.loading.Lock()
 	defer k.loading.Unlock()
@@ -154,16 +156,18 @@ func (k *Keeper) Loaded() error {
 
 // Changes reports changes of the objects, by any writer.
 type Changes interface {
-	// CatchUp returns when Any will count all changes that were reported to anybody before the call.
+	// CatchUp returns when Any will count all changes that were reported to anybody before the
+	// call.
 	CatchUp(context.Context) error
-	// Any reports whether there were changes since the call before, other than at revisions that own accepts.
+	// Any reports whether there were changes since the call before, other than at revisions that
+	// own accepts.
 	Any(ctx context.Context, own func(rev int64) bool) (bool, error)
 	// Ready is signalled when Any may have something to tell.
 	Ready() <-chan struct{}
 }
 
-// Follow has policies in force that another server has written: before the next verdict, and before long. Call it before
-// Load.
+// Follow has policies in force that another server has written: before the next verdict, and before
+// long. Call it before Load.
 func (k *Keeper) Follow(changes Changes) {
 	k.changes = changes
 	k.live.Current = k.Current
@@ -311,7 +315,8 @@ func (k *Keeper) each(ctx context.Context, use func(object)) error {
 	return nil
 }
 
-// with returns the policies in force with p among them. An error tells that p cannot be in force together with the others.
+// with returns the policies in force with p among them. An error tells that p cannot be in force
+// together with the others.
 func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
 	return k.live.Set().With(p)
 }

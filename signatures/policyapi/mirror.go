@@ -15,10 +15,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// FileAnnotation is on an object that shows a policy of a file. It names the file and the document within it.
+// FileAnnotation is on an object that shows a policy of a file. It names the file and the document
+// within it.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// mirror is the difference between files and the objects that show them. It leaves out objects that clients wrote.
+// mirror is the difference between files and the objects that show them. It leaves out objects that
+// clients wrote.
 type mirror struct {
 	missing map[string]*policy.Policy // files that no object shows, by name
 	stale   []string                  // names of objects that show an earlier content of their file
@@ -35,8 +37,8 @@ func (k *Keeper) newMirror() *mirror {
 	return m
 }
 
-// ShowFiles makes objects of the policies of files. It runs before the server answers, so that clients see all
-// policies. Run does it again if it fails, and when the files change.
+// ShowFiles makes objects of the policies of files. It runs before the server answers, so that
+// clients see all policies. Run does it again if it fails, and when the files change.
 func (k *Keeper) ShowFiles(ctx context.Context) error {
 	m := k.newMirror()
 	if err := k.each(ctx, func(o object) {
@@ -59,7 +61,8 @@ func (m *mirror) see(o *ClusterImagePolicy) {
 	delete(m.missing, o.Name)
 }
 
-// mirror makes objects of the policies in files, and deletes those whose policy no file has any more.
+// mirror makes objects of the policies in files, and deletes those whose policy no file has any
+// more.
 func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 	if len(m.stale)+len(m.missing) > 0 {
 		defer k.awake() // the new objects have no status yet

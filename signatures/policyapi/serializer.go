@@ -61,12 +61,14 @@ func (d policyDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 
 const isNotBase64 = "is not base64 (encode the file with `base64 -w0`)"
 
-// maxPatch bounds the patches that NameFields looks into, in bytes. The API server refuses longer ones.
+// maxPatch bounds the patches that NameFields looks into, in bytes. The API server refuses longer
+// ones.
 const maxPatch = 3 << 20
 
-// NameFields refuses patches of policies that have a field that should hold base64 and does not, and names the field. The API
-// server merges the patches of server-side apply and of kubectl apply without a decoder of ours: it answers without the field,
-// and the first as its own failure. NameFields stands behind authorization.
+// NameFields refuses patches of policies that have a field that should hold base64 and does not,
+// and names the field. The API server merges the patches of server-side apply and of kubectl apply
+// without a decoder of ours: it answers without the field, and the first as its own failure.
+// NameFields stands behind authorization.
 func NameFields(api http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

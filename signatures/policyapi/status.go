@@ -34,7 +34,8 @@ const (
 	ConditionSatisfiable = "Satisfiable"
 	// ConditionCoversImages tells how many images the policy covers.
 	ConditionCoversImages = "CoversImages"
-	// ConditionExceptions tells whether exceptions of the policy let images through. It is absent from a policy that has none.
+	// ConditionExceptions tells whether exceptions of the policy let images through. It is absent
+	// from a policy that has none.
 	ConditionExceptions = "Exceptions"
 )
 
@@ -56,7 +57,8 @@ const (
 // soon is how long before its end a root of trust is said to end.
 const soon = 30 * 24 * time.Hour
 
-// recount is how much later a count with the same result has to be for a policy to be written with its time.
+// recount is how much later a count with the same result has to be for a policy to be written with
+// its time.
 const recount = 10 * time.Minute
 
 // asOf is what stands between a count and the time that it is about in a condition's message.
@@ -80,8 +82,9 @@ type tally struct {
 	covered  map[types.NamespacedName]coverage // nil before the first sweep has ended
 	asOf     time.Time                         // when the sweep that covered is from began
 	hashSeed maphash.Seed
-	// came has policies that cover an image that was written while no image was known that they cover, each with how many
-	// sweeps may end without having met one. A sweep may be past the image, or the write may fail.
+	// came has policies that cover an image that was written while no image was known that they
+	// cover, each with how many sweeps may end without having met one. A sweep may be past the
+	// image, or the write may fail.
 	came map[types.NamespacedName]int
 }
 
@@ -145,7 +148,8 @@ func (k *Keeper) Count(image *imagev1.Image) {
 	}
 }
 
-// Written gets an Image that is being written. Policies that seemed to cover nothing, and cover it, are counted again.
+// Written gets an Image that is being written. Policies that seemed to cover nothing, and cover it,
+// are counted again.
 func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 	k.mu.Lock()
 	all := k.tally.covered
@@ -174,8 +178,8 @@ func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 	}
 }
 
-// End ends the count, as the sweep ends. The count is dropped if it is incomplete, or about other policies than those in
-// force now.
+// End ends the count, as the sweep ends. The count is dropped if it is incomplete, or about other
+// policies than those in force now.
 func (k *Keeper) End(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -195,8 +199,9 @@ func (k *Keeper) End(err error) {
 	k.awake()
 }
 
-// show makes objects show the files, and writes those conditions of all objects that have changed. logged remembers the
-// warnings about policies that nothing can meet, or that cover nothing, so that each is logged once.
+// show makes objects show the files, and writes those conditions of all objects that have changed.
+// logged remembers the warnings about policies that nothing can meet, or that cover nothing, so
+// that each is logged once.
 func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]string) error {
 	set := k.live.Set()
 	policies := map[types.NamespacedName]*policy.Policy{}
@@ -232,8 +237,9 @@ func (k *Keeper) show(ctx context.Context, logged map[types.NamespacedName]strin
 	return errors.Join(errs...)
 }
 
-// conditions returns the conditions that an object should have. p is the policy in force under its name. covered is nil
-// until policies were counted, and at is when. came says that images came that the count has not.
+// conditions returns the conditions that an object should have. p is the policy in force under its
+// name. covered is nil until policies were counted, and at is when. came says that images came that
+// the count has not.
 func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault, covered map[types.NamespacedName]coverage, at time.Time, came bool) []metav1.Condition {
 	conditions := slices.Clone(o.status().Conditions)
 	say := func(kind string, status metav1.ConditionStatus, reason, message string) {
@@ -273,8 +279,8 @@ func (k *Keeper) conditions(o object, set *policy.Set, p *policy.Policy, f fault
 	return conditions
 }
 
-// counted is the message of a count as of a time. It is the message of before, which may be nil, if that has the same count of
-// not much earlier: then the policy need not be written.
+// counted is the message of a count as of a time. It is the message of before, which may be nil, if
+// that has the same count of not much earlier: then the policy need not be written.
 func counted(before *metav1.Condition, count string, at time.Time) string {
 	if before != nil {
 		if was, when := countIn(before.Message); was == count && at.Sub(when) < recount {
@@ -284,7 +290,8 @@ func counted(before *metav1.Condition, count string, at time.Time) string {
 	return count + asOf + at.UTC().Format(time.RFC3339)
 }
 
-// countIn returns the count in a condition's message, and the time that it is about; zero if there is none.
+// countIn returns the count in a condition's message, and the time that it is about; zero if there
+// is none.
 func countIn(message string) (count string, at time.Time) {
 	count, when, _ := strings.Cut(message, asOf)
 	at, _ = time.Parse(time.RFC3339, when)
@@ -362,7 +369,8 @@ func (k *Keeper) write(ctx context.Context, key types.NamespacedName, conditions
 	return err
 }
 
-// warn logs, once, that a policy does nothing. Only where there are images is it a fault that a policy covers none.
+// warn logs, once, that a policy does nothing. Only where there are images is it a fault that a
+// policy covers none.
 func (k *Keeper) warn(p *policy.Policy, covered map[types.NamespacedName]coverage, empty bool, logged map[types.NamespacedName]string) {
 	why := ""
 	if err := p.Usable(k.clock.Now()); err != nil {

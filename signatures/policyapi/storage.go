@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/names"
 )
 
-// Storage returns the REST storage of config.openshift.io/v1, by resource. keeper then keeps its objects in force. scheme
-// is one that Install was called with.
+// Storage returns the REST storage of config.openshift.io/v1, by resource. keeper then keeps its
+// objects in force. scheme is one that Install was called with.
 func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper) (map[string]rest.Storage, error) {
 	cluster, err := newStore(g, scheme, keeper, false)
 	if err != nil {
@@ -60,7 +60,8 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g})
 }
 
-// storesOf returns the stores for the keeper. Policies that the keeper writes are in force already, so these do not call it.
+// storesOf returns the stores for the keeper. Policies that the keeper writes are in force already,
+// so these do not call it.
 func storesOf(store *genericregistry.Store) stores {
 	objects := *store
 	objects.AfterCreate, objects.AfterUpdate, objects.AfterDelete = nil, nil, nil
@@ -97,7 +98,8 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 
 // Update is part of rest.Updater.
 func (r *policiesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	// This is checked before the update is validated: validation would find the same fault, but say it less plainly.
+	// This is checked before the update is validated: validation would find the same fault, but say
+	// it less plainly.
 	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if before, ok := old.(object); ok && before.GetAnnotations()[FileAnnotation] != "" {
 			return nil, r.readFrom(name, before.GetAnnotations()[FileAnnotation])
@@ -115,7 +117,8 @@ func (r *policiesREST) Delete(ctx context.Context, name string, validate rest.Va
 	return r.Store.Delete(ctx, name, r.deletable(validate), options)
 }
 
-// DeleteCollection is part of rest.CollectionDeleter. It ends at the first object that shows a file.
+// DeleteCollection is part of rest.CollectionDeleter. It ends at the first object that shows a
+// file.
 func (r *policiesREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	return r.Store.DeleteCollection(ctx, r.deletable(validate), options, list)
 }

@@ -34,8 +34,8 @@ var (
 	_ rest.ResetFieldsStrategy = strategy{}
 )
 
-// NamespaceScoped reports whether the policies are for the pods of a namespace; otherwise they are for images
-// wherever they run.
+// NamespaceScoped reports whether the policies are for the pods of a namespace; otherwise they are
+// for images wherever they run.
 func (s strategy) NamespaceScoped() bool { return s.namespaced }
 
 // AllowCreateOnUpdate is false: PUT of an unknown policy is 404.
@@ -101,7 +101,8 @@ func (s strategy) validateSpec(p object) field.ErrorList {
 	return fieldErrors(err)
 }
 
-// fieldErrors turns the errors of package policy, which name fields by their paths, into field errors.
+// fieldErrors turns the errors of package policy, which name fields by their paths, into field
+// errors.
 func fieldErrors(err error) field.ErrorList {
 	if err == nil {
 		return nil
@@ -126,8 +127,8 @@ func fieldErrors(err error) field.ErrorList {
 // Canonicalize has nothing to do.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate says at once what the status will say about a policy that nothing can meet, or that leaves what no policy
-// covers alone.
+// WarningsOnCreate says at once what the status will say about a policy that nothing can meet, or
+// that leaves what no policy covers alone.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	p := obj.(object)
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())

@@ -18,7 +18,8 @@ const maxScopes = 2
 // none is how kubectl's tables show an empty cell.
 const none = "<none>"
 
-// columns of `kubectl get clusterimagepolicies` and of imagepolicies. Those of priority 1 are shown by -o wide.
+// columns of `kubectl get clusterimagepolicies` and of imagepolicies. Those of priority 1 are shown
+// by -o wide.
 var columns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the policy."},
 	{Name: "Scopes", Type: "string", Description: "The images that it covers."},

@@ -10,8 +10,8 @@ import (
 
 // ClusterImagePolicy says who must have signed the images of its scopes.
 //
-// It is OpenShift's kind (github.com/openshift/api config/v1) with the fields of ours that files have, too: what is an
-// object there is one here, and the client for that kind reads these.
+// It is OpenShift's kind (github.com/openshift/api config/v1) with the fields of ours that files
+// have, too: what is an object there is one here, and the client for that kind reads these.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

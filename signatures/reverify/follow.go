@@ -16,8 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// maxFollowers bounds the images that wait to follow an index. If there are more, a sweep finds them: it checks what
-// every verified index lists.
+// maxFollowers bounds the images that wait to follow an index. If there are more, a sweep finds
+// them: it checks what every verified index lists.
 const maxFollowers = 10_000
 
 // followers are images to judge again because an index that lists them was judged.
@@ -35,8 +35,9 @@ func newFollowers() followers {
 // Follow asks for the images that an index lists to be judged again. It does not wait.
 func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
 
-// check looks at a verified index for images that it lists and that are not verified, and asks for these to be judged
-// again: the server may have ended between the two. For any other image it does nothing.
+// check looks at a verified index for images that it lists and that are not verified, and asks for
+// these to be judged again: the server may have ended between the two. For any other image it does
+// nothing.
 func (f *followers) check(index *imagev1.Image) {
 	if len(index.DockerImageManifests) == 0 {
 		return
@@ -83,8 +84,8 @@ func (f *followers) next() (digest string, repositories []string) {
 	return "", nil
 }
 
-// judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes list indexes. It returns
-// an error only if ctx is done.
+// judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes
+// list indexes. It returns an error only if ctx is done.
 func (s *Sweeper) judgeFollowers(ctx context.Context) error {
 	for {
 		digest, repositories := s.followers.next()
@@ -106,8 +107,8 @@ func (s *Sweeper) judgeFollowers(ctx context.Context) error {
 	}
 }
 
-// followed corrects the count for an image that has followed its index. The sweep under way may have counted the
-// image's former verdict.
+// followed corrects the count for an image that has followed its index. The sweep under way may
+// have counted the image's former verdict.
 func (s *Sweeper) followed(before, image *imagev1.Image) {
 	former, _, _ := signatures.Summary(before)
 	verified, _, _ := signatures.Summary(image)

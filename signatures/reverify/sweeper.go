@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// pageSize is how many Images are read, and held in memory, at a time. An Image has up to 12 MiB, usually some 20 KiB.
+	// pageSize is how many Images are read, and held in memory, at a time. An Image has up to 12
+	// MiB, usually some 20 KiB.
 	pageSize = 10
 	// stretch is how many Images a sweep goes through between two pauses.
 	stretch = 100
@@ -36,8 +37,8 @@ const (
 	retryAfter = time.Minute
 	// share is the part of its time that a sweep works. It pauses for the rest.
 	share = 0.5
-	// promptly is how many Images a sweep goes through before it first pauses, if somebody asked for the sweep, for
-	// instance by changing policies.
+	// promptly is how many Images a sweep goes through before it first pauses, if somebody asked
+	// for the sweep, for instance by changing policies.
 	promptly = 1000
 	// maxPause bounds one pause.
 	maxPause = 5 * time.Second
@@ -50,8 +51,9 @@ type Images interface {
 	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Judge tells, by the policies in force, whether an Image may get another verdict than the one that is stored;
-// signatures.Live is a Judge. The server computes the verdict itself when the Image is written.
+// Judge tells, by the policies in force, whether an Image may get another verdict than the one that
+// is stored; signatures.Live is a Judge. The server computes the verdict itself when the Image is
+// written.
 type Judge interface {
 	Stale(image *imagev1.Image) bool
 }
@@ -72,15 +74,18 @@ type Progress struct {
 	Running bool `json:"running"`
 	// Total is how many Images there are, as far as is known.
 	Total int64 `json:"total"`
-	// Examined is how many Images were read. Of those, Changed were written with a new verdict, and Failed should have
-	// been. Unreadable is how many times Images, one or several in a row, could not be read.
+	// Examined is how many Images were read. Of those, Changed were written with a new verdict, and
+	// Failed should have been. Unreadable is how many times Images, one or several in a row, could
+	// not be read.
 	Examined   int64 `json:"examined"`
 	Changed    int64 `json:"changed"`
 	Failed     int64 `json:"failed"`
 	Unreadable int64 `json:"unreadable,omitempty"`
-	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown, Unsigned, NoPolicy, Excepted.
+	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown,
+	// Unsigned, NoPolicy, Excepted.
 	Verified map[string]int64 `json:"verified"`
-	// Verdicts counts their verdicts in each repository that they are in: Verified has only the worst of an Image's.
+	// Verdicts counts their verdicts in each repository that they are in: Verified has only the
+	// worst of an Image's.
 	Verdicts map[string]int64 `json:"verdicts"`
 	// Error is why the sweep could not go on.
 	Error string `json:"error,omitempty"`
@@ -119,16 +124,16 @@ type Sweeper struct {
 	followers  followers
 }
 
-// New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics: legacyregistry.MustRegister in
-// production, nil for nowhere.
+// New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics:
+// legacyregistry.MustRegister in production, nil for nowhere.
 func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
 	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
 	return &Sweeper{images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics)}
 }
 
-// Trigger asks for a sweep that judges all Images, also those that seem to be up to date. It returns the sweep's number
-// and does not wait. The sweep begins after this call: one that is under way may be past Images that have to be judged
-// again.
+// Trigger asks for a sweep that judges all Images, also those that seem to be up to date. It
+// returns the sweep's number and does not wait. The sweep begins after this call: one that is under
+// way may be past Images that have to be judged again.
 func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
 
 // Resync is Trigger for a sweep that judges only Images that do not seem to be up to date.
@@ -200,12 +205,13 @@ func (s *Sweeper) untilNext() time.Duration {
 	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
 }
 
-// errUnreadable says that a sweep has examined all Images that can be read, and that there are others.
+// errUnreadable says that a sweep has examined all Images that can be read, and that there are
+// others.
 var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
 
-// Sweep goes through all Images once. With everything it also judges those that seem to be up to date. When it judges an
-// index, the images that the index lists follow in the same sweep, even if the sweep has been past them. An error says
-// that Images are left: all of them or some.
+// Sweep goes through all Images once. With everything it also judges those that seem to be up to
+// date. When it judges an index, the images that the index lists follow in the same sweep, even if
+// the sweep has been past them. An error says that Images are left: all of them or some.
 func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	everything, s.everything = everything || s.everything, false
@@ -324,7 +330,8 @@ func (s *Sweeper) counted(list *imagev1.ImageList) {
 	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
 }
 
-// examine brings one Image up to date. It returns an error only if ctx is done: other errors are counted and logged.
+// examine brings one Image up to date. It returns an error only if ctx is done: other errors are
+// counted and logged.
 func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything bool) error {
 	result := resultUnchanged
 	image, changed, err := s.update(ctx, image, func(image *imagev1.Image) bool { return everything && isJudged(image) || s.judge.Stale(image) })
@@ -358,15 +365,16 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	return nil
 }
 
-// isJudged reports whether an image has anything to judge again. An image without signatures has not: its verdict is that of
-// its index, which it follows.
+// isJudged reports whether an image has anything to judge again. An image without signatures has
+// not: its verdict is that of its index, which it follows.
 func isJudged(image *imagev1.Image) bool {
 	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
 }
 
-// update makes the server judge an Image again if that is wanted. It writes the Image with the name of a policy that never
-// judged it, and the server replaces that by its verdict. If somebody else has written the Image since it was read, update
-// reads it again. If the Image is gone, there is nothing to do.
+// update makes the server judge an Image again if that is wanted. It writes the Image with the name
+// of a policy that never judged it, and the server replaces that by its verdict. If somebody else
+// has written the Image since it was read, update reads it again. If the Image is gone, there is
+// nothing to do.
 func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

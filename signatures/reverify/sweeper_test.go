@@ -340,7 +340,8 @@ func TestSweepReportsFailures(t *testing.T) {
 	}
 }
 
-// An Image that cannot be read keeps no other from being judged, and is not a reason to repeat a sweep.
+// An Image that cannot be read keeps no other from being judged, and is not a reason to repeat a
+// sweep.
 func TestSweepPassesOverDamage(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 250)
@@ -514,8 +515,8 @@ func TestSweepPauses(t *testing.T) {
 	}
 }
 
-// Whoever changes a policy waits for verdicts: the first 1,000 images are judged without a pause. The sweep after that
-// pauses from the beginning.
+// Whoever changes a policy waits for verdicts: the first 1,000 images are judged without a pause.
+// The sweep after that pauses from the beginning.
 func TestSweepThatIsAskedForPausesLater(t *testing.T) {
 	t.Parallel()
 	images := signedImages(t, nil, 0)
@@ -550,7 +551,8 @@ func TestSweepThatIsAskedForPausesLater(t *testing.T) {
 	}
 }
 
-// The platforms of a signed index follow its verdict within the sweep that judges it, whichever of them is read first.
+// The platforms of a signed index follow its verdict within the sweep that judges it, whichever of
+// them is read first.
 func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	images := signedImages(t, key, 251) // 0, 10, … 250 are not signed

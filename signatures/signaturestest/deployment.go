@@ -30,8 +30,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// Deployment is a sigstore deployment in memory: a CA that can issue any certificate, and sigstore-go's virtual
-// transparency log and timestamp authority.
+// Deployment is a sigstore deployment in memory: a CA that can issue any certificate, and
+// sigstore-go's virtual transparency log and timestamp authority.
 type Deployment struct {
 	*ca.VirtualSigstore
 	Root, Intermediate *x509.Certificate
@@ -81,7 +81,8 @@ func (d *Deployment) UseIntermediate(t testing.TB, from, until time.Time) {
 	d.Intermediate, d.intermediateKey = IssueCA(t, "test intermediate", d.Root, d.rootKey, from, until)
 }
 
-// The extensions in which Fulcio puts the OpenID Connect issuer: the old one raw, the new one as DER.
+// The extensions in which Fulcio puts the OpenID Connect issuer: the old one raw, the new one as
+// DER.
 var (
 	OIDIssuer   = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
 	OIDIssuerV2 = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 8}
@@ -90,8 +91,8 @@ var (
 // Issuer is the OpenID Connect issuer of certificates made by Identity.
 const Issuer = "https://issuer.example.com"
 
-// Identity issues a code signing certificate valid for ten minutes around now, for an e-mail address or a URI, and
-// returns it with its key. edit may change the template.
+// Identity issues a code signing certificate valid for ten minutes around now, for an e-mail
+// address or a URI, and returns it with its key. edit may change the template.
 func (d *Deployment) Identity(t testing.TB, subject string, edit func(*x509.Certificate)) (*x509.Certificate, *Key) {
 	t.Helper()
 	key := NewKey(t, P256)
@@ -136,8 +137,8 @@ func CertPEM(t testing.TB, certs ...*x509.Certificate) []byte {
 	return pem
 }
 
-// hashedRekord is the canonical body of a log entry for a signature over a message digest. verifier is a public key or
-// a certificate in PEM form.
+// hashedRekord is the canonical body of a log entry for a signature over a message digest. verifier
+// is a public key or a certificate in PEM form.
 func hashedRekord(algorithm string, digest, signature, verifier []byte) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"hashedrekord","spec":{"data":{"hash":{"algorithm":%q,"value":%q}},"signature":{"content":%q,"publicKey":{"content":%q}}}}`,
 		algorithm, hex.EncodeToString(digest), base64.StdEncoding.EncodeToString(signature), base64.StdEncoding.EncodeToString(verifier))
@@ -168,8 +169,9 @@ func ParseLogBundle(t testing.TB, text string) LogBundle {
 	return b
 }
 
-// Log adds a log entry to a cosign signature. verifierPEM is the key that made the signature, or a certificate of that
-// key. algorithm is the hash of the logged digest: the log checks the signature with it.
+// Log adds a log entry to a cosign signature. verifierPEM is the key that made the signature, or a
+// certificate of that key. algorithm is the hash of the logged digest: the log checks the signature
+// with it.
 func (d *Deployment) Log(t testing.TB, b *payload.Blob, algorithm string, verifierPEM []byte, at time.Time) {
 	t.Helper()
 	sig, err := base64.StdEncoding.DecodeString(b.Annotations[payload.AnnotationSignature])
@@ -189,8 +191,8 @@ func (d *Deployment) Keyless(t testing.TB, leaf *x509.Certificate, key *Key, dig
 	return b
 }
 
-// KeylessBundle makes a version 0.3 bundle with certificate, a log entry of kind dsse with promise and proof, and a
-// signed timestamp.
+// KeylessBundle makes a version 0.3 bundle with certificate, a log entry of kind dsse with promise
+// and proof, and a signed timestamp.
 func (d *Deployment) KeylessBundle(t testing.TB, leaf *x509.Certificate, key *Key, statement []byte, at time.Time) *protobundle.Bundle {
 	t.Helper()
 	b := key.Bundle(t, statement)
@@ -247,8 +249,9 @@ type TrustedRootParts struct {
 	Logs   map[string]*root.TransparencyLog
 }
 
-// KeylessV2Bundle makes a bundle with a signed timestamp and an entry of a Rekor v2 log, which proves inclusion but
-// promises no time. The certificate is the virtual sigstore's own, for an e-mail address.
+// KeylessV2Bundle makes a bundle with a signed timestamp and an entry of a Rekor v2 log, which
+// proves inclusion but promises no time. The certificate is the virtual sigstore's own, for an
+// e-mail address.
 func (d *Deployment) KeylessV2Bundle(t testing.TB, email string, statement []byte) *protobundle.Bundle {
 	t.Helper()
 	entity, err := d.AttestHashedRekordV2(email, Issuer, statement)

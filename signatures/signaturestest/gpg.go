@@ -74,7 +74,8 @@ func TrustGPG(keyring []byte) string {
 	return "{policyType: GPGKeys, gpgKeys: {keyData: " + B64(keyring) + "}}"
 }
 
-// Compressed wraps a message in a compressed packet (RFC 9580, section 5.6), as gpg does by default.
+// Compressed wraps a message in a compressed packet (RFC 9580, section 5.6), as gpg does by
+// default.
 func Compressed(t testing.TB, message []byte) []byte {
 	t.Helper()
 	var body bytes.Buffer

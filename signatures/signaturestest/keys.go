@@ -1,5 +1,5 @@
-// Package signaturestest makes keys, certificates, log entries and signatures for tests. They are the same bytes
-// that cosign and gpg write, and need neither program.
+// Package signaturestest makes keys, certificates, log entries and signatures for tests. They are
+// the same bytes that cosign and gpg write, and need neither program.
 package signaturestest
 
 import (
@@ -112,7 +112,8 @@ func (k *Key) Hash() string {
 	return "sha256"
 }
 
-// Sign signs a message as cosign does: with envelope the content of an envelope, without it a payload.
+// Sign signs a message as cosign does: with envelope the content of an envelope, without it a
+// payload.
 func (k *Key) Sign(t testing.TB, message []byte, envelope bool) []byte {
 	t.Helper()
 	var opts []signature.LoadOption

@@ -9,8 +9,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Set is a set of one policy, named "demo", for everything under registry.example.com. rootOfTrust and signedIdentity
-// are the values of those fields as YAML in flow style; signedIdentity may be "".
+// Set is a set of one policy, named "demo", for everything under registry.example.com. rootOfTrust
+// and signedIdentity are the values of those fields as YAML in flow style; signedIdentity may be
+// "".
 func Set(t testing.TB, rootOfTrust, signedIdentity string) *policy.Set {
 	t.Helper()
 	return SetFrom(t, Document("demo", `["registry.example.com"]`, rootOfTrust, signedIdentity))
@@ -45,8 +46,8 @@ func TrustKey(key *Key, rekor []byte) string {
 	return "{policyType: PublicKey, publicKey: {keyData: " + B64(key.PEM) + more + "}}"
 }
 
-// TrustFulcio is a rootOfTrust of the deployment's log and the given CAs, by default the deployment's root. subject
-// is one such as "signedEmail: a@b".
+// TrustFulcio is a rootOfTrust of the deployment's log and the given CAs, by default the
+// deployment's root. subject is one such as "signedEmail: a@b".
 func (d *Deployment) TrustFulcio(t testing.TB, subject string, cas ...*x509.Certificate) string {
 	if len(cas) == 0 {
 		cas = []*x509.Certificate{d.Root}

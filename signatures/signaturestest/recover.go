@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// RecoverKey finds another P-256 key under which a signature made by key verifies. Two keys can be computed from one
-// ECDSA signature, and anyone may claim the one that is not the signer's (SEC 1, section 4.1.6).
+// RecoverKey finds another P-256 key under which a signature made by key verifies. Two keys can be
+// computed from one ECDSA signature, and anyone may claim the one that is not the signer's (SEC 1,
+// section 4.1.6).
 func RecoverKey(t testing.TB, message, signature []byte, key *Key) *ecdsa.PublicKey {
 	t.Helper()
 	var rs struct{ R, S *big.Int }

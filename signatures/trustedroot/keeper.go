@@ -1,6 +1,6 @@
 // Package trustedroot keeps files with sigstore's trusted roots as they are in TUF repositories
-// (https://theupdateframework.io), so that the keys of a deployment can change without anybody writing to this machine.
-// Policies name the files.
+// (https://theupdateframework.io), so that the keys of a deployment can change without anybody
+// writing to this machine. Policies name the files.
 //
 // It opens connections, so it is apart from the packages that judge: they only read the file.
 package trustedroot
@@ -32,11 +32,12 @@ const maxSize = 1 << 20
 
 // Source is a trusted root in a TUF repository, and where it is kept.
 type Source struct {
-	// File holds the last trusted root that was good. Beside it, a folder of the same name with ".tuf" added holds what is
-	// known of the repository, so that the repository cannot go back to an older state.
+	// File holds the last trusted root that was good. Beside it, a folder of the same name with
+	// ".tuf" added holds what is known of the repository, so that the repository cannot go back to
+	// an older state.
 	File string
-	// Mirror is the repository's URL. Root is its root.json, with which trust begins. Without both, sigstore's public
-	// repository is used.
+	// Mirror is the repository's URL. Root is its root.json, with which trust begins. Without both,
+	// sigstore's public repository is used.
 	Mirror string
 	Root   []byte
 	// Target is the trusted root's name in the repository. "" is DefaultTarget.
@@ -53,8 +54,8 @@ type Keeper struct {
 	Done func(s Source, at time.Time, err error)
 }
 
-// Missing refreshes the sources that have no file yet: a policy that names a missing file could not be read. The error is
-// that of the first source that cannot be had.
+// Missing refreshes the sources that have no file yet: a policy that names a missing file could not
+// be read. The error is that of the first source that cannot be had.
 func (k *Keeper) Missing() error {
 	for _, s := range k.Sources {
 		if _, err := os.Stat(s.File); !errors.Is(err, fs.ErrNotExist) {
@@ -67,8 +68,8 @@ func (k *Keeper) Missing() error {
 	return nil
 }
 
-// Run refreshes all sources, at once and then at each interval, until ctx is done. A refresh that fails leaves the file as
-// it is.
+// Run refreshes all sources, at once and then at each interval, until ctx is done. A refresh that
+// fails leaves the file as it is.
 func (k *Keeper) Run(ctx context.Context) {
 	c := cmp.Or[clock.WithTicker](k.Clock, clock.RealClock{})
 	ticker := c.NewTicker(cmp.Or(k.Interval, time.Hour))
@@ -103,8 +104,8 @@ func (k *Keeper) refresh(s Source) error {
 	return err
 }
 
-// bring writes the repository's trusted root to the file. The file's time is that of the last success, so it outlives a
-// restart.
+// bring writes the repository's trusted root to the file. The file's time is that of the last
+// success, so it outlives a restart.
 func (k *Keeper) bring(s Source) error {
 	options := &tuf.Options{
 		Root:              s.Root,

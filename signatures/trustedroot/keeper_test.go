@@ -71,7 +71,8 @@ func (r *repository) write(name string, data []byte) {
 	r.must(os.WriteFile(filepath.Join(r.dir, name), data, 0o644))
 }
 
-// publish makes content the trusted root. The metadata have the next version and are good until a time.
+// publish makes content the trusted root. The metadata have the next version and are good until a
+// time.
 func (r *repository) publish(content []byte, until time.Time) {
 	r.t.Helper()
 	r.version++
@@ -111,8 +112,9 @@ func wantFile(t *testing.T, path string, want []byte) {
 	}
 }
 
-// The file follows the repository. What is good stays when the repository has something worse: nothing, rubbish, an older
-// state, an expired one, one of other keys. A restart begins with the file that was there.
+// The file follows the repository. What is good stays when the repository has something worse:
+// nothing, rubbish, an older state, an expired one, one of other keys. A restart begins with the
+// file that was there.
 func TestTrustedRootFollowsItsRepository(t *testing.T) {
 	t.Parallel()
 	r, next := newRepository(t), time.Now().AddDate(0, 1, 0)
@@ -189,7 +191,8 @@ func TestTrustedRootFollowsItsRepository(t *testing.T) {
 	wantFile(t, source.File, second)
 }
 
-// A policy that names a missing file cannot be read. If the file cannot be had, that is told, and why.
+// A policy that names a missing file cannot be read. If the file cannot be had, that is told, and
+// why.
 func TestMissingTrustedRoot(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)

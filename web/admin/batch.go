@@ -9,8 +9,8 @@ import (
 // maxBatch bounds the body of a request with a batch, in bytes.
 const maxBatch = 1 << 20
 
-// Batch handles requests to path, a JSON array with a bounded number of elements, and passes other requests to next. It stands
-// behind authorization.
+// Batch handles requests to path, a JSON array with a bounded number of elements, and passes other
+// requests to next. It stands behind authorization.
 func Batch[Element any](next http.Handler, path string, most int, take func([]Element)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path || r.Method != http.MethodPost {

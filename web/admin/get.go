@@ -5,14 +5,15 @@ import (
 	"net/url"
 )
 
-// SummaryPath is where a server tells what it stores, in numbers. ReceiversPath is where it tells what its receivers of webhooks have
-// heard.
+// SummaryPath is where a server tells what it stores, in numbers. ReceiversPath is where it tells
+// what its receivers of webhooks have heard.
 const (
 	SummaryPath   = "/tidewaiter/summary"
 	ReceiversPath = "/tidewaiter/receivers"
 )
 
-// Get answers GET with what of returns for a query: a type that becomes JSON, or why the query is wrong.
+// Get answers GET with what of returns for a query: a type that becomes JSON, or why the query is
+// wrong.
 func Get[T any](of func(query url.Values) (T, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

@@ -19,8 +19,8 @@ type ImportAnswer struct {
 	Reference string `json:"reference"`
 }
 
-// Imports answers a POST by asking for an import of the query's reference, as the user who asks. ask puts that into a queue and returns
-// the whole reference. It may fail with an error of the API.
+// Imports answers a POST by asking for an import of the query's reference, as the user who asks.
+// ask puts that into a queue and returns the whole reference. It may fail with an error of the API.
 func Imports(ask func(ctx context.Context, reference, by string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {

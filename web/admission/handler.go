@@ -26,10 +26,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
-// Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the review is about.
+// Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the
+// review is about.
 const Path = "/apis/tidewaiter.dev/v1/admissionreviews"
 
-// maxReview is the size of an AdmissionReview in bytes: JSON of a pod as it is and as it was, each as large as etcd takes it.
+// maxReview is the size of an AdmissionReview in bytes: JSON of a pod as it is and as it was, each
+// as large as etcd takes it.
 const maxReview = 6 << 20
 
 const (
@@ -45,7 +47,8 @@ const (
 // Options configure a Handler. Verdicts and Cluster are required.
 type Options struct {
 	Verdicts Verdicts
-	// Cluster is the name of the cluster that asks without naming itself. Known tells which other names there are.
+	// Cluster is the name of the cluster that asks without naming itself. Known tells which other
+	// names there are.
 	Cluster string
 	Known   func(cluster string) bool
 	// Exempt are namespaces of Cluster whose pods are always admitted.
@@ -157,7 +160,8 @@ type finding struct {
 	Judgement
 }
 
-// judge returns what is known about the images of a pod. It first waits for images of which nothing is known.
+// judge returns what is known about the images of a pod. It first waits for images of which nothing
+// is known.
 func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadline time.Time) (found []finding, waited bool, err error) {
 	p := Pod{Cluster: cluster, Namespace: in.request.Namespace, ServiceAccount: cmp.Or(in.pod.Spec.ServiceAccountName, "default")}
 	for _, s := range in.pod.Spec.ImagePullSecrets {
@@ -182,7 +186,8 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	return found, true, h.await(ctx, p, found, deadline)
 }
 
-// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is not a reference.
+// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is not
+// a reference.
 func parse(image string) reference.Reference {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -191,8 +196,8 @@ func parse(image string) reference.Reference {
 	return ref
 }
 
-// await asks for the import of what is missing, and returns when everything is known or nothing is left to wait for. If the
-// caller has gone away, its places are kept until the deadline.
+// await asks for the import of what is missing, and returns when everything is known or nothing is
+// left to wait for. If the caller has gone away, its places are kept until the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
 	defer limits.Pause(ctx)()
 	var leave []func()

@@ -222,7 +222,8 @@ func TestBadReviews(t *testing.T) {
 	}
 }
 
-// Other requests are passed on, and a namespace of another cluster is not exempt although it has the name of one that is.
+// Other requests are passed on, and a namespace of another cluster is not exempt although it has
+// the name of one that is.
 func TestWhatIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newHandler(newStored())
@@ -245,7 +246,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An image of which nothing is known is imported. The pod waits for it, but no longer than the API server waits.
+// An image of which nothing is known is imported. The pod waits for it, but no longer than the API
+// server waits.
 func TestUnknownImages(t *testing.T) {
 	t.Parallel()
 	unknown := reviewOf("CREATE", pod("registry.example.com/new:1", "registry.example.com/good:1"), "", "")
@@ -300,8 +302,8 @@ func TestImportCannotBeQueued(t *testing.T) {
 	}
 }
 
-// Somebody fills the places where images are waited for. That keeps nobody else out of them, whether he waits or goes
-// away.
+// Somebody fills the places where images are waited for. That keeps nobody else out of them,
+// whether he waits or goes away.
 func TestAttackFillPlaces(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {

@@ -44,8 +44,8 @@ type container struct {
 	Image string `json:"image"`
 }
 
-// images returns the images that the pod names, each once, in order: of init containers, containers, containers for
-// debugging, and volumes.
+// images returns the images that the pod names, each once, in order: of init containers,
+// containers, containers for debugging, and volumes.
 func (p *pod) images() []string {
 	var all []string
 	for _, list := range [][]container{p.Spec.InitContainers, p.Spec.Containers, p.Spec.EphemeralContainers} {
@@ -74,7 +74,8 @@ type review struct {
 	pod, old pod
 }
 
-// parseReview reads an AdmissionReview. An error says what is wrong with it: no API server sends such a review.
+// parseReview reads an AdmissionReview. An error says what is wrong with it: no API server sends
+// such a review.
 func parseReview(body []byte) (*review, error) {
 	var got admissionv1.AdmissionReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &got); err != nil {

@@ -46,19 +46,20 @@ type Judgement struct {
 	Digest string
 	// Findings are the policies that the image does not meet, and those of which it is not known.
 	Findings []Finding
-	// Pending is set where the findings may change by themselves, for instance while the image is being imported.
+	// Pending is set where the findings may change by themselves, for instance while the image is
+	// being imported.
 	Pending bool
-	// Missing is set where the image must be imported before it can be judged. GivenUp is set where that was tried and
-	// given up.
+	// Missing is set where the image must be imported before it can be judged. GivenUp is set where
+	// that was tried and given up.
 	Missing, GivenUp bool
 }
 
 // Verdicts know what is stored about images. It is safe for concurrent use.
 type Verdicts interface {
-	// Judge tells what is known about an image for a pod. It asks no registry. The zero Reference stands for text that
-	// is not a reference. An error says that the store cannot be read.
+	// Judge tells what is known about an image for a pod. It asks no registry. The zero Reference
+	// stands for text that is not a reference. An error says that the store cannot be read.
 	Judge(ctx context.Context, pod Pod, image reference.Reference) (Judgement, error)
-	// Import asks for the import of an image, as if it had been pushed, with the credentials of the pod. It does not
-	// wait for the import. The caller calls done when the pod has been answered.
+	// Import asks for the import of an image, as if it had been pushed, with the credentials of the
+	// pod. It does not wait for the import. The caller calls done when the pod has been answered.
 	Import(ctx context.Context, pod Pod, image reference.Reference) (done func(), err error)
 }

@@ -24,8 +24,8 @@ const (
 // newestEvents selects the Events that the page shows.
 var newestEvents = fmt.Sprint("newest=", pageRows)
 
-// longestLive is how long a live page goes on before its browser connects again, so that one that nobody closed does not hold
-// its watch for ever.
+// longestLive is how long a live page goes on before its browser connects again, so that one that
+// nobody closed does not hold its watch for ever.
 const longestLive = 30 * time.Minute
 
 // eventRow is something that happened.
@@ -117,7 +117,8 @@ func (v *visit) queue() error {
 	return nil
 }
 
-// live tells a page that is open of events as they happen, as server-sent events whose data are rows of its table.
+// live tells a page that is open of events as they happen, as server-sent events whose data are
+// rows of its table.
 func (v *visit) live() error {
 	after := cmp.Or(v.r.Header.Get("Last-Event-Id"), v.r.URL.Query().Get("after"))
 	if strings.ContainsFunc(after, func(r rune) bool { return r < '0' || r > '9' }) {
@@ -152,7 +153,8 @@ type liveWriter struct {
 	control *http.ResponseController
 }
 
-// send sends an event. A browser that does not read it within half a minute is given up; between events it may wait.
+// send sends an event. A browser that does not read it within half a minute is given up; between
+// events it may wait.
 func (l *liveWriter) send(id, event, data string) error {
 	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a writer that cannot be bound is not a connection
 	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()

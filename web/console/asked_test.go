@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
-// What is more than a page counts is told as the last sweep counted it, and the rest of what the server knows is on the first page.
+// What is more than a page counts is told as the last sweep counted it, and the rest of what the
+// server knows is on the first page.
 func TestAttention(t *testing.T) {
 	metadata := m{"creationTimestamp": at}
 	b := newBrowser(t, map[string]any{
@@ -59,7 +60,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// What is not known is not shown as none: what registries still have, or a list whose beginning has none of what is looked for.
+// What is not known is not shown as none: what registries still have, or a list whose beginning has
+// none of what is looked for.
 func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	answers := map[string]any{
 		"GET " + imagesPath: m{}, "GET " + spoolPath: m{}, "GET " + clusterPoliciesPath: m{}, "GET " + policiesPath: m{}, "GET " + clustersPath: m{},
@@ -91,7 +93,8 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
 	}
-	// Who may not read the summary sees what runs while that is little enough to be read for the page.
+	// Who may not read the summary sees what runs while that is little enough to be read for the
+	// page.
 	answers["GET "+summaryPath] = http.StatusForbidden
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") || !strings.Contains(body, "tidewaiter:summary-viewer") || !strings.Contains(body, "<li>Runs and is not verified: ") {
 		t.Errorf("without the summary the first page is\n%s", body)
@@ -102,8 +105,8 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// A search finds more than references: the layers, signers and pods of a text, and the repositories with it in their names. It goes
-// to the only list that has it.
+// A search finds more than references: the layers, signers and pods of a text, and the repositories
+// with it in their names. It goes to the only list that has it.
 func TestSearch(t *testing.T) {
 	answers := map[string]any{
 		"POST " + reviewsPath: m{"status": m{"references": l{m{"state": "Absent", "question": m{"reference": "ann"}}}}},
@@ -230,7 +233,8 @@ func TestImagesAreSorted(t *testing.T) {
 	}
 }
 
-// Up to 500 images that match are sorted together, also in an order that nobody has counted. Pages of more are sorted by themselves.
+// Up to 500 images that match are sorted together, also in an order that nobody has counted. Pages
+// of more are sorted by themselves.
 func TestFewHundredImagesAreSorted(t *testing.T) {
 	n := 0
 	answers := map[string]any{"GET " + imagesPath: func(query url.Values) any {
@@ -328,7 +332,8 @@ func TestLayersAreCounted(t *testing.T) {
 	}
 }
 
-// Who may, has a registry asked again, or for the first time; who may not, sees no button, and is told which role he lacks.
+// Who may, has a registry asked again, or for the first time; who may not, sees no button, and is
+// told which role he lacks.
 func TestRegistryIsAskedAgain(t *testing.T) {
 	answer := func(state string) m {
 		return m{"status": m{"references": l{m{"state": state, "question": m{"reference": "r.io/a:1"}, "meaning": m{"reference": "r.io/a:1", "tag": "1", "repository": "r.io/a"}}}}}
@@ -380,8 +385,8 @@ func TestQueueWithoutButtons(t *testing.T) {
 	}
 }
 
-// A person signs in with a provider: the API gets the ID token, and the browser goes on from a page of the console, which alone sends
-// the session's cookie.
+// A person signs in with a provider: the API gets the ID token, and the browser goes on from a page
+// of the console, which alone sends the session's cookie.
 func TestSignInWithAProvider(t *testing.T) {
 	nonce, token := "", ""
 	mux := http.NewServeMux()
@@ -447,7 +452,8 @@ func TestSignInWithAProvider(t *testing.T) {
 	}
 }
 
-// The page of an image says what it is built on, which documents list its packages, and until when an exception lets it through.
+// The page of an image says what it is built on, which documents list its packages, and until when
+// an exception lets it through.
 func TestImageSaysWhatIsInIt(t *testing.T) {
 	answers := hostileAnswers()
 	base := m{"reference": "r.io/base:1", "digest": digestB, "outdated": "True", "now": digestA, "until": at}
@@ -489,7 +495,8 @@ func TestNamesAreShort(t *testing.T) {
 	}
 }
 
-// A name that a table has cut is whole where a verdict tells it, and a message has the part of a digest that people compare.
+// A name that a table has cut is whole where a verdict tells it, and a message has the part of a
+// digest that people compare.
 func TestWholeNames(t *testing.T) {
 	for _, c := range [][3]text{
 		{"r.io/app", "True@r.io/other", "r.io/app"},

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// countUpTo is how far things are counted for a page: it says "100+" rather than read everything, unless a sweep has counted them.
+// countUpTo is how far things are counted for a page: it says "100+" rather than read everything,
+// unless a sweep has counted them.
 const countUpTo = 100
 
 // summaryPath is where the API tells what is stored, in numbers.
@@ -109,8 +110,8 @@ func (v *visit) count(path, selector string) (counted, error) {
 	return v.countTo(countUpTo, path, selector)
 }
 
-// countTo reads the beginning of a list. Of some lists the API finds out what matches when it reads them: then the beginning may have
-// none although more follow.
+// countTo reads the beginning of a list. Of some lists the API finds out what matches when it reads
+// them: then the beginning may have none although more follow.
 func (v *visit) countTo(limit int, path, selector string) (c counted, err error) {
 	var l list[struct {
 		Metadata objectMeta `json:"metadata"`
@@ -132,8 +133,8 @@ func (v *visit) countTo(limit int, path, selector string) (c counted, err error)
 	return c, nil
 }
 
-// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted them. Until the first has
-// ended, a page that may know the count soon reads few of them.
+// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted
+// them. Until the first has ended, a page that may know the count soon reads few of them.
 func (v *visit) ofVerdict(verified string, s *summary, refused error) (counted, error) {
 	swept := counted{Count: int(s.Verified[verified]), Counted: s.ImagesAsOf}
 	if swept.Count > 10*countUpTo {
@@ -150,8 +151,9 @@ func (v *visit) ofVerdict(verified string, s *summary, refused error) (counted, 
 	return c, err
 }
 
-// usedOfVerdict counts the images with a verdict that pods use. To find them the API reads all that pods use. If these are more than a
-// page counts, they are as the server counted them last; refused is why it does not tell, and used counts them.
+// usedOfVerdict counts the images with a verdict that pods use. To find them the API reads all that
+// pods use. If these are more than a page counts, they are as the server counted them last; refused
+// is why it does not tell, and used counts them.
 func (v *visit) usedOfVerdict(verified string, s *summary, refused error, used func() (counted, error)) (counted, error) {
 	all := int64(0)
 	for _, n := range s.Used {
@@ -174,8 +176,9 @@ func (v *visit) usedOfVerdict(verified string, s *summary, refused error, used f
 	return s.running(c)
 }
 
-// outdated counts the pods that run something else than their tag leads to. The API finds that out for each pod that it reads, so a
-// page reads few of them if it is refused what the server has found.
+// outdated counts the pods that run something else than their tag leads to. The API finds that out
+// for each pod that it reads, so a page reads few of them if it is refused what the server has
+// found.
 func (v *visit) outdated(s *summary, refused error) (counted, error) {
 	switch {
 	case refused != nil:
@@ -233,7 +236,8 @@ func verdictChoices() (all [][2]string) {
 	return all
 }
 
-// certificateEndsSoon is how long before its end a certificate of the server is shown. The server renews its own earlier.
+// certificateEndsSoon is how long before its end a certificate of the server is shown. The server
+// renews its own earlier.
 const certificateEndsSoon = 14 * 24 * time.Hour
 
 // ending counts the server's certificates that end soon.

@@ -162,7 +162,8 @@ func errorOf(code int, path string, body []byte) *apiError {
 	return e
 }
 
-// serve has api answer r. A handler that gives up its connection, as the chain does when it is late, fails the call alone.
+// serve has api answer r. A handler that gives up its connection, as the chain does when it is
+// late, fails the call alone.
 func serve(api http.Handler, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
@@ -215,8 +216,9 @@ func (a *answer) CloseNotify() <-chan bool {
 	return make(chan bool)
 }
 
-// stream takes the answer to a watch, and hands on its events whenever they are flushed. A page that is open has no goroutine
-// besides that of its request: a thousand of them would hold 16 MiB of stacks.
+// stream takes the answer to a watch, and hands on its events whenever they are flushed. A page
+// that is open has no goroutine besides that of its request: a thousand of them would hold 16 MiB
+// of stacks.
 type stream struct {
 	answer
 	each func(watchEvent) error
@@ -263,8 +265,8 @@ func (s *stream) hand(event watchEvent) error {
 	return e
 }
 
-// watch follows a list from a resourceVersion on, and calls each with every event until ctx ends, the watch does, or each
-// returns an error.
+// watch follows a list from a resourceVersion on, and calls each with every event until ctx ends,
+// the watch does, or each returns an error.
 func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(event watchEvent) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -17,8 +17,8 @@ import (
 // maxForm bounds a form, in bytes. A token is the longest thing in one.
 const maxForm = 16 << 10
 
-// policy lets a browser load what this server has and nothing else, run no script that is written into a page, and show no
-// page within another.
+// policy lets a browser load what this server has and nothing else, run no script that is written
+// into a page, and show no page within another.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // Options say what a console is made from.
@@ -96,7 +96,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	// A slow client holds a page for this long. A kept connection outlives the deadlines of its requests.
+	// A slow client holds a page for this long. A kept connection outlives the deadlines of its
+	// requests.
 	control, patience := http.NewResponseController(w), time.Now().Add(time.Minute)
 	_ = control.SetWriteDeadline(patience) // a writer that cannot be bound is not a connection
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()

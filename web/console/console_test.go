@@ -235,7 +235,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// No page, however full, refers to another host or has scripts or styles of its own, and all that it loads is small.
+// No page, however full, refers to another host or has scripts or styles of its own, and all that
+// it loads is small.
 func TestPagesLoadLittle(t *testing.T) {
 	b := newBrowser(t, fullAnswers())
 	b.signIn("good")

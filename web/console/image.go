@@ -28,7 +28,8 @@ type imageView struct {
 	Labels   [][2]text
 	Pull     []string
 	Checks   []checkView
-	// Documents say which packages the image has. With none, NoPackages may say why they are not known.
+	// Documents say which packages the image has. With none, NoPackages may say why they are not
+	// known.
 	Documents  []document
 	NoPackages *notice
 	Refused    *notice

@@ -24,7 +24,8 @@ const (
 const (
 	// pageRows is how many rows of a list a page reads and shows.
 	pageRows = 100
-	// maxSorted is how many images a page reads to show those that come first in an order that nobody has counted.
+	// maxSorted is how many images a page reads to show those that come first in an order that
+	// nobody has counted.
 	maxSorted = 500
 )
 
@@ -208,7 +209,8 @@ func (v *visit) readToSort(t *table, ask url.Values) error {
 	return err
 }
 
-// place makes the page one of several that show n images in the order that was asked for, as the address says where it begins.
+// place makes the page one of several that show n images in the order that was asked for, as the
+// address says where it begins.
 func (data *imageList) place(query url.Values, n int) {
 	from, _ := strconv.Atoi(query.Get("from")) // anything but a number is the beginning
 	from = min(max(from, 0), n-1)
@@ -224,7 +226,8 @@ func (data *imageList) place(query url.Values, n int) {
 	}
 }
 
-// amongFiltered says among which images the summary tells the first, if it does so with these filters.
+// amongFiltered says among which images the summary tells the first, if it does so with these
+// filters.
 func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
 	among = url.Values{}
 	for _, f := range filters {
@@ -241,8 +244,9 @@ func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
 	return among, true
 }
 
-// readFirst reads a page of the images that come first in the order that was asked for, among those that match: a sweep has found that
-// out. It does nothing if they are few enough to be sorted as they are now, or the order is not known.
+// readFirst reads a page of the images that come first in the order that was asked for, among those
+// that match: a sweep has found that out. It does nothing if they are few enough to be sorted as
+// they are now, or the order is not known.
 func (v *visit) readFirst(data *imageList, selector string, among, query url.Values) (done bool, err error) {
 	if selector == "" {
 		if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= maxSorted {
@@ -282,7 +286,8 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	return true, nil
 }
 
-// matching is how many images the summary's last count found that match; of those that pods use, how many it tells of.
+// matching is how many images the summary's last count found that match; of those that pods use,
+// how many it tells of.
 func matching(s *summary, among url.Values) int64 {
 	if among.Has("used") {
 		return int64(len(s.First))
@@ -344,7 +349,8 @@ func inBytes(cell text) float64 {
 	return n
 }
 
-// wholeName is a repository whose beginning a table has cut off, if a verdict of the image tells it: <verdict>@<repository>,...
+// wholeName is a repository whose beginning a table has cut off, if a verdict of the image tells
+// it: <verdict>@<repository>,...
 func wholeName(cell, verdicts text) text {
 	end, isCut := strings.CutPrefix(string(cell), "…")
 	end, more, several := strings.Cut(end, ",+")

@@ -36,7 +36,8 @@ type tableRow struct {
 	} `json:"object"`
 }
 
-// cell is that of a column by its name; of several with one name the first, which has priority 1 and holds the most.
+// cell is that of a column by its name; of several with one name the first, which has priority 1
+// and holds the most.
 func (t *table) cell(row *tableRow, name string) text {
 	for i := range t.Columns {
 		if t.Columns[i].Name == name && i < len(row.Cells) {

@@ -74,8 +74,8 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *pa
 	send(w, r, code, out.Bytes())
 }
 
-// send sends a body, compressed if the browser takes that. No body has both a secret and a text that somebody else chose, so
-// its length tells nothing.
+// send sends a body, compressed if the browser takes that. No body has both a secret and a text
+// that somebody else chose, so its length tells nothing.
 func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	w.Header().Add("Vary", "Accept-Encoding")
 	if len(body) > 1024 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -90,7 +90,8 @@ func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// link is a path of the console with a query, of keys and values in turn; empty values are left out.
+// link is a path of the console with a query, of keys and values in turn; empty values are left
+// out.
 func link(to string, pairs ...any) string {
 	query := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -104,7 +105,8 @@ func link(to string, pairs ...any) string {
 	return Root + to + "?" + query.Encode()
 }
 
-// name is a reference or a repository with the registry apart, the digest shortened, and with places where a line may break.
+// name is a reference or a repository with the registry apart, the digest shortened, and with
+// places where a line may break.
 type name struct {
 	Host  string
 	Parts []string

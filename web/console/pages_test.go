@@ -75,7 +75,8 @@ func hostileAnswers() map[string]any {
 	}
 }
 
-// fullAnswers are those of a server with much to show: lists of the length that a page reads, with digests that differ.
+// fullAnswers are those of a server with much to show: lists of the length that a page reads, with
+// digests that differ.
 func fullAnswers() map[string]any {
 	digest := func(i int) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(fmt.Append(nil, i))) }
 	many := func(n int, one func(i int) any) (all l) {
@@ -234,7 +235,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// What happens is told to a page that is open, from where the page began, and ends with the browser.
+// What happens is told to a page that is open, from where the page began, and ends with the
+// browser.
 func TestLive(t *testing.T) {
 	more := make(chan string)
 	ended := make(chan struct{})
@@ -322,7 +324,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// A browser that comes back too late goes on from now, and is told that it may have missed something.
+// A browser that comes back too late goes on from now, and is told that it may have missed
+// something.
 func TestLiveAfterTooLong(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()

@@ -48,7 +48,8 @@ func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
 	return all, err
 }
 
-// follows is the reference that a tag follows, in its parts; ok is false for a tag of a stream that follows none.
+// follows is the reference that a tag follows, in its parts; ok is false for a tag of a stream that
+// follows none.
 func (t *imageTag) follows() (repository, tag text, ok bool) {
 	if t.Spec.From == nil || t.Spec.From.Kind != "DockerImage" {
 		return "", "", false

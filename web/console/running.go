@@ -20,7 +20,8 @@ const (
 // maxExport is how many containers an export has.
 const maxExport = 100_000
 
-// podRows is how many pods a page reads. Of each, the API finds out when it is asked what its images are.
+// podRows is how many pods a page reads. Of each, the API finds out when it is asked what its
+// images are.
 const podRows = 50
 
 // runningRow is a container that runs, or should.

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// finding is what a text that is not a reference may be: a layer, a signer, a pod, or a part of repositories' names.
+// finding is what a text that is not a reference may be: a layer, a signer, a pod, or a part of
+// repositories' names.
 type finding struct {
 	counted
 	Title, Link string
@@ -18,7 +19,8 @@ type finding struct {
 // wholeDigest is a digest, or the digits of one of SHA-256.
 var wholeDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
 
-// elsewhere looks for a text that is not a reference. It returns what it found, and what it could not look for.
+// elsewhere looks for a text that is not a reference. It returns what it found, and what it could
+// not look for.
 func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	list := func(title, path, selector, link string) func() (*finding, error) {
 		return func() (*finding, error) {
@@ -62,7 +64,8 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	return found, nil
 }
 
-// find asks what a search means. It goes to the image if it means one, and else to the only list that has what is looked for.
+// find asks what a search means. It goes to the image if it means one, and else to the only list
+// that has what is looked for.
 func (v *visit) find(data *imageList) (found bool, err error) {
 	answers, err := v.review(false, data.Query)
 	if err != nil {

@@ -22,14 +22,14 @@ const (
 	renewAfter = 5 * time.Minute
 	// maxEnded is how many sessions are remembered that ended early.
 	maxEnded = 4096
-	// maxPiece bounds the value of a cookie, in bytes: browsers take 4,096 with its name. maxPieces is
-	// how many cookies a session with the longest token takes.
+	// maxPiece bounds the value of a cookie, in bytes: browsers take 4,096 with its name. maxPieces
+	// is how many cookies a session with the longest token takes.
 	maxPiece  = 3800
 	maxPieces = 5
 )
 
-// cookieName is that of the first cookie; others have a number behind it. Browsers take one of such a
-// name from this host alone, over TLS, for all paths (RFC 6265bis).
+// cookieName is that of the first cookie; others have a number behind it. Browsers take one of such
+// a name from this host alone, over TLS, for all paths (RFC 6265bis).
 const cookieName = "__Host-tidewaiter-console"
 
 // session is a person who has signed in with a token. The browser has it in its cookies, sealed.
@@ -83,8 +83,8 @@ func (s *sessions) give(w http.ResponseWriter, one *session) error {
 	return nil
 }
 
-// setPiece sets one of the cookies. One that is not needed is taken away, also if the request does not show it: the way back from
-// a provider brings none.
+// setPiece sets one of the cookies. One that is not needed is taken away, also if the request does
+// not show it: the way back from a provider brings none.
 func setPiece(w http.ResponseWriter, i int, value string) {
 	cookie := &http.Cookie{Name: pieceName(i), Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if value == "" {
@@ -129,8 +129,8 @@ func (s *sessions) find(r *http.Request) *session {
 	return one
 }
 
-// end ends a session on this server before its time, also for anybody who has a copy of its cookies. If there are
-// too many, it forgets the one that would end soonest.
+// end ends a session on this server before its time, also for anybody who has a copy of its
+// cookies. If there are too many, it forgets the one that would end soonest.
 func (s *sessions) end(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

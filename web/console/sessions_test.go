@@ -97,7 +97,8 @@ func TestSessionsOfReplicas(t *testing.T) {
 				t.Errorf("cookie %d of %d may be changed or missing", i, len(j))
 			}
 		}
-		// A shorter session leaves nothing of a longer one, also if its request shows none of the cookies.
+		// A shorter session leaves nothing of a longer one, also if its request shows none of the
+		// cookies.
 		if j = j.signIn(t, one, "next"); two.find(j.request()) == nil || len(j) != 1 {
 			t.Errorf("after signing in again there are %d cookies", len(j))
 		}
@@ -115,7 +116,8 @@ func swapped(text string) string {
 	return "A" + text[1:]
 }
 
-// What is remembered of sessions that were ended is bounded, and one that is remembered stays ended.
+// What is remembered of sessions that were ended is bounded, and one that is remembered stays
+// ended.
 func TestEndedSessionsAreBounded(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
 	s := newSessions([]byte("secret"), clock)

@@ -103,8 +103,8 @@ func (c *Console) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// endSignIn begins the session of a browser that a provider sends back. The session's cookie is not sent with what another site leads
-// to, so the browser goes on from a page of this one.
+// endSignIn begins the session of a browser that a provider sends back. The session's cookie is not
+// sent with what another site leads to, so the browser goes on from a page of this one.
 func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 	form := &signInForm{Token: r.TLS != nil}
 	token, next, err := c.providers.End(r, callback(r))

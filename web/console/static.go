@@ -15,7 +15,8 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// static serves the files that pages load. The address of a file has a part of its hash, so browsers may keep it for ever.
+// static serves the files that pages load. The address of a file has a part of its hash, so
+// browsers may keep it for ever.
 type static struct {
 	byPath map[string]staticFile
 	paths  map[string]string // by name

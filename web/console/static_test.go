@@ -6,8 +6,10 @@ import (
 	"testing"
 )
 
-// What others wrote is as they released it: htmx.org 2.0.7 and htmx-ext-sse 2.2.4 of npm, with the integrities
-// sha512-YiJqF3U5KyO28VC5mPfehKJPF+n1Gni+cupK+D69TF0nm7wY6AXn3a4mPWIikfAXtl1u1F1+ZhSCS7KT8pVmqA== and
+// What others wrote is as they released it: htmx.org 2.0.7 and htmx-ext-sse 2.2.4 of npm, with the
+// integrities
+// sha512-YiJqF3U5KyO28VC5mPfehKJPF+n1Gni+cupK+D69TF0nm7wY6AXn3a4mPWIikfAXtl1u1F1+ZhSCS7KT8pVmqA==
+// and
 // sha512-LJmxVhykyflBWgh5PvbRidcyuqMHlgfajmmzumvKctv9puvsufeH6OaejSMZTNTnEI8O2wXXn4ZZtBdpEMqmEQ==.
 func TestFilesOfOthers(t *testing.T) {
 	for name, want := range map[string]string{

@@ -14,7 +14,8 @@ import (
 // maxText bounds a text on a page, in bytes.
 const maxText = 4 << 10
 
-// text is text that anybody may have written, made fit for people to read when it comes in. Templates escape it.
+// text is text that anybody may have written, made fit for people to read when it comes in.
+// Templates escape it.
 type text string
 
 // UnmarshalText implements encoding.TextUnmarshaler, by which JSON fills strings and keys.

@@ -154,7 +154,8 @@ func noticeOf(what string, err error) *notice {
 // reviewPath is where the API reports whether a person may do something.
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// may reports whether the person may do something at a path. Where that is not known, a button is shown and the API decides.
+// may reports whether the person may do something at a path. Where that is not known, a button is
+// shown and the API decides.
 func (v *visit) may(verb, path string) bool {
 	asked := map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": map[string]any{"nonResourceAttributes": map[string]string{"path": path, "verb": verb}}}
 	var got struct {

@@ -1,5 +1,5 @@
-// Package filters has the filters around the handlers of Kubernetes' API server: audit, deadlines of answers, bounds of bodies
-// and labels, checks of patches, and sign-ins in turns.
+// Package filters has the filters around the handlers of Kubernetes' API server: audit, deadlines
+// of answers, bounds of bodies and labels, checks of patches, and sign-ins in turns.
 package filters
 
 import (
@@ -34,31 +34,33 @@ import (
 )
 
 const (
-	// auditFileMiB and auditFiles bound the default log to 19 × 10 MiB = 199.2 MB. That counts its current file, its
-	// older files, and the one more that exists for a moment.
+	// auditFileMiB and auditFiles bound the default log to 19 × 10 MiB = 199.2 MB. That counts its
+	// current file, its older files, and the one more that exists for a moment.
 	auditFileMiB = 10
 	auditFiles   = 17
 
-	// maxAuditText bounds, in bytes, each text of an event that callers choose. maxAuditTexts bounds the entries of a
-	// list of such texts. A request's line and headers may have 1 MiB.
+	// maxAuditText bounds, in bytes, each text of an event that callers choose. maxAuditTexts
+	// bounds the entries of a list of such texts. A request's line and headers may have 1 MiB.
 	maxAuditText  = 1024
 	maxAuditTexts = 32
 
-	// refusalBurst and refusalsPerSecond bound the refusals in the default log, separately for strangers and for known
-	// callers. So nobody can push records of changes out of the log by being refused often.
+	// refusalBurst and refusalsPerSecond bound the refusals in the default log, separately for
+	// strangers and for known callers. So nobody can push records of changes out of the log by
+	// being refused often.
 	refusalBurst      = 1000
 	refusalsPerSecond = 1
 
-	// cutOffAnnotation is on a request whose answer had begun and did not reach its end: the caller left, or the time was
-	// over. Its code is that of the answer.
+	// cutOffAnnotation is on a request whose answer had begun and did not reach its end: the caller
+	// left, or the time was over. Its code is that of the answer.
 	cutOffAnnotation = "tidewaiter.dev/answer-cut-off"
 
-	// leftOutAnnotation is on a refusal, and says how many refusals before it were not written down.
+	// leftOutAnnotation is on a refusal, and says how many refusals before it were not written
+	// down.
 	leftOutAnnotation = "tidewaiter.dev/refusals-left-out"
 )
 
-// defaultAuditPolicy is in force without a policy file. A policy cannot tell refusals from other requests, so
-// ownRecords leaves out reads.
+// defaultAuditPolicy is in force without a policy file. A policy cannot tell refusals from other
+// requests, so ownRecords leaves out reads.
 const defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -66,9 +68,9 @@ rules:
 - level: Metadata
 `
 
-// NewAuditOptions returns Kubernetes' options of auditing. By default the log at path says who changed what and who was
-// refused, at the level Metadata. Together with its older files it takes at most 200 MB. A policy file is followed as
-// in kube-apiserver.
+// NewAuditOptions returns Kubernetes' options of auditing. By default the log at path says who
+// changed what and who was refused, at the level Metadata. Together with its older files it takes
+// at most 200 MB. A policy file is followed as in kube-apiserver.
 func NewAuditOptions(path string) *options.AuditOptions {
 	o := options.NewAuditOptions()
 	o.LogOptions.Path = path
@@ -108,9 +110,9 @@ func ApplyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	return nil
 }
 
-// defaultPolicyFile makes a file with the default policy, to be read once: the options can read a policy from a file
-// only. The file is a pipe, which needs no disk, where open files have paths below fds. In a chroot without those it is
-// a temporary file.
+// defaultPolicyFile makes a file with the default policy, to be read once: the options can read a
+// policy from a file only. The file is a pipe, which needs no disk, where open files have paths
+// below fds. In a chroot without those it is a temporary file.
 func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	if _, err := os.Stat(fds); err != nil {
 		file, err := os.CreateTemp("", "tidewaiter-audit-policy-*")
@@ -136,8 +138,8 @@ func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	return fmt.Sprintf("%s/%d", fds, policy.Fd()), remove, err
 }
 
-// auditBackend makes events fit to be kept. It bounds the texts that callers choose, and keeps possible secrets out of
-// them.
+// auditBackend makes events fit to be kept. It bounds the texts that callers choose, and keeps
+// possible secrets out of them.
 type auditBackend struct {
 	audit.Backend
 	own *ownRecords // nil where a policy file chooses the events
@@ -166,8 +168,8 @@ func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	return b.Backend.ProcessEvents(kept...)
 }
 
-// hasToken reports whether a request or an answer about o holds a token. A policy file may ask for objects to be written
-// down.
+// hasToken reports whether a request or an answer about o holds a token. A policy file may ask for
+// objects to be written down.
 func hasToken(o *auditinternal.ObjectReference) bool {
 	return o != nil && (o.Resource == "tokenreviews" || o.Resource == "serviceaccounts" && o.Subresource == "token")
 }
@@ -294,8 +296,8 @@ func boundTexts[T ~[]string](all T) T {
 	return all
 }
 
-// auditedParameters are the query parameters of Kubernetes' requests and ours. The value of any other may be a secret,
-// for instance a token that a client sends where none belongs.
+// auditedParameters are the query parameters of Kubernetes' requests and ours. The value of any
+// other may be a secret, for instance a token that a client sends where none belongs.
 var auditedParameters = sets.New("allowWatchBookmarks", "container", "continue", "dryRun", "exclude", "fieldManager",
 	"fieldSelector", "fieldValidation", "follow", "force", "gracePeriodSeconds", "labelSelector", "limit", "limitBytes",
 	"orphanDependents", "pretty", "previous", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "seconds",
@@ -354,8 +356,8 @@ func (c unaudited) Value(key any) any {
 	return v
 }
 
-// AuditNames tells the audit the names of the objects that are written: the name in the object before the object is
-// judged, else the name that was made for it.
+// AuditNames tells the audit the names of the objects that are written: the name in the object
+// before the object is judged, else the name that was made for it.
 type AuditNames struct{}
 
 var (
@@ -395,9 +397,10 @@ var bareObjects = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }()
 
-// AuditCutOff has an answer that is cut off written down with the code that it began with. The API server's handlers
-// panic to cut off an answer, as when the caller leaves while it is written, and the audit takes each panic for a fault
-// of the server: 500, although the object may be stored. [cutOff] goes on with the panic behind the audit.
+// AuditCutOff has an answer that is cut off written down with the code that it began with. The API
+// server's handlers panic to cut off an answer, as when the caller leaves while it is written, and
+// the audit takes each panic for a fault of the server: 500, although the object may be stored.
+// [cutOff] goes on with the panic behind the audit.
 func AuditCutOff(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -431,8 +434,8 @@ func isCutOff(r *http.Request) bool {
 	return is
 }
 
-// WithHookAudit writes down deliveries as it does other requests, but without their paths, in which a secret may stand
-// anywhere. hooks names the receiver in an annotation.
+// WithHookAudit writes down deliveries as it does other requests, but without their paths, in which
+// a secret may stand anywhere. hooks names the receiver in an annotation.
 func WithHookAudit(hooks http.Handler, c *genericapiserver.Config) http.Handler {
 	type pathKey struct{}
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -30,8 +30,8 @@ func auditEvent(user, verb string, code int32) *auditinternal.Event {
 	}
 }
 
-// The default policy can be read where open files have paths, and where they have none, as in a chroot. It leaves no file
-// behind.
+// The default policy can be read where open files have paths, and where they have none, as in a
+// chroot. It leaves no file behind.
 func TestDefaultPolicyFile(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -101,8 +101,8 @@ func TestAuditLogIsBounded(t *testing.T) {
 	}
 }
 
-// A caller who is refused again and again does not push records of changes out of the log, whether it can prove who it is or
-// not. Refusals that are left out are counted.
+// A caller who is refused again and again does not push records of changes out of the log, whether
+// it can prove who it is or not. Refusals that are left out are counted.
 func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -182,7 +182,8 @@ func TestAttackLongTextsInTheAudit(t *testing.T) {
 	}
 }
 
-// FuzzAuditedURI: of a query only parameters of Kubernetes and ours are written down, however the query is written.
+// FuzzAuditedURI: of a query only parameters of Kubernetes and ours are written down, however the
+// query is written.
 func FuzzAuditedURI(f *testing.F) {
 	for _, query := range []string{"limit=5&access_token=x&watch=1", "token=x;limit=1", "%6cimit=1&%74oken=x", "a?b=c", "x", "&&="} {
 		f.Add(query)
@@ -225,8 +226,9 @@ func (k *keptEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// An answer that is cut off, since the caller left, is written down with the code that it began with, and is cut off nonetheless. A
-// panic before that, or of another kind, is a fault of the server.
+// An answer that is cut off, since the caller left, is written down with the code that it began
+// with, and is cut off nonetheless. A panic before that, or of another kind, is a fault of the
+// server.
 func TestAuditOfAnAnswerThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

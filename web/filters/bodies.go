@@ -14,9 +14,10 @@ const maxReview = 6 << 20
 
 // BodyBound is the bound of the body of a request; limit is that of its bytes.
 //
-// Checking objects of Kubernetes' own kinds can take time that grows with the square of the number of their values, since
-// a message is put together of all errors. So they weigh much. Reviews, which everybody may make, have few. Our own kinds
-// have many, a stream for example several for each of its tags, and are checked in proportion to them.
+// Checking objects of Kubernetes' own kinds can take time that grows with the square of the number
+// of their values, since a message is put together of all errors. So they weigh much. Reviews,
+// which everybody may make, have few. Our own kinds have many, a stream for example several for
+// each of its tags, and are checked in proportion to them.
 func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 	return func(info *request.RequestInfo) limits.BodyBound {
 		switch info.APIGroup {
@@ -40,10 +41,12 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 // FromWithin reports whether a request came by [Local].
 func FromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
-// localRemote is the address of the other end of a connection of dial, which no other connection has.
+// localRemote is the address of the other end of a connection of dial, which no other connection
+// has.
 const localRemote = "pipe"
 
-// Question reports whether a request asks for an answer that is put together from many objects, and stores nothing.
+// Question reports whether a request asks for an answer that is put together from many objects, and
+// stores nothing.
 func Question(_ *http.Request, info *request.RequestInfo) bool {
 	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && (info.Resource == "referencereviews" || info.Resource == "impactreviews")
 }

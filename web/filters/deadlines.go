@@ -16,12 +16,14 @@ const (
 	answerGrace = 5 * time.Second
 )
 
-// WithWriteDeadlines makes writes to a client that does not read fail, so that the memory held for it can go. A request
-// that runs for long fails when one write has waited for patience. Any other request fails soon after its deadline.
+// WithWriteDeadlines makes writes to a client that does not read fail, so that the memory held for
+// it can go. A request that runs for long fails when one write has waited for patience. Any other
+// request fails soon after its deadline.
 func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
-		// A kept connection outlives the deadlines of its requests. An error means that the client is gone.
+		// A kept connection outlives the deadlines of its requests. An error means that the client
+		// is gone.
 		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
 		info, _ := request.RequestInfoFrom(r.Context())
 		if info != nil && longRunning(r, info) {
@@ -36,9 +38,9 @@ func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 	})
 }
 
-// boundWriter gives each write its patience, or a little less. Between writes there is no limit. But HTTP/2 ends a stream
-// whose deadline has passed, even when nothing waits to be written. So the deadline is moved while a watch has nothing to
-// tell.
+// boundWriter gives each write its patience, or a little less. Between writes there is no limit.
+// But HTTP/2 ends a stream whose deadline has passed, even when nothing waits to be written. So the
+// deadline is moved while a watch has nothing to tell.
 type boundWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -101,7 +103,8 @@ func (d *boundWriter) done() {
 	d.extend()
 }
 
-// extend moves the deadline when a quarter of it is over, so not for each of many small events. The caller holds mu.
+// extend moves the deadline when a quarter of it is over, so not for each of many small events. The
+// caller holds mu.
 func (d *boundWriter) extend() {
 	if now := time.Now(); d.until.Sub(now) < d.timeout*3/4 {
 		d.until = now.Add(d.timeout)

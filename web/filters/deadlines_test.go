@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Watches whose clients do not read, and lists, are ended, and the memory held for them goes. A kept connection
-// outlives the deadlines of its requests.
+// Watches whose clients do not read, and lists, are ended, and the memory held for them goes. A
+// kept connection outlives the deadlines of its requests.
 func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 	ended := make(chan error, 2)
 	over := make(chan context.Context, 1)
@@ -83,7 +83,8 @@ func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 	}
 }
 
-// A watch goes on that has nothing to tell for longer than a reader's patience, whichever protocol it has.
+// A watch goes on that has nothing to tell for longer than a reader's patience, whichever protocol
+// it has.
 func TestWatchWithNothingToTellGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {

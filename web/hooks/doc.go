@@ -8,11 +8,11 @@
 //	POST /hooks/NAME          vendors that can send a header or a signature
 //	POST /hooks/NAME/TOKEN    vendors that can only call a URL
 //
-// A request is authenticated before its body is read, by its path and header
-// alone, unless its proof is a signature of the body. It is then decoded by its vendor's file (quay.go, github.go,
-// …) into events, filtered, and handed to the Spool in one call: all of its
-// events or none. The answers are a contract with the senders, several of which
-// retry for ever or disable the hook on the wrong one:
+// A request is authenticated before its body is read, by its path and header alone, unless its
+// proof is a signature of the body. It is then decoded by its vendor's file (quay.go, github.go, …)
+// into events, filtered, and handed to the Spool in one call: all of its events or none. The
+// answers are a contract with the senders, several of which retry for ever or disable the hook on
+// the wrong one:
 //
 //	202  the events are on disk
 //	200  authenticated, and nothing in it is of interest: a pull, a layer, a

@@ -14,9 +14,9 @@ import (
 
 // Spool keeps events until somebody acts on them.
 type Spool interface {
-	// Enqueue stores all of the events or none, and returns nil only when they will survive a crash. It leaves an event
-	// out without an error if one with the same (Receiver, ID) was stored in the last 24 hours. An event with an empty
-	// ID is never taken for a repeat.
+	// Enqueue stores all of the events or none, and returns nil only when they will survive a
+	// crash. It leaves an event out without an error if one with the same (Receiver, ID) was stored
+	// in the last 24 hours. An event with an empty ID is never taken for a repeat.
 	Enqueue(ctx context.Context, events []push.Event) error
 }
 
@@ -42,14 +42,15 @@ const (
 	reasonReference  = "reference"  // a push with neither a tag nor a digest
 )
 
-// check turns what a decoder found into an event of the receiver, in canonical form, or returns the reason to refuse
-// it.
+// check turns what a decoder found into an event of the receiver, in canonical form, or returns the
+// reason to refuse it.
 func (rc *receiver) check(e push.Event) (push.Event, string) {
 	e.Receiver, e.Actor = rc.Name, printable.Line(e.Actor, push.MaxActor)
 	if e.Action != push.Pushed && e.Action != push.Deleted {
 		return push.Event{}, reasonAction
 	}
-	// Registries leave the type out of deletes, and some out of everything. The importer finds it out with HEAD.
+	// Registries leave the type out of deletes, and some out of everything. The importer finds it
+	// out with HEAD.
 	e.MediaType, _, _ = strings.Cut(e.MediaType, ";")
 	if e.MediaType != "" && !manifestMediaTypes[e.MediaType] {
 		return push.Event{}, reasonMediaType
@@ -86,8 +87,8 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 	return e, ""
 }
 
-// said returns the text in a part of a payload: a string, or the one under a key of an object. A malformed part is
-// ignored.
+// said returns the text in a part of a payload: a string, or the one under a key of an object. A
+// malformed part is ignored.
 func said(raw json.RawMessage, key string) string {
 	if key != "" {
 		var object map[string]json.RawMessage
@@ -103,8 +104,8 @@ func said(raw json.RawMessage, key string) string {
 	return text
 }
 
-// splitReference cuts host/repository[:tag][@digest] into its parts. It checks nothing. A part that is missing is
-// empty.
+// splitReference cuts host/repository[:tag][@digest] into its parts. It checks nothing. A part that
+// is missing is empty.
 func splitReference(ref string) (host, repository, tag, dgst string) {
 	ref, dgst, _ = strings.Cut(ref, "@")
 	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {

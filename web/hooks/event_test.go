@@ -9,7 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/push"
 )
 
-// Registries add who pushed, each in its own shape. Whatever the shape, the push counts, and a short line of it is kept.
+// Registries add who pushed, each in its own shape. Whatever the shape, the push counts, and a
+// short line of it is kept.
 func TestAttackActor(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{

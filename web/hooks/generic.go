@@ -11,9 +11,9 @@ import (
 //
 //	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"], "actor": "ann"}
 //
-// A reference is host/repository[:tag][@digest]. To delete a whole repository, give host/repository alone. If action
-// is left out, it is push. actor, when present, is who did it. id, when present, names the delivery: the same id is
-// not acted on twice in 24 hours.
+// A reference is host/repository[:tag][@digest]. To delete a whole repository, give host/repository
+// alone. If action is left out, it is push. actor, when present, is who did it. id, when present,
+// names the delivery: the same id is not acted on twice in 24 hours.
 var generic = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-Hub-Signature-256"}},
 	header: "Authorization",

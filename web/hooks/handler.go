@@ -112,8 +112,9 @@ func New(o Options) (*Handler, error) {
 	return h, h.Replace(o.Receivers)
 }
 
-// Replace has the Handler serve other receivers from now on, and reads their files. A receiver that is as before keeps
-// what it heard. On an error the former ones stay. It is not called twice at a time.
+// Replace has the Handler serve other receivers from now on, and reads their files. A receiver that
+// is as before keeps what it heard. On an error the former ones stay. It is not called twice at a
+// time.
 func (h *Handler) Replace(receivers []Receiver) error {
 	before, now := *h.receivers.Load(), map[string]*receiver{}
 	var errs []error
@@ -150,7 +151,8 @@ func (h *Handler) Receivers() []Receiver {
 	return all
 }
 
-// HearsAll reports whether a receiver gets the pushes to all repositories of a host, which is in its canonical form.
+// HearsAll reports whether a receiver gets the pushes to all repositories of a host, which is in
+// its canonical form.
 func (h *Handler) HearsAll(host string) bool {
 	for _, rc := range *h.receivers.Load() {
 		if len(rc.Repositories) == 0 && rc.allows(host) {
@@ -300,7 +302,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	return out
 }
 
-// mistake says of what type a payload is that a receiver cannot decode, or in which it finds nothing; "" if nothing is wrong.
+// mistake says of what type a payload is that a receiver cannot decode, or in which it finds
+// nothing; "" if nothing is wrong.
 func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 	for _, name := range append([]string{"distribution"}, Types()...) { // of which others are dialects
 		v := vendors[name]

@@ -83,8 +83,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// An event of zot holds the pushed manifest, however large that may be and however many bytes each of its own takes in JSON. No
-// other type takes as much.
+// An event of zot holds the pushed manifest, however large that may be and however many bytes each
+// of its own takes in JSON. No other type takes as much.
 func TestEventsWithWholeManifests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -310,7 +310,8 @@ func TestSecretFileReload(t *testing.T) {
 	expect("back, the old", "another-secret-of-this-test", 401)
 }
 
-// Each receiver says when it last heard of something, and when and why it refused. A secret is in none of that.
+// Each receiver says when it last heard of something, and when and why it refused. A secret is in
+// none of that.
 func TestHeard(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(testSecret), 0o600); err != nil {
@@ -347,8 +348,8 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// Other receivers are served at once: one that is gone is refused, one that is as before keeps what it heard, one that changed
-// is as it says now. If one is wrong, the previous ones stay.
+// Other receivers are served at once: one that is gone is refused, one that is as before keeps what
+// it heard, one that changed is as it says now. If one is wrong, the previous ones stay.
 func TestReplace(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	receiver := func(name string, hosts ...string) hooks.Receiver {

@@ -13,11 +13,13 @@ import (
 // maxWhy bounds why a delivery was refused, in bytes.
 const maxWhy = 300
 
-// Heard is what a receiver has heard since the server started. A time is nil if that has not happened.
+// Heard is what a receiver has heard since the server started. A time is nil if that has not
+// happened.
 type Heard struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
-	// LastHeard is when somebody last sent a delivery with the receiver's secret that could be read, LastQueued when one told of a push.
+	// LastHeard is when somebody last sent a delivery with the receiver's secret that could be
+	// read, LastQueued when one told of a push.
 	LastHeard  *time.Time `json:"lastHeard,omitempty"`
 	LastQueued *time.Time `json:"lastQueued,omitempty"`
 	// LastRefused is when a delivery, or a part of one, was last refused, and Refused why.

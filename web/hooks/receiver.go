@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
-// Receiver and OIDC are the configuration of a receiver. They have a package of their own so that programs that only read
-// the configuration do without the handler.
+// Receiver and OIDC are the configuration of a receiver. They have a package of their own so that
+// programs that only read the configuration do without the handler.
 type (
 	Receiver = hookconfig.Receiver
 	OIDC     = hookconfig.OIDC

@@ -39,7 +39,8 @@ type Body struct {
 	who string
 	buf []byte
 
-	// larger says whether the body may have more than lightRead bytes, and reads them. nil is for yes.
+	// larger says whether the body may have more than lightRead bytes, and reads them. nil is for
+	// yes.
 	larger func(io.Reader) (io.Reader, bool)
 
 	// The mutex of.mu guards these.
@@ -106,8 +107,8 @@ func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit in
 	return b, nil
 }
 
-// arrived notes that b was read to its end, so there is no reading to stop if it loses its place. It
-// returns false if b has lost it.
+// arrived notes that b was read to its end, so there is no reading to stop if it loses its place.
+// It returns false if b has lost it.
 func (b *Body) arrived(lost func()) bool {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
@@ -132,8 +133,8 @@ func (b *Body) Keep() bool {
 
 func tooLarge(limit int) error { return fmt.Errorf("%w: it is over %d bytes", ErrTooLarge, limit) }
 
-// fill reads all of r, which has so many bytes as are announced, or less than 0 if it does not say. The buffer grows with
-// what arrives: most of what is refused is refused soon.
+// fill reads all of r, which has so many bytes as are announced, or less than 0 if it does not say.
+// The buffer grows with what arrives: most of what is refused is refused soon.
 func (b *Body) fill(r io.Reader, limit, announced int) error {
 	for {
 		if len(b.buf) == cap(b.buf) {

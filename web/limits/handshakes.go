@@ -16,7 +16,8 @@ import (
 // holds.
 func newHandshakes() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// recordHeader is how long the header of a TLS record is, and typeHandshake its type (RFC 8446, 5.1).
+// recordHeader is how long the header of a TLS record is, and typeHandshake its type (RFC 8446,
+// 5.1).
 const (
 	recordHeader  = 5
 	typeHandshake = 22

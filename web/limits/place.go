@@ -13,13 +13,15 @@ const (
 	mostPlaces = 16
 	// stalled is how long a body may wait for its sender and keep its user's place.
 	stalled = 100 * time.Millisecond
-	// ofByte is what reading a byte of a body takes of a processor: decryption, counting and a copy.
+	// ofByte is what reading a byte of a body takes of a processor: decryption, counting and a
+	// copy.
 	ofByte = 4 * time.Nanosecond
-	// ofRefusal is what a body that is over its bound takes of a processor: its connection ends, and the next one begins
-	// with a handshake.
+	// ofRefusal is what a body that is over its bound takes of a processor: its connection ends,
+	// and the next one begins with a handshake.
 	ofRefusal = time.Millisecond
-	// quickBody is what a heavy body that is taken may take of a processor without a rest. After another one its user rests
-	// so many times as long as it took, longer if it was refused, and for longestRest at most.
+	// quickBody is what a heavy body that is taken may take of a processor without a rest. After
+	// another one its user rests so many times as long as it took, longer if it was refused, and
+	// for longestRest at most.
 	quickBody     = 5 * time.Millisecond
 	rest          = 5
 	restOfRefused = 31
@@ -29,9 +31,10 @@ const (
 // newPlaces returns the class of heavy bodies, of which one user has one at a time.
 func newPlaces() *class { return newClass(mostPlaces, 1, math.MaxInt, math.MaxInt, maxWait) }
 
-// place is a heavy body's place among those of its user, which are read and decoded one at a time. The user gets the next
-// place after a rest in proportion to what the body took. So one user's bodies take a sixth of a processor at most, and a
-// thirtieth if they are refused: collecting their garbage delays others, too. A nil *place is one that nobody needs.
+// place is a heavy body's place among those of its user, which are read and decoded one at a time.
+// The user gets the next place after a rest in proportion to what the body took. So one user's
+// bodies take a sixth of a processor at most, and a thirtieth if they are refused: collecting their
+// garbage delays others, too. A nil *place is one that nobody needs.
 type place struct {
 	class *class
 	who   caller

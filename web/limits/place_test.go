@@ -23,7 +23,8 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A user's heavy bodies are read one at a time, and the next one after a rest. Those of others and light ones do not wait.
+// A user's heavy bodies are read one at a time, and the next one after a rest. Those of others and
+// light ones do not wait.
 func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +87,8 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 	})
 }
 
-// A user whose bodies are over their bound is answered slowly: each costs the server a connection. Others do not wait.
+// A user whose bodies are over their bound is answered slowly: each costs the server a connection.
+// Others do not wait.
 func TestAttackRefusedBodiesOfOneUserRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

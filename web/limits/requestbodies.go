@@ -26,15 +26,16 @@ type BodyBound struct {
 	Value int
 }
 
-// weight is the weight of a decoded body with that many bytes and values: it is then there as it came, decoded,
-// converted, and encoded for the storage and for the answer.
+// weight is the weight of a decoded body with that many bytes and values: it is then there as it
+// came, decoded, converted, and encoded for the storage and for the answer.
 func (b BodyBound) weight(bytes, values int) int { return 6*bytes + b.Value*values }
 
 // BodyOptions bound the bodies of requests.
 type BodyOptions struct {
 	// Bound returns the bound of a request's body.
 	Bound func(*request.RequestInfo) BodyBound
-	// Exempt tells which requests are the server's own. One that waits for another of them must not wait for its turn.
+	// Exempt tells which requests are the server's own. One that waits for another of them must not
+	// wait for its turn.
 	Exempt func(*http.Request) bool
 	// Serializer writes errors.
 	Serializer apiruntime.NegotiatedSerializer
@@ -53,16 +54,19 @@ const (
 	mostTurns = 4
 )
 
-// WithBodyLimits reads the bodies of requests that change something before next, and bounds what they take.
+// WithBodyLimits reads the bodies of requests that change something before next, and bounds what
+// they take.
 //
-// All bodies together have room for 32 MiB. If it is short, the user whose bodies take most loses one that waits, which is
-// answered 429; so is a body that waits for its turn for five seconds. A body with more values than its bound is answered
-// 413 and never decoded.
+// All bodies together have room for 32 MiB. If it is short, the user whose bodies take most loses
+// one that waits, which is answered 429; so is a body that waits for its turn for five seconds. A
+// body with more values than its bound is answered 413 and never decoded.
 //
-// Of a user's bodies of more than 64 KiB, or more than 512 KiB when they are decoded, one at a time is read and decoded,
-// and the next after a rest, see [place]. So are bodies that are over their bound answered. A body that weighs more than 512 KiB also takes a turn when it is decoded. There is
-// one turn fewer than there are processors, and four at most, and the next goes to the user with the fewest. The request
-// gives both up while it waits for its reader, or for anything else with [Pause].
+// Of a user's bodies of more than 64 KiB, or more than 512 KiB when they are decoded, one at a time
+// is read and decoded, and the next after a rest, see [place]. So are bodies that are over their
+// bound answered. A body that weighs more than 512 KiB also takes a turn when it is decoded. There
+// is one turn fewer than there are processors, and four at most, and the next goes to the user with
+// the fewest. The request gives both up while it waits for its reader, or for anything else with
+// [Pause].
 //
 // It stands behind authorization, so nothing of a request is read that is refused.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {
@@ -109,7 +113,8 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		own.refuse()
 		if errors.Is(err, ErrTooLarge) || errors.Is(err, errManyValues) {
-			// Most such bodies are refused before they need a place. They wait for one to be answered.
+			// Most such bodies are refused before they need a place. They wait for one to be
+			// answered.
 			body.Release()
 			own.spend(ofRefusal)
 			own.acquire(ctx)

@@ -36,7 +36,8 @@ func sent(ctx context.Context, h http.Handler, name, remote string, body io.Read
 	return w
 }
 
-// A body that would take much when it is decoded is refused, or waits for its turn. That holds up no light body.
+// A body that would take much when it is decoded is refused, or waits for its turn. That holds up
+// no light body.
 func TestAttackBodiesThatAreHeavy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +95,8 @@ func TestAttackBodiesThatAreHeavy(t *testing.T) {
 	})
 }
 
-// Whoever fills the room for bodies with some that do not come to their end, or wait for their turn, loses them to others.
+// Whoever fills the room for bodies with some that do not come to their end, or wait for their
+// turn, loses them to others.
 func TestAttackBodiesThatFillTheRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,9 +23,11 @@ type RequestOptions struct {
 	MaxReads int
 	// MaxWrites bounds requests that change something.
 	MaxWrites int
-	// Cheap says which reads of one object cost little, however large the object is. They never take turns. nil is none.
+	// Cheap says which reads of one object cost little, however large the object is. They never
+	// take turns. nil is none.
 	Cheap func(*http.Request, *request.RequestInfo) bool
-	// Question says which requests only ask, though they are sent as creations. They count as reads. nil is none.
+	// Question says which requests only ask, though they are sent as creations. They count as
+	// reads. nil is none.
 	Question func(*http.Request, *request.RequestInfo) bool
 	// LongRunning says which requests run for as long as the client likes.
 	LongRunning request.LongRunningRequestCheck
@@ -45,8 +47,8 @@ const (
 	maxWait    = 5 * time.Second
 	// quickWrite is how long a list may wait for its reader and keep its turn.
 	quickWrite = 2 * time.Millisecond
-	// muchRead is how many stored bytes a read of one object may decode without a turn. Each object counts for
-	// ofObject more, as finding it costs something, too.
+	// muchRead is how many stored bytes a read of one object may decode without a turn. Each object
+	// counts for ofObject more, as finding it costs something, too.
 	muchRead, ofObject = 128 << 10, 4 << 10
 )
 

@@ -408,8 +408,8 @@ func TestAttackQuestionsThatReadMuch(t *testing.T) {
 	})
 }
 
-// A read of one object that comes to read much takes turns with lists from then on, until it ends. One that reads little takes none,
-// and another user's turn is not the last of a flood.
+// A read of one object that comes to read much takes turns with lists from then on, until it ends.
+// One that reads little takes none, and another user's turn is not the last of a flood.
 func TestAttackReadsOfOneObjectThatReadMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 200

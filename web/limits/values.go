@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// values counts the values that decoders make of a body, or more, while it is read: fields, and elements of lists. The
-// cost of decoding and checking a body depends on them more than on its bytes. Reading ends with errManyValues when
-// there are more than most.
+// values counts the values that decoders make of a body, or more, while it is read: fields, and
+// elements of lists. The cost of decoding and checking a body depends on them more than on its
+// bytes. Reading ends with errManyValues when there are more than most.
 type values struct {
 	io.ReadCloser
 	most           int
@@ -20,11 +20,13 @@ type values struct {
 	json            int // values outside of strings. Text that is not JSON is not decoded as JSON
 	quoted, escaped bool
 
-	// text counts what may be a value of YAML, also within strings: where those end, only a parser of YAML can tell.
+	// text counts what may be a value of YAML, also within strings: where those end, only a parser
+	// of YAML can tell.
 	text int
 	// before are the last two bytes.
 	before [2]byte
-	// begun is true after the first byte that is not space, and object if that begins an object of JSON.
+	// begun is true after the first byte that is not space, and object if that begins an object of
+	// JSON.
 	begun, object bool
 }
 
@@ -87,15 +89,16 @@ func (v *values) see(p []byte) {
 	}
 }
 
-// plain is how many bytes of text, within quotes, are before the next that may end or escape it. It looks at eight at a
-// time: most of a large body is text.
+// plain is how many bytes of text, within quotes, are before the next that may end or escape it. It
+// looks at eight at a time: most of a large body is text.
 func plain(p []byte) (n int) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	const quotes, escapes = '"' * ones, '\\' * ones
 	for ; n+8 <= len(p); n += 8 {
 		eight := binary.LittleEndian.Uint64(p[n:])
 		quote, escape := eight^quotes, eight^escapes
-		// A byte of either is 0 where that sign is. The lowest one that is 0 has its top bit set here.
+		// A byte of either is 0 where that sign is. The lowest one that is 0 has its top bit set
+		// here.
 		if found := ((quote-ones)&^quote | (escape-ones)&^escape) & tops; found != 0 {
 			return n + bits.TrailingZeros64(found)/8
 		}
@@ -105,7 +108,8 @@ func plain(p []byte) (n int) {
 	return n
 }
 
-// count returns the number of values of body, which was read to its end. Clients send JSON as YAML, too.
+// count returns the number of values of body, which was read to its end. Clients send JSON as YAML,
+// too.
 func (v *values) count(body []byte) int {
 	switch {
 	case v.protobuf:
@@ -117,11 +121,12 @@ func (v *values) count(body []byte) int {
 	return v.json
 }
 
-// maxProtobufDepth is deeper than the messages of any kind. Messages below are counted by their bytes.
+// maxProtobufDepth is deeper than the messages of any kind. Messages below are counted by their
+// bytes.
 const maxProtobufDepth = 32
 
-// protobufValues counts the fields of a message and of those in it. Text and messages look alike there, so text that
-// could be a message counts as one. ok is false for what is not a message.
+// protobufValues counts the fields of a message and of those in it. Text and messages look alike
+// there, so text that could be a message counts as one. ok is false for what is not a message.
 func protobufValues(body []byte, depth int) (n int, ok bool) {
 	if depth == 0 {
 		return len(body) / 2, true

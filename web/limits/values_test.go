@@ -19,7 +19,8 @@ func counted(t *testing.T, media, body string, most int) (int, error) {
 	return v.count(read), err
 }
 
-// Nothing is decoded to more values than were counted, and text counts as one value where it can be told from others.
+// Nothing is decoded to more values than were counted, and text counts as one value where it can be
+// told from others.
 func TestValuesOfABody(t *testing.T) {
 	t.Parallel()
 	message := "\x12\x04\x12\x00\x12\x00" // two empty messages in one

@@ -75,7 +75,8 @@ func (f *fixture) newKind(t testing.TB) *kind {
 	return k
 }
 
-// remove removes an object that may be damaged, with its history, so that the check of the file when the test ends finds it whole.
+// remove removes an object that may be damaged, with its history, so that the check of the file
+// when the test ends finds it whole.
 func (f *fixture) remove(t testing.TB, key string) {
 	t.Helper()
 	kv, _, _, err := f.db.Get(t.Context(), key)

@@ -16,15 +16,15 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// pageLimit is the length of the longest limited list that is answered from stored bytes. Its keys are in
-// memory until the continue token is known.
+// pageLimit is the length of the longest limited list that is answered from stored bytes. Its keys
+// are in memory until the continue token is known.
 const pageLimit = 500
 
-// Serve answers plain JSON reads with the bytes that are stored. It leaves every other request to next:
-// tables, other encodings, selectors, malformed requests, and objects that cannot be read. It stands
-// behind authentication and authorization, and behind a filter that makes writes fail soon after the
-// request's deadline. Without that filter a client that does not read would hold it for ever. Its answers
-// differ from next's only in the order of the fields of metadata.
+// Serve answers plain JSON reads with the bytes that are stored. It leaves every other request to
+// next: tables, other encodings, selectors, malformed requests, and objects that cannot be read. It
+// stands behind authentication and authorization, and behind a filter that makes writes fail soon
+// after the request's deadline. Without that filter a client that does not read would hold it for
+// ever. Its answers differ from next's only in the order of the fields of metadata.
 func (g *Getter) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -61,7 +61,8 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 	})
 }
 
-// Cheap reports whether a read of one object costs little where Serve is in front: one of an object without a namespace in plain JSON, or of no object.
+// Cheap reports whether a read of one object costs little where Serve is in front: one of an object
+// without a namespace in plain JSON, or of no object.
 func Cheap(req *http.Request, info *request.RequestInfo) bool {
 	return !info.IsResourceRequest || info.Namespace == "" && info.Subresource == "" && wantsPlainJSON(req)
 }

@@ -19,17 +19,17 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// listBytes bounds the memory of all lists of a kind together. initialBytes bounds that of all watches
-// that send what exists.
+// listBytes bounds the memory of all lists of a kind together. initialBytes bounds that of all
+// watches that send what exists.
 const listBytes, initialBytes = 128 << 20, 64 << 20
 
-// Kind is a cluster-scoped kind whose stored bytes are its served bytes. Its internal and its v1 Go type
-// are the same, so nothing is converted.
+// Kind is a cluster-scoped kind whose stored bytes are its served bytes. Its internal and its v1 Go
+// type are the same, so nothing is converted.
 type Kind struct {
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Named returns the names of the objects that a field selector selects, if it does no more than to name objects. They
-	// are in order, each once. It may be nil.
+	// Named returns the names of the objects that a field selector selects, if it does no more than
+	// to name objects. They are in order, each once. It may be nil.
 	Named func(fieldSelector string) (names []string, ok bool)
 }
 
@@ -43,11 +43,11 @@ type kind struct {
 
 	// The rest is for kinds that are served as they are stored.
 
-	// head is how every stored object begins, up to and with the brace that opens its metadata. It is
-	// nil for other kinds.
+	// head is how every stored object begins, up to and with the brace that opens its metadata. It
+	// is nil for other kinds.
 	head []byte
-	// encoder identifies the API server's encoder to plain JSON. events identifies its encoders of watch
-	// events to plain JSON.
+	// encoder identifies the API server's encoder to plain JSON. events identifies its encoders of
+	// watch events to plain JSON.
 	encoder runtime.Identifier
 	events  map[runtime.Identifier]watch.EventType
 	// source is nil when the storage is not a Source.
@@ -56,8 +56,8 @@ type kind struct {
 	// lists is the memory of all lists, and initial that of all watches that send what exists.
 	lists, initial *memoryPool
 	maxWait        time.Duration // of a list that waits for room
-	// workers has a place for each answer that now reads and forms objects. Such an answer holds memory
-	// that is not in its reservation yet.
+	// workers has a place for each answer that now reads and forms objects. Such an answer holds
+	// memory that is not in its reservation yet.
 	workers chan struct{}
 	// scans counts the scans under way.
 	scans atomic.Int64
@@ -85,7 +85,8 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 	return nil
 }
 
-// acquireWorker blocks until a worker slot is free; releaseWorker frees it. acquireWorker returns false when ctx is done.
+// acquireWorker blocks until a worker slot is free; releaseWorker frees it. acquireWorker returns
+// false when ctx is done.
 func (k *kind) acquireWorker(ctx context.Context) bool {
 	select {
 	case k.workers <- struct{}{}:
@@ -105,8 +106,8 @@ func (k *kind) close() {
 	}
 }
 
-// stored is an object of the storage. If it was not read yet, only name and revision are known, and data
-// and err are nil.
+// stored is an object of the storage. If it was not read yet, only name and revision are known, and
+// data and err are nil.
 type stored struct {
 	name string
 	rev  int64
@@ -122,8 +123,8 @@ func (k *kind) append(buf []byte, s *stored) ([]byte, error) {
 	return append(head, rest...), err
 }
 
-// parts returns the object as append has it, without a copy of the long part. head is appended to buf,
-// and rest follows it.
+// parts returns the object as append has it, without a copy of the long part. head is appended to
+// buf, and rest follows it.
 func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -166,8 +167,8 @@ func (k *kind) encodeAnew(data []byte) ([]byte, error) {
 	return runtime.Encode(k.codec, obj)
 }
 
-// meetsUnreadable reports whether an object is known that cannot be read. If so, the API server answers:
-// once the first bytes are sent, it is too late to report an error.
+// meetsUnreadable reports whether an object is known that cannot be read. If so, the API server
+// answers: once the first bytes are sent, it is too late to report an error.
 func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	name := k.unreadable.Load()
 	if name == nil {

@@ -251,7 +251,8 @@ func TestListMeetsDamage(t *testing.T) {
 	}
 }
 
-// Objects that are named are listed in the order of their names, those that there are. The bytes are those of a list of all.
+// Objects that are named are listed in the order of their names, those that there are. The bytes
+// are those of a list of all.
 func TestNamedObjects(t *testing.T) {
 	l := newLists(t)
 	for i := range 30 {

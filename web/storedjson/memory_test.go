@@ -141,8 +141,9 @@ func (s changing) ScanStored(ctx context.Context, from string, rev int64, limit,
 	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
 }
 
-// Objects that were asked for by name are read again as they were listed, when the list has waited for room. They do not follow each
-// other. One is newer than the list's revision, and while the list waits one is changed and one is deleted.
+// Objects that were asked for by name are read again as they were listed, when the list has waited
+// for room. They do not follow each other. One is newer than the list's revision, and while the
+// list waits one is changed and one is deleted.
 func TestNamedObjectsWaitForRoom(t *testing.T) {
 	l := newLists(t)
 	for i := range 30 {

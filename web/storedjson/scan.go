@@ -35,7 +35,8 @@ type scan struct {
 	// more is for a scan to the end: the objects after the name from follow.
 	more bool
 	from string
-	// named is for a scan through objects that were asked for by name. Others may lie between them in the storage.
+	// named is for a scan through objects that were asked for by name. Others may lie between them
+	// in the storage.
 	named bool
 
 	// run is the length of runs. memory is what the answer may hold.
@@ -50,8 +51,8 @@ type scan struct {
 // weight is how much an answer with runs of that length may hold at first.
 func weight(run int) int64 { return headBytes + 3*int64(run) }
 
-// begin reads what must be known before the first byte is written. The answer keeps as much of
-// it as its reservation has room for. ok is false where the API server's own handler should say what
+// begin reads what must be known before the first byte is written. The answer keeps as much of it
+// as its reservation has room for. ok is false where the API server's own handler should say what
 // is wrong.
 func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *reservation) (p *scan, ok bool) {
 	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
@@ -94,8 +95,8 @@ func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, sha
 	return p, true
 }
 
-// begin reads what must be known of a list before its first byte is written. ok is false where the API server's own handler
-// should answer.
+// begin reads what must be known of a list before its first byte is written. ok is false where the
+// API server's own handler should answer.
 type begin func(ctx context.Context, share *reservation) (p *scan, ok bool)
 
 // paged begins a list of all objects, or of a page of them.
@@ -106,8 +107,9 @@ func (k *kind) paged(opts storage.ListOptions) begin {
 // maxNamed bounds the bytes of objects that are asked for by name, which are all in memory at once.
 const maxNamed = 8 << 20
 
-// named begins a list of the objects of these names that exist. Each is read as it is now, which costs a fifth of a scan at one
-// revision. The list has the revision from before all of that: what is newer in it comes again in a watch from there.
+// named begins a list of the objects of these names that exist. Each is read as it is now, which
+// costs a fifth of a scan at one revision. The list has the revision from before all of that: what
+// is newer in it comes again in a watch from there.
 func (k *kind) named(names []string) begin {
 	return func(ctx context.Context, share *reservation) (*scan, bool) {
 		if !k.acquireWorker(ctx) {
@@ -184,13 +186,15 @@ func (p *scan) each(ctx context.Context, keys bool, use func([]stored) error) er
 	return nil
 }
 
-// read reads the values of the first of objects, or of all, as they were listed. It is an error to read none.
+// read reads the values of the first of objects, or of all, as they were listed. It is an error to
+// read none.
 func (p *scan) read(ctx context.Context, objects []stored) error {
 	if !p.named {
 		return p.readRun(ctx, p.rev, objects)
 	}
 	for i, size := 0, 0; i < len(objects) && size < p.run; i++ {
-		// One that is older than the list was the same at the list's revision, and its own may be forgotten by now.
+		// One that is older than the list was the same at the list's revision, and its own may be
+		// forgotten by now.
 		if err := p.readRun(ctx, max(p.rev, objects[i].rev), objects[i:i+1]); err != nil {
 			return err
 		}

@@ -60,7 +60,8 @@ func TestReadIsWhatWasListed(t *testing.T) {
 	}
 }
 
-// What Serve answers with stored bytes is cheap. What is put together from many objects, or decoded, is not.
+// What Serve answers with stored bytes is cheap. What is put together from many objects, or
+// decoded, is not.
 func TestCheapReads(t *testing.T) {
 	t.Parallel()
 	image := request.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "images", Name: "x"}

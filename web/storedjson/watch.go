@@ -96,8 +96,8 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		next.ServeHTTP(w, req)
 		return
 	}
-	// Sending existing objects may take longer than history is kept. Once the watch that goes on from
-	// there has begun, it has a hold of its own.
+	// Sending existing objects may take longer than history is kept. Once the watch that goes on
+	// from there has begun, it has a hold of its own.
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
 	defer s.begun()
 	// As in the API server, an answer is compressed only if a bookmark ends it.

@@ -24,8 +24,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
 )
 
-// A hundred informers that start at once cost one pass over the disk, even if what they are sent does not find
-// room in what is kept. The one that is ahead reads, and the others take what it has kept.
+// A hundred informers that start at once cost one pass over the disk, even if what they are sent
+// does not find room in what is kept. The one that is ahead reads, and the others take what it has
+// kept.
 func TestInformersShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 1000, 100
@@ -97,8 +98,8 @@ func (s yielding) ScanStored(ctx context.Context, from string, rev int64, limit,
 	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
 }
 
-// Informers that start at once are at the same place at the same moment. One of them reads and forms what is there
-// for all.
+// Informers that start at once are at the same place at the same moment. One of them reads and
+// forms what is there for all.
 func TestInformersInStepShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 500, 20
@@ -131,7 +132,8 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// Two may share a part of the objects that they form, if one begins in the midst of the other's.
+		// Two may share a part of the objects that they form, if one begins in the midst of the
+		// other's.
 		if reads := l.transformer.GetReadsAndReset(); reads > 3*objects {
 			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
 		}
@@ -191,8 +193,8 @@ func (c *forgetfulClient) Write(b []byte) (int, error) {
 
 func (c *forgetfulClient) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// What exists may take longer to send than history is kept. It is sent as it was when the watch began, and so is
-// every change since.
+// What exists may take longer to send than history is kept. It is sent as it was when the watch
+// began, and so is every change since.
 func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Now())

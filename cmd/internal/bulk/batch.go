@@ -1,5 +1,6 @@
-// Package bulk imports many references: it lists them, chooses, imports with a bound for each registry, waits
-// for registries that refuse and servers that are away, and reports what became of each.
+// Package bulk imports many references: it lists them, chooses, imports with a bound for each
+// registry, waits for registries that refuse and servers that are away, and reports what became of
+// each.
 package bulk
 
 import (
@@ -18,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// batch imports many references at a time, and lists registries and repositories for more of them. No registry holds
-// up another: see package hostlimit.
+// batch imports many references at a time, and lists registries and repositories for more of them.
+// No registry holds up another: see package hostlimit.
 type batch struct {
 	importer   *importer.Importer
 	images     func() importer.Images
@@ -54,8 +55,8 @@ func (j Job) name() string {
 	return j.Ref.String() + allTagsSuffix
 }
 
-// drop reports whether a job that will not be done is to be reported. Of the dates among which tags are chosen only the
-// first is: then none is chosen.
+// drop reports whether a job that will not be done is to be reported. Of the dates among which tags
+// are chosen only the first is: then none is chosen.
 func (j Job) drop() bool {
 	if j.Kind != dateJob {
 		return true
@@ -77,8 +78,8 @@ type noEvents struct{}
 // Imported is part of events.
 func (noEvents) Imported(string, *importer.Result, error) {}
 
-// New returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a time of each of
-// many others. The selection chooses among what is listed.
+// New returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a
+// time of each of many others. The selection chooses among what is listed.
 func New(im *importer.Importer, images func() importer.Images, jobs int, s *Selection, report *report, progress *progress) *batch {
 	var ahead *importer.Prefetcher
 	if tagged, ok := images().(importer.Tagged); ok {
@@ -91,8 +92,8 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 	}
 }
 
-// Run does all jobs, and those that they lead to, whatever happens to the others. It returns an error only if the batch
-// itself could not go on.
+// Run does all jobs, and those that they lead to, whatever happens to the others. It returns an
+// error only if the batch itself could not go on.
 func (b *batch) Run(ctx context.Context, jobs []Job) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -194,8 +195,8 @@ func (b *batch) wait(j Job) {
 	}
 }
 
-// start starts as many jobs as there is room for, one of each registry in turn. It returns when to probe the next
-// registry; zero when none is paused.
+// start starts as many jobs as there is room for, one of each registry in turn. It returns when to
+// probe the next registry; zero when none is paused.
 func (b *batch) start(ctx context.Context) (again time.Time) {
 	for full := 0; full < len(b.turn) && b.limiter.Free() > 0; {
 		h := b.turn[0]
@@ -249,7 +250,8 @@ func (b *batch) do(ctx context.Context, e *ended) {
 	}
 }
 
-// finishJob takes the result of a job. It queues the job again if it was the registry that failed, and there is hope.
+// finishJob takes the result of a job. It queues the job again if it was the registry that failed,
+// and there is hope.
 func (b *batch) finishJob(e ended) {
 	b.running--
 	h := b.hosts[e.Ref.Host]

@@ -36,7 +36,8 @@ type batchRun struct {
 	limits    pull.Limits
 	jobs      []Job
 	selection Selection
-	// No time passes before goods references of the registry good have been imported, so they wait for no other.
+	// No time passes before goods references of the registry good have been imported, so they wait
+	// for no other.
 	good  *registrytest.Registry
 	goods int
 	clock *clocktesting.FakeClock
@@ -175,8 +176,8 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	}
 }
 
-// A registry may ask for an hour, again and again, with either status. One that asks for more, or for ever, is given up at
-// once, and not once for each reference.
+// A registry may ask for an hour, again and again, with either status. One that asks for more, or
+// for ever, is given up at once, and not once for each reference.
 func TestImportWaitsAnHour(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -214,7 +215,8 @@ func TestImportWaitsAnHour(t *testing.T) {
 	}
 }
 
-// A registry that was restarted ended the run for it: each of the jobs that broke off counted as a failure to answer.
+// A registry that was restarted ended the run for it: each of the jobs that broke off counted as a
+// failure to answer.
 func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -288,7 +290,8 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A registry that refused everything, and did not say for how long, was waited for for hours, as if it had asked for that.
+// A registry that refused everything, and did not say for how long, was waited for for hours, as if
+// it had asked for that.
 func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
 	t.Parallel()
 	withTokens := registrytest.WithAuth(registrytest.Auth{Scheme: "bearer"})
@@ -328,7 +331,8 @@ func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
 	}
 }
 
-// A registry that has answered and then refuses has counted. It is waited for, also if it does not say for how long.
+// A registry that has answered and then refuses has counted. It is waited for, also if it does not
+// say for how long.
 func TestImportWaitsForARegistryThatCounts(t *testing.T) {
 	t.Parallel()
 	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
@@ -364,8 +368,8 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 			references := pushTags(t, registry, 20)
 			refused := make(chan struct{})
 			registry.Inject("HEAD .*/manifests/7$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
-			// Others are still to be asked for when the refusal arrives: what answers later tells that the registry does
-			// not count.
+			// Others are still to be asked for when the refusal arrives: what answers later tells
+			// that the registry does not count.
 			registry.Inject("HEAD .*/manifests/(8|9|1.)$", 0, func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 					<-refused
@@ -383,8 +387,8 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// A registry that refused to show the signatures of one image kept an import waiting for hours. The image is stored, and that
-// its signatures could not be read is told.
+// A registry that refused to show the signatures of one image kept an import waiting for hours. The
+// image is stored, and that its signatures could not be read is told.
 func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -438,8 +442,8 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 	}
 }
 
-// A registry that asks to be left alone while it is listed held up the lists of all others, and no image was imported before
-// the last of them.
+// A registry that asks to be left alone while it is listed held up the lists of all others, and no
+// image was imported before the last of them.
 func TestListsWaitForTheirOwnRegistry(t *testing.T) {
 	t.Parallel()
 	tags := func(r *registrytest.Registry) Job {
@@ -478,8 +482,8 @@ func TestListsWaitForTheirOwnRegistry(t *testing.T) {
 	}
 }
 
-// A registry that is given up while dates are read, of which tags are to be chosen, is one failure for each repository: tags
-// without the choice are not what was asked for.
+// A registry that is given up while dates are read, of which tags are to be chosen, is one failure
+// for each repository: tags without the choice are not what was asked for.
 func TestARegistryThatIsGivenUpWhileDatesAreRead(t *testing.T) {
 	t.Parallel()
 	registry, good := registrytest.New(t), registrytest.New(t)

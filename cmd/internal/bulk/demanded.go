@@ -19,8 +19,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// DemandedBy is what policies demand: those of the server that an import is for, or those kept in a data directory. A dry
-// run contacts no server and its findings are not judged, so nothing is demanded.
+// DemandedBy is what policies demand: those of the server that an import is for, or those kept in a
+// data directory. A dry run contacts no server and its findings are not judged, so nothing is
+// demanded.
 type DemandedBy struct {
 	set     *policy.Set
 	unknown bool // the server does not say, so everything may be demanded
@@ -34,7 +35,8 @@ func (d *DemandedBy) Of(image reference.Reference) (signatures, attestations boo
 	return d.set.Demands(image)
 }
 
-// Ask reads the policies of a server as objects, with those from files, which the server shows as objects, too.
+// Ask reads the policies of a server as objects, with those from files, which the server shows as
+// objects, too.
 func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
@@ -46,8 +48,8 @@ func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 // configv1 is the group and version of policies, which are OpenShift's.
 var configv1 = schema.GroupVersion{Group: "config.openshift.io", Version: "v1"}
 
-// shownList is a list of policies as the server shows them. A client needs no more of policyapi.ImagePolicyList, whose
-// package has the storage, too.
+// shownList is a list of policies as the server shows them. A client needs no more of
+// policyapi.ImagePolicyList, whose package has the storage, too.
 type shownList struct {
 	metav1.ListMeta `json:"metadata"`
 	Items           []struct {
@@ -56,7 +58,8 @@ type shownList struct {
 	} `json:"items"`
 }
 
-// shownPolicies returns the policies of a server with their names, their scopes and how many attestations each demands.
+// shownPolicies returns the policies of a server with their names, their scopes and how many
+// attestations each demands.
 func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set, error) {
 	config = restclient.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &configv1

@@ -17,8 +17,8 @@ type host struct {
 	listed  bool // the last job to begin was one of lists
 
 	answered bool // it has, at some time
-	// round grows when the registry has failed to answer: a job that began in an earlier one ran beside the job that failed
-	// first, and is not a further failure.
+	// round grows when the registry has failed to answer: a job that began in an earlier one ran
+	// beside the job that failed first, and is not a further failure.
 	round       int
 	silences    int       // failures to answer, in a row
 	silentSince time.Time // the first of them
@@ -33,26 +33,28 @@ type host struct {
 type trials struct {
 	times int
 	since time.Time
-	// alone says that the registry refused it without a time, and answered what it was asked for next.
+	// alone says that the registry refused it without a time, and answered what it was asked for
+	// next.
 	alone bool
 }
 
 const (
 	// maxPause is the longest pause that a registry may ask for.
 	maxPause = time.Hour
-	// maxBusy is how long a registry may ask so again and again. Registries count over six hours at most, as Docker Hub
-	// does.
+	// maxBusy is how long a registry may ask so again and again. Registries count over six hours at
+	// most, as Docker Hub does.
 	maxBusy = 6 * time.Hour
-	// maxSilence is how long a registry may fail to answer that has answered before, and maxSilent how many times in a
-	// row. After these, its jobs are not tried. One that has never answered has only the latter, also if it refuses
-	// without saying for how long.
+	// maxSilence is how long a registry may fail to answer that has answered before, and maxSilent
+	// how many times in a row. After these, its jobs are not tried. One that has never answered has
+	// only the latter, also if it refuses without saying for how long.
 	maxSilence = time.Minute
 	maxSilent  = 3
 )
 
 func (h *host) waiting() int { return len(h.lists) + len(h.imports) }
 
-// next takes the job that is next. Lists and imports take turns: then images are imported before all is listed.
+// next takes the job that is next. Lists and imports take turns: then images are imported before
+// all is listed.
 func (h *host) next() (j Job) {
 	if h.listed = len(h.lists) > 0 && (!h.listed || len(h.imports) == 0); h.listed {
 		j, h.lists = h.lists[0], h.lists[1:]
@@ -75,8 +77,9 @@ func (h *host) answers(e ended) {
 	h.suspect = nil
 }
 
-// fail notes that the registry, and not what it was asked for, made a job fail, and that it is paused until a time. It
-// returns whether to try again; if not, hopeless says why nothing that waits for the registry should be tried, or is "".
+// fail notes that the registry, and not what it was asked for, made a job fail, and that it is
+// paused until a time. It returns whether to try again; if not, hopeless says why nothing that
+// waits for the registry should be tried, or is "".
 func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool, hopeless string) {
 	t := h.tried[e.Job]
 	if t.times == 0 {

@@ -10,7 +10,8 @@ import (
 // Job is one request to a registry: a list, or a reference to import.
 type Job struct {
 	Kind jobKind
-	// Ref is the image that is imported or dated, or the repository that is listed. To list a registry it has only a Host.
+	// Ref is the image that is imported or dated, or the repository that is listed. To list a
+	// registry it has only a Host.
 	Ref reference.Reference
 	of  *choice // of a dateJob
 }

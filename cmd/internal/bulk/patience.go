@@ -23,7 +23,8 @@ import (
 // MaxAway is how long an import waits for an API server that has answered before and does not now.
 const MaxAway = 5 * time.Minute
 
-// APIRetry makes an import wait for its API server. It does not wait for a server that has never answered.
+// APIRetry makes an import wait for its API server. It does not wait for a server that has never
+// answered.
 type APIRetry struct {
 	Clock clock.Clock
 	Say   func(string)
@@ -42,8 +43,8 @@ func (p *APIRetry) Images(images importer.Images) importer.Images {
 	return patient
 }
 
-// do calls f again, with pauses, while the server is away. An f that failed may have had its effect: imports can
-// bear that.
+// do calls f again, with pauses, while the server is away. An f that failed may have had its
+// effect: imports can bear that.
 func (p *APIRetry) do(ctx context.Context, f func() error) error {
 	began := p.Clock.Now()
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
@@ -59,7 +60,8 @@ func (p *APIRetry) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// Waits reports whether something that began then should be tried again, and prints a message now and then.
+// Waits reports whether something that began then should be tried again, and prints a message now
+// and then.
 func (p *APIRetry) Waits(err error, began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +79,8 @@ func (p *APIRetry) Waits(err error, began time.Time) bool {
 	return true
 }
 
-// IsAway reports whether an error comes from a server that is stopped, starting, overloaded or silent, or from what stands
-// before it. The caller has not given up.
+// IsAway reports whether an error comes from a server that is stopped, starting, overloaded or
+// silent, or from what stands before it. The caller has not given up.
 func IsAway(err error) bool {
 	for _, gone := range []error{syscall.EPIPE, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF} {
 		if errors.Is(err, gone) {
@@ -152,7 +154,8 @@ func (i retriedTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list
 	return list, err
 }
 
-// ConfirmTags implements importer.Confirmer. It is not patient: without it what is known is only older.
+// ConfirmTags implements importer.Confirmer. It is not patient: without it what is known is only
+// older.
 func (i retriedTagged) ConfirmTags(ctx context.Context, checks []tags.Check) error {
 	if c, ok := i.tagged.(importer.Confirmer); ok {
 		return c.ConfirmTags(ctx, checks)

@@ -75,8 +75,8 @@ func (p *progress) count(j Job, n int) {
 	}
 }
 
-// listed notes that a list that had begun has ended. One that failed becomes a reference that is under way, until it is
-// done.
+// listed notes that a list that had begun has ended. One that failed becomes a reference that is
+// under way, until it is done.
 func (p *progress) listed(failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

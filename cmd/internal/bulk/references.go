@@ -26,8 +26,8 @@ const (
 	wholeRegistrySuffix = "/**"
 )
 
-// CollectJobs returns what the arguments and the lines of files ask for. It parses each, so that a misspelt one is found
-// before anything is done. The file "-" is stdin.
+// CollectJobs returns what the arguments and the lines of files ask for. It parses each, so that a
+// misspelt one is found before anything is done. The file "-" is stdin.
 func CollectJobs(args, files []string, stdin io.Reader, parse func(string) (Job, error)) ([]Job, error) {
 	var out []Job
 	for _, arg := range args {
@@ -125,8 +125,8 @@ func ParseRegistry(s string) (Job, error) {
 	return Job{Kind: ListJob, Ref: reference.Reference{Host: host}}, err
 }
 
-// notAnImage says what s is if it is a registry or a file: by the grammar of references some of these are images on
-// Docker Hub, where no name has a dot.
+// notAnImage says what s is if it is a registry or a file: by the grammar of references some of
+// these are images on Docker Hub, where no name has a dot.
 func notAnImage(s string) error {
 	if archive.Is(s) {
 		return cli.WithHint(fmt.Errorf("%q is a file, and a list holds only references", s), "tidewaiter import %s", s)
@@ -154,7 +154,8 @@ func isRegistry(s string) bool {
 	return strings.Contains(name, ".") || name == "localhost" || strings.HasPrefix(name, "[")
 }
 
-// looksLikeFile reports whether s is written like a path, or ends like an archive and names no registry.
+// looksLikeFile reports whether s is written like a path, or ends like an archive and names no
+// registry.
 func looksLikeFile(s string) bool {
 	for _, begin := range []string{"/", "./", "../", "~/"} {
 		if strings.HasPrefix(s, begin) {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Whatever is read of a file of references is written by --failures in a form that is read as the same.
+// Whatever is read of a file of references is written by --failures in a form that is read as the
+// same.
 func FuzzReadReferences(f *testing.F) {
 	for _, seed := range []string{
 		"registry.example.com/team/app:v1\n", "busybox # why\n# nothing\n\n", "registry.example.com/team/app:*\nregistry.example.com/**",

@@ -26,8 +26,8 @@ import (
 // Outputs are the values of -o.
 func Outputs() []string { return []string{"name", "json", "jsonl", "yaml", "wide"} }
 
-// report prints the result of each reference: results to standard output, in the chosen format and as they
-// come, failures and warnings to standard error.
+// report prints the result of each reference: results to standard output, in the chosen format and
+// as they come, failures and warnings to standard error.
 type report struct {
 	dryRun    bool
 	out       io.Writer
@@ -83,8 +83,8 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 	return r
 }
 
-// Add reports the result of a reference, or that a list failed: then the reference is a pattern as -f reads it. It may be
-// called from any goroutine.
+// Add reports the result of a reference, or that a list failed: then the reference is a pattern
+// as -f reads it. It may be called from any goroutine.
 func (r *report) Add(reference string, result *importer.Result, err error) {
 	r.progress.Done(func() {
 		if result != nil {
@@ -193,8 +193,8 @@ func (r *report) Sum(traffic pull.Traffic, took time.Duration) {
 	fmt.Fprintf(r.errOut, "%s; %d requests, %.1f MB, %s\n", strings.Join(parts, ", "), traffic.Requests, float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
-// End closes the output, reports the costs, and turns the reported failures, and err if the batch as a whole
-// failed, into the command's result.
+// End closes the output, reports the costs, and turns the reported failures, and err if the batch
+// as a whole failed, into the command's result.
 func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error {
 	r.progress.End()
 	r.Sum(traffic, took)
@@ -249,7 +249,8 @@ func (r *report) printLine(reference string, result *importer.Result) error {
 	return err
 }
 
-// skippedChildren says how many entries of an index were not imported and why, without attestations.
+// skippedChildren says how many entries of an index were not imported and why, without
+// attestations.
 func skippedChildren(result *importer.Result) string {
 	reasons := map[string]int{}
 	for _, s := range result.Skipped {
@@ -281,7 +282,8 @@ func (r *report) printWide(w io.Writer, reference string, result *importer.Resul
 	return err
 }
 
-// printItems returns a function that prints the Images of a reference with add: what it leads to, then the platforms.
+// printItems returns a function that prints the Images of a reference with add: what it leads to,
+// then the platforms.
 func (r *report) printItems(add func(*imagev1.Image) error) func(string, *importer.Result) error {
 	return func(_ string, result *importer.Result) error {
 		for _, i := range result.Images {

@@ -12,7 +12,8 @@ import (
 
 // Summary is the closing report for a program: "report" in -o json, and the last line of -o jsonl.
 type Summary struct {
-	// Outcomes count references by what happened to their Images: imported, updated, unchanged, dry run.
+	// Outcomes count references by what happened to their Images: imported, updated, unchanged, dry
+	// run.
 	Outcomes map[string]int `json:"outcomes"`
 	// Skipped counts artifacts, which are not images.
 	Skipped int `json:"skipped"`
@@ -40,8 +41,8 @@ type Line struct {
 	Error   string      `json:"error,omitempty"`
 	Digest  string      `json:"digest,omitempty"`
 	Mirror  string      `json:"mirror,omitempty"`
-	// Image is the Image of the reference, with its config and attestations; Images are it and then its platforms, each with
-	// its own Image.
+	// Image is the Image of the reference, with its config and attestations; Images are it and then
+	// its platforms, each with its own Image.
 	Image    *imagev1.Image `json:"image,omitempty"`
 	Images   []lineImage    `json:"images,omitempty"`
 	Skipped  []lineSkipped  `json:"skipped,omitempty"`

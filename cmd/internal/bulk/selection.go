@@ -104,7 +104,8 @@ func (s *Selection) HasRepository(path string) bool {
 	return (len(s.Include) == 0 || slices.ContainsFunc(s.Include, about)) && !slices.ContainsFunc(s.Exclude, whole)
 }
 
-// Has reports whether the patterns choose ref. A reference without a tag matches no pattern with one.
+// Has reports whether the patterns choose ref. A reference without a tag matches no pattern with
+// one.
 func (s *Selection) Has(ref reference.Reference) bool {
 	matches := func(p string) bool {
 		repository, tag, hasTag := strings.Cut(p, ":")
@@ -117,8 +118,8 @@ func (s *Selection) Has(ref reference.Reference) bool {
 	return (len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches)) && !slices.ContainsFunc(s.Exclude, matches)
 }
 
-// choice are tags of a repository, in the order of their versions, until --newest and --changed-since have chosen among
-// them.
+// choice are tags of a repository, in the order of their versions, until --newest
+// and --changed-since have chosen among them.
 type choice struct {
 	tags    []reference.Reference
 	created map[reference.Reference]time.Time // of those that are known
@@ -126,8 +127,8 @@ type choice struct {
 	dropped bool                              // not all will be read
 }
 
-// among returns what is to be done with what a list has: to list the repositories of a registry, and to import, or first
-// to date, the tags of a repository.
+// among returns what is to be done with what a list has: to list the repositories of a registry,
+// and to import, or first to date, the tags of a repository.
 func (s *Selection) among(listed reference.Reference, found []reference.Reference) (jobs []Job) {
 	kind, chosen := ImportJob, s.Has
 	var of *choice
@@ -151,8 +152,9 @@ func (s *Selection) among(listed reference.Reference, found []reference.Referenc
 	return jobs
 }
 
-// dated notes when a tag was created, if that is known. With the last tag of a choice it returns those that are chosen.
-// Tags without a date are older than all others, and do not count as unchanged.
+// dated notes when a tag was created, if that is known. With the last tag of a choice it returns
+// those that are chosen. Tags without a date are older than all others, and do not count as
+// unchanged.
 func (s *Selection) dated(c *choice, ref reference.Reference, created time.Time, known bool) (chosen []reference.Reference) {
 	if known {
 		c.created[ref] = created

@@ -105,8 +105,9 @@ func someVerbs() *cobra.Command {
 	return root
 }
 
-// A line of the log names no file of the sources of others, whether in its message, in a text, in an error or in what a logger always
-// says. Lines of client-go about its own watches are left out only of a quiet log.
+// A line of the log names no file of the sources of others, whether in its message, in a text, in
+// an error or in what a logger always says. Lines of client-go about its own watches are left out
+// only of a quiet log.
 func TestLogNamesNoSources(t *testing.T) {
 	const place = "k8s.io/client-go@v0.37.1/tools/cache/reflector.go:343: "
 	for quiet, want := range map[bool]int{true: 3, false: 4} {

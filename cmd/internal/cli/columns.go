@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// MaxWidth is how many columns of a terminal a table takes at most, if its columns have room for their names.
+// MaxWidth is how many columns of a terminal a table takes at most, if its columns have room for
+// their names.
 const MaxWidth = 120
 
 // none is how kubectl shows an empty cell.
@@ -25,11 +26,13 @@ const (
 
 // Table is a table for people, as kubectl prints them, that fits a terminal.
 type Table struct {
-	// Columns are the names of the columns. A cell that is too wide loses its beginning, as the end of a reference says more.
-	// Where the name ends in "…", which is not printed, the cell is a text and goes on in the lines below. If that is the last
-	// column, and there is not the room for it, the text has lines of its own below the others, and the column no name.
+	// Columns are the names of the columns. A cell that is too wide loses its beginning, as the end
+	// of a reference says more. Where the name ends in "…", which is not printed, the cell is a
+	// text and goes on in the lines below. If that is the last column, and there is not the room
+	// for it, the text has lines of its own below the others, and the column no name.
 	Columns []string
-	// Rows have a cell for each column; anybody may have written the text. An empty one is shown as <none>.
+	// Rows have a cell for each column; anybody may have written the text. An empty one is shown as
+	// <none>.
 	Rows [][]string
 	// Indent is how far the table is from the left.
 	Indent int
@@ -133,7 +136,8 @@ func CutLeft(s string, width int) string {
 	return s
 }
 
-// Wrap breaks a text at spaces into lines of at most width characters. A word that is longer, such as a reference, stays whole.
+// Wrap breaks a text at spaces into lines of at most width characters. A word that is longer, such
+// as a reference, stays whole.
 func Wrap(s string, width int) (lines []string) {
 	for rest := s; ; {
 		line, next := rest, ""

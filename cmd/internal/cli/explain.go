@@ -25,11 +25,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// verbRoles are those of Tidewaiter that are made for a verb. Where a right is missing they are named before others.
+// verbRoles are those of Tidewaiter that are made for a verb. Where a right is missing they are
+// named before others.
 var verbRoles = map[string]string{"import": "tidewaiter:importer", "prune": "tidewaiter:pruner"}
 
-// Explain returns what to print for an error of a verb, and a hint, "" if there is none. Errors of API servers and
-// of connections to them are put into words. The rest of the error stays, and so does an error of a registry.
+// Explain returns what to print for an error of a verb, and a hint, "" if there is none. Errors of
+// API servers and of connections to them are put into words. The rest of the error stays, and so
+// does an error of a registry.
 func Explain(verb string, err error) (text, hint string) {
 	text = err.Error()
 	if given, ok := errors.AsType[*HintError](err); ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// ofPlaces are the flags that say which server, which data directory and which registries a command is about. A command of
-// another verb that is suggested is about the same.
+// ofPlaces are the flags that say which server, which data directory and which registries a command
+// is about. A command of another verb that is suggested is about the same.
 var ofPlaces = []string{
 	"server", "certificate-authority", "kubeconfig", "data-dir", "token", "token-file",
 	"config", "authfile", "creds", "cert-dir", "tls-verify",
@@ -22,8 +22,8 @@ var secret = []string{"token", "creds"}
 // suggested finds the commands of a hint.
 var suggested = regexp.MustCompile(`\btidewaiter( [a-z]+)+`)
 
-// KeepFlags adds to the commands of a hint the flags that the command cmd was given, as far as they mean the same there. A flag
-// that the hint names itself is about what was wrong, and is not added.
+// KeepFlags adds to the commands of a hint the flags that the command cmd was given, as far as they
+// mean the same there. A flag that the hint names itself is about what was wrong, and is not added.
 func KeepFlags(cmd *cobra.Command, hint string) string {
 	return suggested.ReplaceAllStringFunc(hint, func(command string) string {
 		words := strings.Fields(command)

@@ -6,8 +6,9 @@ import (
 	"regexp"
 )
 
-// LogHandler leaves out of the log where in the code of others a line comes from. If Quiet, it leaves out what their
-// watches say of themselves: those who use a watch log what somebody must act on.
+// LogHandler leaves out of the log where in the code of others a line comes from. If Quiet, it
+// leaves out what their watches say of themselves: those who use a watch log what somebody must act
+// on.
 type LogHandler struct {
 	slog.Handler
 	Quiet bool

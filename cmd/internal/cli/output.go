@@ -13,7 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// Formats of verbs that print one object, and of those that print a list. Verbs add Wide where a table has more columns.
+// Formats of verbs that print one object, and of those that print a list. Verbs add Wide where a
+// table has more columns.
 var (
 	ObjectFormats = []string{"json", "yaml", "name"}
 	ListFormats   = []string{"json", "jsonl", "yaml", "name"}
@@ -28,7 +29,8 @@ type Output struct {
 	formats []string
 }
 
-// AddFlag adds the flag to a verb, with completion. The verb prints something for people without it, such as a table.
+// AddFlag adds the flag to a verb, with completion. The verb prints something for people without
+// it, such as a table.
 func (o *Output) AddFlag(cmd *cobra.Command, people string, formats ...string) {
 	o.formats = formats
 	cmd.Flags().VarP(o, "output", "o", fmt.Sprintf("one of %s, instead of %s", strings.Join(formats, ", "), people))

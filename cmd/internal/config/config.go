@@ -1,5 +1,5 @@
-// Package config reads the configuration file, and makes of it what servers and imports need: options of importers,
-// finders of signatures, mirrors.
+// Package config reads the configuration file, and makes of it what servers and imports need:
+// options of importers, finders of signatures, mirrors.
 package config
 
 import (
@@ -31,23 +31,29 @@ import (
 // maxFile bounds the configuration file, in bytes.
 const maxFile = 1 << 20
 
-// Config is the file that `tidewaiter serve`, `import` and `verify` read with `--config`: one YAML document of at most
-// 1 MiB. All keys are optional; unknown ones are mistakes. File names are relative to the file, which other users must
-// not be able to [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds mistakes.
+// Config is the file that `tidewaiter serve`, `import` and `verify` read with `--config`: one YAML
+// document of at most 1 MiB. All keys are optional; unknown ones are mistakes. File names are
+// relative to the file, which other users must not be able to
+// [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds
+// mistakes.
 //
-// A server reads the file again every ten seconds, and takes over the sections that are marked `at once`; others wait
-// for a restart. With a mistake nothing changes. Secrets, kubeconfigs and credentials are read when they are used.
-// [What else is read about registries](importing.md#how-registries-are-reached).
+// A server reads the file again every ten seconds, and takes over the sections that are marked `at
+// once`; others wait for a restart. With a mistake nothing changes. Secrets, kubeconfigs and
+// credentials are read when they are used. [What else is read about
+// registries](importing.md#how-registries-are-reached).
 type Config struct {
-	// Registries say what is special about registries. The longest prefix that matches counts alone.
+	// Registries say what is special about registries. The longest prefix that matches counts
+	// alone.
 	Registries []Registry `yaml:"registries" reload:"importer"`
-	// AuthFile has credentials, as podman login and docker login write them; by default the files that skopeo reads.
+	// AuthFile has credentials, as podman login and docker login write them; by default the files
+	// that skopeo reads.
 	AuthFile string `yaml:"authFile" example:"auth.json" reload:"importer"`
 	// ImageDigestMirrors are mirrors for references with a digest, as in ImageDigestMirrorSets.
 	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"importer"`
 	// ImageTagMirrors are mirrors for references without a digest, as in ImageTagMirrorSets.
 	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"importer"`
-	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects and token servers.
+	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects
+	// and token servers.
 	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"importer"`
 	// RegistriesDir is a folder of registries.d files, which say where other signatures are.
 	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"importer"`
@@ -55,7 +61,8 @@ type Config struct {
 	Clusters []Cluster `yaml:"clusters"`
 	// ImportRunning imports what the server's own pods run.
 	ImportRunning *bool `yaml:"importRunning" example:"true"`
-	// OwnPodsOnly says, without Clusters, that nothing runs but the server's own pods. Else that is unknown.
+	// OwnPodsOnly says, without Clusters, that nothing runs but the server's own pods. Else that is
+	// unknown.
 	OwnPodsOnly bool `yaml:"ownPodsOnly" example:"false"`
 	// Workloads are further kinds that need images, in every cluster that serves them.
 	Workloads []Workload `yaml:"workloads"`
@@ -100,7 +107,8 @@ type Streams struct {
 	Registry string `yaml:"registry" example:"image-registry.example.com:5000"`
 	// PublicRegistry is how Registry is called from elsewhere.
 	PublicRegistry string `yaml:"publicRegistry" example:"images.example.com"`
-	// AllowedRegistriesForImport are those that users may have the server import from; by default all.
+	// AllowedRegistriesForImport are those that users may have the server import from; by default
+	// all.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
 	// Namespaces say where streams of repositories are made, if not in default.
 	Namespaces []namespaceRule `yaml:"namespaces"`
@@ -149,25 +157,30 @@ type Registry struct {
 	Insecure bool `yaml:"insecure" example:"false"`
 	// Blocked refuses to import from there.
 	Blocked bool `yaml:"blocked" example:"false"`
-	// CAFile has authorities beside the system's (PEM). This and the next three are for a whole host.
+	// CAFile has authorities beside the system's (PEM). This and the next three are for a whole
+	// host.
 	CAFile string `yaml:"caFile" example:"example-ca.crt"`
-	// CertDir is a folder as in certs.d: *.crt are authorities, *.cert and *.key client certificates.
+	// CertDir is a folder as in certs.d: *.crt are authorities, *.cert and *.key client
+	// certificates.
 	CertDir string `yaml:"certDir" example:"certs/example"`
 	// RequestsPerSecond is adapted if it is 0; see importing.md.
 	RequestsPerSecond float64 `yaml:"requestsPerSecond" example:"0"`
 	// RequestsAtATime is 8 if it is 0, or --jobs if that is more.
 	RequestsAtATime int `yaml:"requestsAtATime" example:"0"`
-	// TokenHosts are token servers elsewhere that may see its credentials, by name; they may have private addresses.
+	// TokenHosts are token servers elsewhere that may see its credentials, by name; they may have
+	// private addresses.
 	TokenHosts []string `yaml:"tokenHosts" example:"[auth.example.com]"`
 }
 
 // Mirrors are the mirrors of one source.
 type Mirrors struct {
-	// Source is a host, with or without the beginning of a path, or *.example.com. The longest counts alone.
+	// Source is a host, with or without the beginning of a path, or *.example.com. The longest
+	// counts alone.
 	Source string `yaml:"source" example:"quay.io/acme"`
 	// Mirrors stand for Source, and are asked before it, in order.
 	Mirrors []string `yaml:"mirrors" example:"[mirror.example.com/acme]"`
-	// MirrorSourcePolicy is AllowContactingSource, or NeverContactSource for this Source in both lists.
+	// MirrorSourcePolicy is AllowContactingSource, or NeverContactSource for this Source in both
+	// lists.
 	MirrorSourcePolicy string `yaml:"mirrorSourcePolicy" example:"AllowContactingSource"`
 }
 
@@ -223,7 +236,8 @@ type TrustedRoot struct {
 	Target string `yaml:"target" example:"trusted_root.json"`
 }
 
-// ImportsRunning reports whether the images of a cluster's pods are imported; the cluster may be the server itself.
+// ImportsRunning reports whether the images of a cluster's pods are imported; the cluster may be
+// the server itself.
 func (c *Config) ImportsRunning(cluster string) bool {
 	for i := range c.Clusters {
 		if c.Clusters[i].Name == cluster {
@@ -233,8 +247,8 @@ func (c *Config) ImportsRunning(cluster string) bool {
 	return ptr.Deref(c.ImportRunning, true)
 }
 
-// Changed returns the top keys of which two configurations say something else, by the part of a server that takes them over.
-// Those of the part "" wait for a restart.
+// Changed returns the top keys of which two configurations say something else, by the part of a
+// server that takes them over. Those of the part "" wait for a restart.
 func Changed(a, b *Config) map[string][]string {
 	was, changed := reflect.ValueOf(*a), map[string][]string{}
 	for field, is := range reflect.ValueOf(*b).Fields() {
@@ -246,7 +260,8 @@ func Changed(a, b *Config) map[string][]string {
 	return changed
 }
 
-// resolve makes the file names in c, which are relative to dir, absolute or relative to the process.
+// resolve makes the file names in c, which are relative to dir, absolute or relative to the
+// process.
 func (c *Config) resolve(dir string) {
 	names := []*string{&c.RegistriesDir, &c.AuthFile}
 	for i := range c.Registries {
@@ -272,8 +287,8 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-// Fault is an error about a key, such as "registries[0].caFile". It names the file, and the line of the key or of what is
-// nearest above it.
+// Fault is an error about a key, such as "registries[0].caFile". It names the file, and the line of
+// the key or of what is nearest above it.
 func (c *Config) Fault(path string, err error) error {
 	at := ""
 	if line := lineOf(&c.document, path); line > 0 {

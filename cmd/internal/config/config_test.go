@@ -126,8 +126,9 @@ var writeConfig = flag.String("write-config", "", "file to write the reference o
 
 const configDocument = "../../../docs/reference/config.md"
 
-// TestConfigDocument: docs/reference/config.md is what the types of the configuration say: the doc comments of the fields, their
-// examples and whether they are reloaded. The server accepts the example. To write it again:
+// TestConfigDocument: docs/reference/config.md is what the types of the configuration say: the doc
+// comments of the fields, their examples and whether they are reloaded. The server accepts the
+// example. To write it again:
 //
 //	go test ./cmd/internal/config -run TestConfigDocument -write-config ../../../docs/reference/config.md
 func TestConfigDocument(t *testing.T) {
@@ -182,8 +183,8 @@ func docsOf(t *testing.T, of reflect.Type) map[string]string {
 	return docs
 }
 
-// writeExample writes each key of a type with its example. item stands before the first, which is that of a list. What was said of a
-// type is not said again.
+// writeExample writes each key of a type with its example. item stands before the first, which is
+// that of a list. What was said of a type is not said again.
 func writeExample(t *testing.T, b *strings.Builder, of reflect.Type, indent, item string, said map[reflect.Type]bool) {
 	t.Helper()
 	again, top := said[of], len(said) == 0

@@ -62,8 +62,8 @@ func (c *Config) AddFiles(to *importer.Options, o containers.Options) (err error
 // MirrorOf finds the references that a name may stand for.
 type MirrorOf func(reference.Reference) []reference.Reference
 
-// MirrorOf returns what finds the references that a mirror's name stands for, by the configuration and, unless the server is
-// isolated, the machine's registries.conf.
+// MirrorOf returns what finds the references that a mirror's name stands for, by the configuration
+// and, unless the server is isolated, the machine's registries.conf.
 func (c *Config) MirrorOf(isolated bool) (MirrorOf, error) {
 	var o importer.Options
 	files := containers.Options{}

@@ -19,7 +19,8 @@ var unknownKey = regexp.MustCompile(`^line (\d+): field (.*) not found in type (
 // wrongType matches package yaml's error for a value of another type.
 var wrongType = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+)(?: `(.*)`)? into (.*)$")
 
-// wrongValue says in words what a value at a line should be. tag and goType are YAML's and Go's names of types.
+// wrongValue says in words what a value at a line should be. tag and goType are YAML's and Go's
+// names of types.
 func wrongValue(document []byte, line, tag, value, goType string) string {
 	is := cmp.Or(map[string]string{"map": "a mapping", "seq": "a list", "null": "empty"}[tag], strconv.Quote(value))
 	wants, example := "", ""
@@ -56,7 +57,8 @@ func wrongValue(document []byte, line, tag, value, goType string) string {
 	return fmt.Sprintf("%s is %s, and must be %s; docs/reference/config.md has all keys", keyAt(document, line, tag), is, wants)
 }
 
-// keyAt returns the path of the first key whose value is at a line and has a tag, as far as it can be told.
+// keyAt returns the path of the first key whose value is at a line and has a tag, as far as it can
+// be told.
 func keyAt(document []byte, line, tag string) string {
 	var node yaml.Node
 	_ = yaml.Unmarshal(document, &node)
@@ -81,8 +83,8 @@ func keyAt(document []byte, line, tag string) string {
 	return cmp.Or(found, "the value")
 }
 
-// lineOf returns the line of a key in a document, such as "registries[0].caFile", or of what is nearest above it; 0 if not even
-// the first part of the path is there.
+// lineOf returns the line of a key in a document, such as "registries[0].caFile", or of what is
+// nearest above it; 0 if not even the first part of the path is there.
 func lineOf(document *yaml.Node, path string) (line int) {
 	if document.Kind != yaml.DocumentNode {
 		return 0
@@ -115,7 +117,8 @@ func lineOf(document *yaml.Node, path string) (line int) {
 	return line
 }
 
-// explainKeys adds to the error of a document, which should have the keys of a type, the known key that is nearest to each unknown one.
+// explainKeys adds to the error of a document, which should have the keys of a type, the known key
+// that is nearest to each unknown one.
 func explainKeys(document []byte, of reflect.Type, err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
@@ -136,7 +139,8 @@ func explainKeys(document []byte, of reflect.Type, err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// aboveUnknown returns what is above the unknown keys of a document, such as "registries.", by line and key.
+// aboveUnknown returns what is above the unknown keys of a document, such as "registries.", by line
+// and key.
 func aboveUnknown(document []byte, of reflect.Type) map[string][]string {
 	known := map[string]bool{}
 	configKeys(of, "", func(path, _ string) { known[path] = true })
@@ -153,8 +157,8 @@ func aboveUnknown(document []byte, of reflect.Type) map[string][]string {
 	return above
 }
 
-// documentKeys calls yield with the path of each key below a node, such as "registries.prefix". It looks below a key if
-// yield returns true.
+// documentKeys calls yield with the path of each key below a node, such as "registries.prefix". It
+// looks below a key if yield returns true.
 func documentKeys(node *yaml.Node, above string, yield func(path string, key *yaml.Node) bool) {
 	if node.Kind != yaml.MappingNode {
 		for _, n := range node.Content {
@@ -170,8 +174,8 @@ func documentKeys(node *yaml.Node, above string, yield func(path string, key *ya
 	}
 }
 
-// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the type that has
-// it, such as "config.Registry".
+// configKeys calls yield with the path of each key of a type, such as "registries.prefix", and the
+// type that has it, such as "config.Registry".
 func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -190,8 +194,8 @@ func configKeys(t reflect.Type, above string, yield func(path, in string)) {
 	}
 }
 
-// nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of the type in whose path
-// begins with one of above, if at most half of key must change.
+// nearestKey returns the path of the known key that needs the fewest changes. It prefers a key of
+// the type in whose path begins with one of above, if at most half of key must change.
 func nearestKey(all reflect.Type, key, in string, above []string) string {
 	best, least := "", -1
 	nearHere, leastHere := "", len(key)/2+1
@@ -208,7 +212,8 @@ func nearestKey(all reflect.Type, key, in string, above []string) string {
 	return cmp.Or(nearHere, best)
 }
 
-// distance is how many insertions, deletions and replacements turn one text into another (Levenshtein). Keys are short.
+// distance is how many insertions, deletions and replacements turn one text into another
+// (Levenshtein). Keys are short.
 func distance(from, to string) int {
 	row := make([]int, len(to)+1)
 	for j := range row {

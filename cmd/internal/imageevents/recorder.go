@@ -30,13 +30,14 @@ const (
 	reasonPromoted          = "Promoted"
 )
 
-// Recorder records Kubernetes Events about Images, for servers and imports. Until Start is called it
-// drops them: there is no server to send them to.
+// Recorder records Kubernetes Events about Images, for servers and imports. Until Start is called
+// it drops them: there is no server to send them to.
 type Recorder struct {
 	recorder atomic.Pointer[events.Recorder]
 }
 
-// Start sends events about the images of config to the server of to until ctx ends, in the name of component.
+// Start sends events about the images of config to the server of to until ctx ends, in the name of
+// component.
 func (r *Recorder) Start(ctx context.Context, config, to *restclient.Config, component string) error {
 	images, err := imageclient.New(config)
 	if err != nil {
@@ -107,8 +108,8 @@ func (r *Recorder) Imported(reference string, result *importer.Result, err error
 	r.Record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
-// VerdictChanged records a new verdict on an image's signatures if it is True or False: an image that became
-// unsigned, or whose signatures cannot be judged, makes no event.
+// VerdictChanged records a new verdict on an image's signatures if it is True or False: an image
+// that became unsigned, or whose signatures cannot be judged, makes no event.
 func (r *Recorder) VerdictChanged(image *imagev1.Image, verified string, signers []string) {
 	about := AboutImage(image.Name)
 	about.UID = image.UID

@@ -50,7 +50,8 @@ func (m *Migration) open(ctx context.Context) (*etcd.Store, error) {
 // still has nothing expire or be compacted while two databases are compared.
 const still = 1000 * time.Hour
 
-// ToEtcd copies the contents of a data directory, which no server has, to etcd. An interrupted copy can be repeated.
+// ToEtcd copies the contents of a data directory, which no server has, to etcd. An interrupted copy
+// can be repeated.
 func (m *Migration) ToEtcd(ctx context.Context) (err error) {
 	store, err := m.open(ctx)
 	if err != nil {
@@ -143,7 +144,8 @@ func moveJobs(ctx context.Context, from interface {
 	return jobs, err
 }
 
-// FromEtcd makes the data directory a database of what etcd has. It may be a copy of etcd already, which no server has open.
+// FromEtcd makes the data directory a database of what etcd has. It may be a copy of etcd already,
+// which no server has open.
 func (m *Migration) FromEtcd(ctx context.Context) error {
 	store, err := m.open(ctx)
 	if err != nil {

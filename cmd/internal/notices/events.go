@@ -1,5 +1,6 @@
-// Package notices makes of the changes of stored objects what receivers of notifications are told. It reads the history of changes from
-// where it was, so nobody is told of a change before it is stored, and no stored change is missed if the server ends in between.
+// Package notices makes of the changes of stored objects what receivers of notifications are told.
+// It reads the history of changes from where it was, so nobody is told of a change before it is
+// stored, and no stored change is missed if the server ends in between.
 package notices
 
 import (
@@ -27,7 +28,8 @@ import (
 type Runs interface {
 	// Pods counts those that are known to run an image; complete is false if there may be more.
 	Pods(digest string, image *imagev1.Image) (n int, complete bool)
-	// Drift says what pods run that name a tag, if that is something else than it leads to; "" if not. image is what the tag leads to.
+	// Drift says what pods run that name a tag, if that is something else than it leads to; "" if
+	// not. image is what the tag leads to.
 	Drift(ctx context.Context, tag reference.Reference) (message, image string, pods int, err error)
 }
 
@@ -37,7 +39,8 @@ type maker struct {
 	now  func() time.Time
 }
 
-// events returns what a change means. It fails if the change cannot be read, or a question about it cannot be answered.
+// events returns what a change means. It fails if the change cannot be read, or a question about it
+// cannot be answered.
 func (m *maker) events(ctx context.Context, c kubestore.Change) (all []notify.Event, err error) {
 	if c.Err != nil {
 		return nil, c.Err
@@ -162,7 +165,8 @@ func (m *maker) ofTag(ctx context.Context, before, after *imagev1.ImageTag) (all
 	return all, err
 }
 
-// drift is the event of pods that run something else than a tag leads to. It is one for each move of the tag.
+// drift is the event of pods that run something else than a tag leads to. It is one for each move
+// of the tag.
 func (m *maker) drift(tag *imagev1.ImageTag, ref reference.Reference, message string, pods int) notify.Event {
 	moved := tag.Status.Items[0]
 	return notify.Event{Kind: notify.Drift, ID: id(notify.Drift, tag.UID, moved.Image, moved.Created.UTC().Format(time.RFC3339)), Time: m.now(), Subject: ref.String(), In: []reference.Reference{ref.Bare()}, Data: notify.Data{

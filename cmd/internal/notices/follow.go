@@ -27,7 +27,8 @@ type Options struct {
 	DB *db.DB
 	// Feed has the changes of images and imagetags after a revision.
 	Feed func(rev int64) (*kubestore.Feed, error)
-	// Jobs returns what is to be put into the queue for those who want to know of an event, and Receivers who that may be.
+	// Jobs returns what is to be put into the queue for those who want to know of an event, and
+	// Receivers who that may be.
 	Jobs      func(notify.Event) []push.Event
 	Receivers func() []string
 	// Enqueue makes them durable. It leaves out those whose ID it knows.
@@ -39,7 +40,8 @@ type Options struct {
 	RegisterMetrics func(...metrics.Registerable)
 }
 
-// Follower makes events of changes for receivers. Of all servers with the same objects one runs it at a time.
+// Follower makes events of changes for receivers. Of all servers with the same objects one runs it
+// at a time.
 type Follower struct {
 	Options
 	maker   maker
@@ -80,7 +82,8 @@ func (f *Follower) Wake() {
 	}
 }
 
-// Drifted says that pods were found to differ from where a tag leads. It does not wait, and does nothing while another server runs.
+// Drifted says that pods were found to differ from where a tag leads. It does not wait, and does
+// nothing while another server runs.
 func (f *Follower) Drifted(tag *imagev1.ImageTag) {
 	if !f.running.Load() || len(f.Receivers()) == 0 {
 		return

@@ -39,7 +39,8 @@ func (nothingRuns) Drift(context.Context, reference.Reference) (message, image s
 	return "", "", 0, nil
 }
 
-// A change has the same events with the same IDs whoever looks at it and when, and another change has others.
+// A change has the same events with the same IDs whoever looks at it and when, and another change
+// has others.
 func TestSameChangeSameEvents(t *testing.T) {
 	ref, err := reference.Parse("r.example.com/team/app:v1")
 	if err != nil {
@@ -122,8 +123,8 @@ func newReceiver(t *testing.T) (*receiver, *notify.Notifier) {
 	return r, n
 }
 
-// A server that dies between sending an event and writing that down sends it again, as it was. What is put into the queue again
-// because the position was not written is there once.
+// A server that dies between sending an event and writing that down sends it again, as it was. What
+// is put into the queue again because the position was not written is there once.
 func TestKilledBetweenSentAndDone(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Date(2026, 5, 28, 10, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
@@ -220,8 +221,9 @@ func TestReceiverAwayForAnHour(t *testing.T) {
 	}
 }
 
-// Whose history is gone are told that they missed something, and the next changes are those of the present. A Follower that starts
-// again goes on where it was; one without receivers forgets where that is.
+// Whose history is gone are told that they missed something, and the next changes are those of the
+// present. A Follower that starts again goes on where it was; one without receivers forgets where
+// that is.
 func TestMissedChanges(t *testing.T) {
 	d := dbtest.Open(t)
 	_, n := newReceiver(t)

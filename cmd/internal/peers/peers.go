@@ -1,9 +1,10 @@
-// Package peers knows which of several servers with the same objects live, and which of them does what one of them alone
-// may do at a time, such as asking a registry.
+// Package peers knows which of several servers with the same objects live, and which of them does
+// what one of them alone may do at a time, such as asking a registry.
 //
-// Each server holds a Lease, as kube-apiservers do. Whose turn it is follows from the names of those that live
-// (rendezvous hashing, Thaler and Ravishankar, 1998), so servers do not talk about it, and only what belonged to a server
-// that goes, or will belong to one that comes, changes hands.
+// Each server holds a Lease, as kube-apiservers do. Whose turn it is follows from the names of
+// those that live (rendezvous hashing, Thaler and Ravishankar, 1998), so servers do not talk about
+// it, and only what belonged to a server that goes, or will belong to one that comes, changes
+// hands.
 package peers
 
 import (
@@ -34,15 +35,17 @@ import (
 )
 
 const (
-	// LeaderLease is the Lease of the server that leads. A server of an earlier release that holds it does everything.
+	// LeaderLease is the Lease of the server that leads. A server of an earlier release that holds
+	// it does everything.
 	LeaderLease = "tidewaiter"
-	// leasePrefix begins the names of the servers' Leases, which are in kube-system and have the label of kube-apiserver's.
+	// leasePrefix begins the names of the servers' Leases, which are in kube-system and have the
+	// label of kube-apiserver's.
 	leasePrefix = "tidewaiter-server-"
 	leaseLabel  = "apiserver.kubernetes.io/identity"
 	leaseOf     = "tidewaiter"
 
-	// A server is gone when its Lease was not renewed for duration. One that could not renew its own for deadline begins
-	// nothing more, so that clocks which run differently fast do no harm.
+	// A server is gone when its Lease was not renewed for duration. One that could not renew its
+	// own for deadline begins nothing more, so that clocks which run differently fast do no harm.
 	duration = 10 * time.Second
 	deadline = 7 * time.Second
 	renewal  = 2 * time.Second
@@ -53,14 +56,17 @@ const (
 	// look is how often is looked whether a server is gone.
 	look = time.Second
 
-	// askedHosts is the annotation of a server's Lease that names the hosts which it asks, and anyHost if they are more than maxAsked.
+	// askedHosts is the annotation of a server's Lease that names the hosts which it asks, and
+	// anyHost if they are more than maxAsked.
 	askedHosts = "tidewaiter.dev/asked-hosts"
 	anyHost    = "*"
 	maxAsked   = 64
-	// readsCompressed is the annotation of the Lease of a server that reads compressed values of etcd.
+	// readsCompressed is the annotation of the Lease of a server that reads compressed values of
+	// etcd.
 	readsCompressed = "tidewaiter.dev/reads-compressed"
-	// pausedHosts is the annotation that names the hosts which have asked the server for a pause, each with the seconds that are
-	// left of it, as host=seconds. At most maxAsked are named, and nobody is believed for longer than maxPause.
+	// pausedHosts is the annotation that names the hosts which have asked the server for a pause,
+	// each with the seconds that are left of it, as host=seconds. At most maxAsked are named, and
+	// nobody is believed for longer than maxPause.
 	pausedHosts = "tidewaiter.dev/paused-hosts"
 	maxPause    = 24 * time.Hour
 	maxHeard    = 16 * maxAsked // pauses that other servers know
@@ -91,14 +97,16 @@ type peer struct {
 	asks    []string              // hosts
 }
 
-// New returns the Peers of a server that is about to start. Clock is for tests; nil is the real one.
+// New returns the Peers of a server that is about to start. Clock is for tests; nil is the real
+// one.
 func New(c clock.WithTicker) (*Peers, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
 	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
-	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one began has ended.
+	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one
+	// began has ended.
 	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, told: map[string]time.Time{}, heard: map[string]time.Time{}}, nil
 }
 
@@ -119,8 +127,8 @@ func (p *Peers) Lives(name string) bool {
 
 func (s *peer) lives(now time.Time) bool { return now.Sub(s.renewed) < duration }
 
-// Owns reports whether what a key names is for this server to do. At most one server is told so, but for the seconds in which
-// servers come and go.
+// Owns reports whether what a key names is for this server to do. At most one server is told so,
+// but for the seconds in which servers come and go.
 func (p *Peers) Owns(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +159,9 @@ func (p *Peers) takesPart(now time.Time) bool {
 	return p.leader == "" || leads != nil && leads.lease != nil
 }
 
-// Sharing returns how many servers ask a host now. This server is about to, and does not need to own the host. Until the others
-// know that it asks, which takes as long as a renewal of its Lease, all of them count.
+// Sharing returns how many servers ask a host now. This server is about to, and does not need to
+// own the host. Until the others know that it asks, which takes as long as a renewal of its Lease,
+// all of them count.
 func (p *Peers) Sharing(host string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,14 +191,16 @@ func (s *peer) asksFor(host string) bool {
 	return slices.ContainsFunc(s.asks, func(asked string) bool { return asked == host || asked == anyHost })
 }
 
-// Paused notes that a host has asked this server for a pause from now on, which the others know after a renewal of its Lease.
+// Paused notes that a host has asked this server for a pause from now on, which the others know
+// after a renewal of its Lease.
 func (p *Peers) Paused(host string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pause(p.told, host, p.clock.Now(), d, maxAsked)
 }
 
-// PauseLeft returns for how long a host is not to be asked, by what it has asked the other servers for.
+// PauseLeft returns for how long a host is not to be asked, by what it has asked the other servers
+// for.
 func (p *Peers) PauseLeft(host string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +226,8 @@ func writePauses(until map[string]time.Time, now time.Time) string {
 	return strings.Join(text, " ")
 }
 
-// readPauses calls pause with what writePauses has written, for at most maxAsked hosts. What it has not written is passed over.
+// readPauses calls pause with what writePauses has written, for at most maxAsked hosts. What it has
+// not written is passed over.
 func readPauses(text string, pause func(host string, d time.Duration)) {
 	fields := strings.Fields(text)
 	for _, field := range fields[:min(len(fields), maxAsked)] {
@@ -241,8 +253,8 @@ func (p *Peers) mark(l *coordinationv1.Lease) error {
 	return nil
 }
 
-// AllReadCompressed reports whether this server and all others that may be at work read compressed values of etcd: one of an earlier
-// release, which is being replaced, does not.
+// AllReadCompressed reports whether this server and all others that may be at work read compressed
+// values of etcd: one of an earlier release, which is being replaced, does not.
 func (p *Peers) AllReadCompressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -365,7 +377,8 @@ func (p *Peers) notify() {
 	}
 }
 
-// lookEvery finds servers that are gone, and deletes the Leases of those that have been for long, until ctx is done.
+// lookEvery finds servers that are gone, and deletes the Leases of those that have been for long,
+// until ctx is done.
 func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
 	ticker := p.clock.NewTicker(look)
 	defer ticker.Stop()

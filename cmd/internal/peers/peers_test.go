@@ -91,8 +91,9 @@ func count(owners [keys]int, of int) (n int) {
 	return n
 }
 
-// TestEachKeyHasOneOwner: among servers that live each key has one owner, and each server has a share. What a server had that
-// vanishes is nobody's until the server is gone to all, itself included; all else stays where it is. So it is for one that comes.
+// TestEachKeyHasOneOwner: among servers that live each key has one owner, and each server has a
+// share. What a server had that vanishes is nobody's until the server is gone to all, itself
+// included; all else stays where it is. So it is for one that comes.
 func TestEachKeyHasOneOwner(t *testing.T) {
 	w := newTest(t, 3)
 	w.renewFor(1, 0, 1)
@@ -250,7 +251,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestServersOfTwoReleases: compressed values are written once all servers that may be at work read them.
+// TestServersOfTwoReleases: compressed values are written once all servers that may be at work read
+// them.
 func TestServersOfTwoReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
@@ -282,8 +284,8 @@ func TestServersOfTwoReleases(t *testing.T) {
 	})
 }
 
-// TestServersTellOfPauses: what a registry has asked one server for the others know after a renewal of its Lease, also when the
-// server is gone; a pause is not longer than it was, and ends.
+// TestServersTellOfPauses: what a registry has asked one server for the others know after a renewal
+// of its Lease, also when the server is gone; a pause is not longer than it was, and ends.
 func TestServersTellOfPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
@@ -323,7 +325,8 @@ func TestServersTellOfPauses(t *testing.T) {
 	})
 }
 
-// FuzzReadPauses: whatever a Lease says, a bounded number of hosts is paused for a bounded time, and what a server writes is read.
+// FuzzReadPauses: whatever a Lease says, a bounded number of hosts is paused for a bounded time,
+// and what a server writes is read.
 func FuzzReadPauses(f *testing.F) {
 	for _, seed := range []string{"", "registry.example.com:5000=60", "a=1 b=86400", "a=99999999999 =5 b=-1 c d=x", strings.Repeat("h=1 ", 2*maxAsked)} {
 		f.Add(seed)
@@ -349,7 +352,8 @@ func FuzzReadPauses(f *testing.F) {
 	})
 }
 
-// TestServersShareAHost: a server counts those that ask a host beside it, and all until they know that it asks.
+// TestServersShareAHost: a server counts those that ask a host beside it, and all until they know
+// that it asks.
 func TestServersShareAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()

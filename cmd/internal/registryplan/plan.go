@@ -1,5 +1,5 @@
-// Package registryplan says what a registry may delete and what it must keep, as a document and as commands for the programs with
-// which people delete. It decides nothing and deletes nothing.
+// Package registryplan says what a registry may delete and what it must keep, as a document and as
+// commands for the programs with which people delete. It decides nothing and deletes nothing.
 package registryplan
 
 import (
@@ -38,16 +38,19 @@ type Image struct {
 // Repository is the plan for a repository.
 type Repository struct {
 	Repository string `json:"repository"`
-	// Delete is what nothing is known to need, an index before what it lists. Keep is what something needs. Of Unknown it is not
-	// known whether something needs it, so it must be kept, too.
+	// Delete is what nothing is known to need, an index before what it lists. Keep is what
+	// something needs. Of Unknown it is not known whether something needs it, so it must be kept,
+	// too.
 	Delete  []Image `json:"delete"`
 	Keep    []Image `json:"keep"`
 	Unknown []Image `json:"unknown"`
-	// Attached are the manifests of signatures and attestations that may be deleted with the images of Delete.
+	// Attached are the manifests of signatures and attestations that may be deleted with the images
+	// of Delete.
 	Attached []string `json:"attached"`
 }
 
-// Plan lists the images that a registry may delete. An image of the registry that is in no list is not known, and must be kept.
+// Plan lists the images that a registry may delete. An image of the registry that is in no list is
+// not known, and must be kept.
 type Plan struct {
 	Registry string    `json:"registry"`
 	AsOf     time.Time `json:"asOf"`
@@ -104,8 +107,8 @@ func (p *Plan) Warn(text string) {
 // maxWarnings bounds the warnings of a plan.
 const maxWarnings = 100
 
-// Finish puts the plan in order: an index before what it lists, and of what is attached to deleted images only what nothing that
-// is kept has.
+// Finish puts the plan in order: an index before what it lists, and of what is attached to deleted
+// images only what nothing that is kept has.
 func (p *Plan) Finish() {
 	if p.more {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("these are the first %d warnings, and there are more", maxWarnings))

@@ -12,7 +12,8 @@ import (
 
 func digest(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 
-// Commands delete an index before what it lists, and nothing that is kept, or that something that is kept needs.
+// Commands delete an index before what it lists, and nothing that is kept, or that something that
+// is kept needs.
 func TestCommands(t *testing.T) {
 	p := New("r.example.com", time.Unix(1700000000, 0))
 	p.Warnings = append(p.Warnings, "cluster prod is away")
@@ -80,7 +81,8 @@ func TestWarningsBeyondTheBound(t *testing.T) {
 	}
 }
 
-// Whatever was decided, nothing that is kept loses anything that it lists or that is attached to it, and each is in one list.
+// Whatever was decided, nothing that is kept loses anything that it lists or that is attached to
+// it, and each is in one list.
 func TestPlanKeepsWhatKeptImagesNeed(t *testing.T) {
 	for seed := range uint64(200) {
 		r, p := rand.New(rand.NewPCG(seed, 1)), New("r", time.Time{})

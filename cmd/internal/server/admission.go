@@ -46,12 +46,14 @@ type Admitter struct {
 	clusters *clusters.Clusters
 
 	mu sync.Mutex
-	// waiting are the pods that wait for an import, by the image: the places of admission bound them.
+	// waiting are the pods that wait for an import, by the image: the places of admission bound
+	// them.
 	waiting map[awaited][]*admission.Pod
 	lent    *db.DB // where pods of other servers wait, too; nil for a single server
 }
 
-// maxAwaited is how often an import may fail while a pod waits for it. The queue keeps trying after that.
+// maxAwaited is how often an import may fail while a pod waits for it. The queue keeps trying after
+// that.
 const maxAwaited = 3
 
 // awaited is an image that pods of a cluster wait for.
@@ -159,8 +161,8 @@ func findings(by []*policy.Policy, v annotation.Verdict, image reference.Referen
 	return found
 }
 
-// excepted returns findings about an image that exceptions of the policies let through: the audit log has them, and whoever creates the pod is
-// warned before the exception ends.
+// excepted returns findings about an image that exceptions of the policies let through: the audit
+// log has them, and whoever creates the pod is warned before the exception ends.
 func excepted(by []*policy.Policy, v annotation.Verdict, now time.Time) (found []admission.Finding) {
 	action := admission.Audit
 	if until, err := time.Parse(time.RFC3339, v.Until); err != nil || until.Sub(now) < policy.ExceptionEndsSoon {
@@ -231,7 +233,8 @@ func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 	return done, nil
 }
 
-// hasten puts an event into the queue. If a job about it waits there, or was given up, that becomes due at once.
+// hasten puts an event into the queue. If a job about it waits there, or was given up, that becomes
+// due at once.
 func hasten(ctx context.Context, queue jobs, e push.Event) error {
 	job, err := queue.Find(ctx, e.Receiver, e.Key())
 	switch {
@@ -248,8 +251,8 @@ func hasten(ctx context.Context, queue jobs, e push.Event) error {
 	return nil // a worker is doing it, or has done it
 }
 
-// wait lends the credentials of a pod to an import until done is called. If the server that leads does the import, it is
-// told whose they are.
+// wait lends the credentials of a pod to an import until done is called. If the server that leads
+// does the import, it is told whose they are.
 func (a *Admitter) wait(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
 	if a.lent != nil {
 		return a.lend(ctx, pod, image)
@@ -280,7 +283,8 @@ func lentPrefix(image awaited) string {
 	return fmt.Sprintf("/tidewaiter.dev/awaited/%x/", sum[:16])
 }
 
-// lend is wait with all servers. The stored job names the pod's secrets and has none of their contents.
+// lend is wait with all servers. The stored job names the pod's secrets and has none of their
+// contents.
 func (a *Admitter) lend(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
 	value, err := json.Marshal(pod)
 	if err != nil {
@@ -295,8 +299,8 @@ func (a *Admitter) lend(ctx context.Context, pod *admission.Pod, image awaited) 
 	}, err
 }
 
-// Keychains returns the credentials of the pods that use an image, and of those that wait for it on admission, which no
-// list has yet.
+// Keychains returns the credentials of the pods that use an image, and of those that wait for it on
+// admission, which no list has yet.
 func (a *Admitter) Keychains(ctx context.Context, cluster string, image reference.Reference) (all []authn.Keychain, unread, err error) {
 	waiting, err := a.awaiting(ctx, awaited{cluster, image.Pulled()})
 	if err != nil {

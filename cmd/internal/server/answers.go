@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// newAnswerer returns what answers questions about references over the storage of images, and has that storage ask it, too.
+// newAnswerer returns what answers questions about references over the storage of images, and has
+// that storage ask it, too.
 func (s *Server) newAnswerer(images map[string]rest.Storage, packages answers.Packages, followed *clusters.Clusters) (*answers.Answerer, error) {
 	configured, err := s.Config.MirrorOf(s.Options.Isolated)
 	if err != nil {

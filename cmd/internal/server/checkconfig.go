@@ -12,9 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// CheckConfig reads a configuration file and the files that it names, as a server does when it starts, and opens nothing.
-// found lists the mistakes that would stop a server; err is why the file could not be read. Neither says whether a registry,
-// a cluster or a TUF repository answers.
+// CheckConfig reads a configuration file and the files that it names, as a server does when it
+// starts, and opens nothing. found lists the mistakes that would stop a server; err is why the file
+// could not be read. Neither says whether a registry, a cluster or a TUF repository answers.
 func CheckConfig(path string) (found []error, err error) {
 	c, err := config.Load(path)
 	if _, ok := errors.AsType[*fs.PathError](err); ok {

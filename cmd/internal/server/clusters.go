@@ -49,8 +49,8 @@ func connect(c *config.Cluster) (*restclient.Config, error) {
 	return kubeconfig.ClientConfig()
 }
 
-// clusterSources returns the clusters to follow. The server keeps trying to reach a cluster that is away. A kubeconfig
-// that cannot be read at the start is a mistake.
+// clusterSources returns the clusters to follow. The server keeps trying to reach a cluster that is
+// away. A kubeconfig that cannot be read at the start is a mistake.
 func clusterSources(c *config.Config) ([]clusters.Source, error) {
 	var all []clusters.Source
 	for i := range c.Clusters {
@@ -100,7 +100,8 @@ func (s *Server) about(cluster, namespace, image string, runs reference.Referenc
 	return known
 }
 
-// feedQueue adds the task that imports the images of pods. It must be added before the pods are read.
+// feedQueue adds the task that imports the images of pods. It must be added before the pods are
+// read.
 func (s *Server) feedQueue() error {
 	images, err := imageclient.New(s.Web.ClientConfig())
 	if err != nil {
@@ -119,8 +120,8 @@ func (s *Server) feedQueue() error {
 	return nil
 }
 
-// isKnown reports whether an image is known by a reference: the tag leads to an image, or the image with the digest is
-// known to be in the repository.
+// isKnown reports whether an image is known by a reference: the tag leads to an image, or the image
+// with the digest is known to be in the repository.
 func isKnown(ctx context.Context, images importer.ListedImages, ref reference.Reference) (bool, error) {
 	if ref.Digest == "" {
 		list, err := images.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()})
@@ -165,7 +166,8 @@ func (r runningImages) PodsRunning(digest string) int {
 	return n
 }
 
-// countRunning counts the images that run, and those of them that are gone from their registries, until ctx is done.
+// countRunning counts the images that run, and those of them that are gone from their registries,
+// until ctx is done.
 func (s *Server) countRunning(ctx context.Context) error {
 	client, err := imageclient.New(s.Web.ClientConfig())
 	if err != nil {

@@ -30,7 +30,8 @@ func (s *Server) newConsole() (func(api http.Handler) http.Handler, error) {
 	return func(api http.Handler) http.Handler { return console.New(api, options) }, nil
 }
 
-// signInFlow signs people in with the issuers whose tokens the server accepts; nil if there are none.
+// signInFlow signs people in with the issuers whose tokens the server accepts; nil if there are
+// none.
 func (s *Server) signInFlow(secret []byte) (*openid.Flow, error) {
 	config, err := s.authentication().ToAuthenticationConfig()
 	if err != nil || config.AuthenticationConfig == nil {

@@ -9,8 +9,8 @@ import (
 // outdatedPods is one for all servers of a process, of which tests have several.
 var outdatedPods = drift.NewGauge()
 
-// followDrift prepares a listening server to know what runs something else than its tag leads to. It must be called before the pods
-// are read.
+// followDrift prepares a listening server to know what runs something else than its tag leads to.
+// It must be called before the pods are read.
 func (s *Server) followDrift() error {
 	client, err := imageclient.New(s.Web.ClientConfig())
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// HealthPath is where a server tells whether it does what no request asks of it. /readyz tells whether it serves: a load
-// balancer must not give a server up because a registry or a cluster is away.
+// HealthPath is where a server tells whether it does what no request asks of it. /readyz tells
+// whether it serves: a load balancer must not give a server up because a registry or a cluster is
+// away.
 const HealthPath = "/tidewaiter/health"
 
 // serveHealth serves HealthPath in the form of /readyz. A check by its own path gives the reason.

@@ -9,7 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-// A pod that waits at one server for an image lends its credentials to the server that imports, and no longer than it waits.
+// A pod that waits at one server for an image lends its credentials to the server that imports, and
+// no longer than it waits.
 func TestPodsLendCredentialsToAllServers(t *testing.T) {
 	t.Parallel()
 	store := dbtest.NewTruth()

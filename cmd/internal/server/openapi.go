@@ -14,8 +14,9 @@ import (
 	policyopenapi "github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi"
 )
 
-// openAPIDefinitions describes every served type: Kubernetes' own, the image group's, the policies', the clusters', the packages',
-// the reviews of references and the reviews of who can do something.
+// openAPIDefinitions describes every served type: Kubernetes' own, the image group's, the
+// policies', the clusters', the packages', the reviews of references and the reviews of who can do
+// something.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := map[string]common.OpenAPIDefinition{}
 	for _, of := range []common.GetOpenAPIDefinitions{

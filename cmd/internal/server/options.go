@@ -35,7 +35,8 @@ type Options struct {
 	Etcd         etcd.Options   // none without servers
 	PKIDir       string         // of the credentials that several servers share; empty for DataDir/pki
 	Backups      backup.Options // none without a folder
-	// Isolated imports pushes without the credentials and the lookaside storage of the server's user.
+	// Isolated imports pushes without the credentials and the lookaside storage of the server's
+	// user.
 	Isolated bool
 	// Console has the web console served.
 	Console bool
@@ -101,7 +102,8 @@ func (o *Options) coreOptions(cfg *config.Config) coreapi.Options {
 	}
 }
 
-// kubeletOptions are the options for reading logs from kubelets; nil if the configuration names none.
+// kubeletOptions are the options for reading logs from kubelets; nil if the configuration names
+// none.
 func kubeletOptions(k *config.Kubelet) *podlogs.KubeletOptions {
 	if k == nil {
 		return nil

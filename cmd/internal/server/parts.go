@@ -88,7 +88,8 @@ type Parts struct {
 	Served  *storedjson.Getter        // over storage: serves Images as they are stored
 	// Registries is the storage for the registries of all kinds.
 	Registries generic.RESTOptionsGetter
-	// AnswerCreation answers creations of Images with the stored bytes; nil encodes the object again.
+	// AnswerCreation answers creations of Images with the stored bytes; nil encodes the object
+	// again.
 	AnswerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
 	// Serializers are the serializers of groups that have their own.
 	Serializers map[string]runtime.NegotiatedSerializer

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// TestPolicyOfAnotherWriter: a policy that appears in the storage, changes there and goes, without this server's doing,
-// decides at the next question.
+// TestPolicyOfAnotherWriter: a policy that appears in the storage, changes there and goes, without
+// this server's doing, decides at the next question.
 func TestPolicyOfAnotherWriter(t *testing.T) {
 	s, err := Open(t.Context(), Options{DataDir: t.TempDir()}, nil)
 	if err != nil {

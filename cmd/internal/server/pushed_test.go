@@ -18,7 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// What the registry of streams has pushed is a job, with its tag and its digest, unless its webhook tells of all pushes.
+// What the registry of streams has pushed is a job, with its tag and its digest, unless its webhook
+// tells of all pushes.
 func TestPushedIsAJob(t *testing.T) {
 	t.Parallel()
 	queue, err := spool.Open(dbtest.Open(t), spool.Options{})

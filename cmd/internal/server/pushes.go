@@ -40,8 +40,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// pushes is the way of a push: receivers put notifications of registries into the spool, and a worker turns these into
-// Images.
+// pushes is the way of a push: receivers put notifications of registries into the spool, and a
+// worker turns these into Images.
 type pushes struct {
 	cfg      *config.Config
 	spool    spooler
@@ -105,7 +105,8 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 	return p, nil
 }
 
-// newReceivers returns the handler of the receivers of webhooks, which put what they hear into a spool.
+// newReceivers returns the handler of the receivers of webhooks, which put what they hear into a
+// spool.
 func newReceivers(cfg *config.Config, spool hooks.Spool, register func(...metrics.Registerable)) (*hooks.Handler, error) {
 	if err := validateReceivers(cfg); err != nil {
 		return nil, err
@@ -131,7 +132,8 @@ func validateReceivers(cfg *config.Config) error {
 	return errors.Join(wrong...)
 }
 
-// NewPushImporter returns the importer of pushes of a server with options; all is nil if it shares with none.
+// NewPushImporter returns the importer of pushes of a server with options; all is nil if it shares
+// with none.
 func NewPushImporter(cfg *config.Config, demands config.Demands, server Options, all *peers.Peers) (*importer.Importer, error) {
 	o, err := cfg.ImporterOptions()
 	if err != nil {
@@ -153,8 +155,8 @@ func NewPushImporter(cfg *config.Config, demands config.Demands, server Options,
 		return nil, err
 	}
 	o.Signatures = finder
-	// A push of an index is reported as one of each of its images: what one import has asked is not asked again by the
-	// next.
+	// A push of an index is reported as one of each of its images: what one import has asked is not
+	// asked again by the next.
 	o.SignaturesAge = 2 * time.Second
 	return importer.New(o)
 }
@@ -175,8 +177,8 @@ type receivers struct {
 // heard tells what the receivers have heard.
 func (p *pushes) heard() receivers { return receivers{p.handler.Heard()} }
 
-// pushed puts a push to the registry of streams into the spool, as its webhook would, unless a receiver gets all pushes to
-// that registry.
+// pushed puts a push to the registry of streams into the spool, as its webhook would, unless a
+// receiver gets all pushes to that registry.
 func (p *pushes) pushed(ctx context.Context, ref reference.Reference) error {
 	if p.handler.HearsAll(p.cfg.Streams.Registry) {
 		return nil
@@ -277,7 +279,8 @@ func (p *pushes) servePlain(ctx context.Context, receivers http.Handler) error {
 	return nil
 }
 
-// allowedRegistries are the registries that users may have the server ask, in the form of OpenShift's configuration.
+// allowedRegistries are the registries that users may have the server ask, in the form of
+// OpenShift's configuration.
 func allowedRegistries(c config.Streams) (out []configv1.RegistryLocation) {
 	for _, l := range c.AllowedRegistriesForImport {
 		out = append(out, configv1.RegistryLocation{DomainName: l.DomainName, Insecure: l.Insecure})

@@ -10,11 +10,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// configInterval is how often the configuration file is read again. It is small, and reading it works on every file system.
+// configInterval is how often the configuration file is read again. It is small, and reading it
+// works on every file system.
 const configInterval = 10 * time.Second
 
-// followConfig takes over what it can of the configuration file when it changes, until ctx is done. What else changed is
-// logged, as it needs a restart. A file with mistakes changes nothing.
+// followConfig takes over what it can of the configuration file when it changes, until ctx is done.
+// What else changed is logged, as it needs a restart. A file with mistakes changes nothing.
 func (s *Server) followConfig(ctx context.Context) error {
 	current, reported := s.Config, ""
 	for {
@@ -37,8 +38,9 @@ func (s *Server) followConfig(ctx context.Context) error {
 	}
 }
 
-// reload reads the file of a configuration again, and takes over the keys that are marked so. It returns the configuration that
-// is in the file now, or current if that says the same. An import that has begun is not changed.
+// reload reads the file of a configuration again, and takes over the keys that are marked so. It
+// returns the configuration that is in the file now, or current if that says the same. An import
+// that has begun is not changed.
 func (p *pushes) reload(current *config.Config, isolated bool) (*config.Config, error) {
 	next, err := config.Load(current.Path())
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// What is marked so in the configuration is that of the changed file at once. A mistake anywhere in the file changes nothing, and what
-// else changed is known to wait for a restart.
+// What is marked so in the configuration is that of the changed file at once. A mistake anywhere in
+// the file changes nothing, and what else changed is known to wait for a restart.
 func TestReload(t *testing.T) {
 	const two = "receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: secret}\n- {name: b, type: generic, hosts: [r.example.com], secretFile: secret}\n"
 	const one = "receivers:\n- {name: b, type: generic, hosts: [other.example.com], secretFile: secret}\n"

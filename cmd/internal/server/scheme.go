@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
-// The scheme is one of the things that Kubernetes' packages keep in global variables. Its own API groups are added to it in
-// the same way.
+// The scheme is one of the things that Kubernetes' packages keep in global variables. Its own API
+// groups are added to it in the same way.
 func init() {
 	utilruntime.Must(imageapi.Install(legacyscheme.Scheme))
 	utilruntime.Must(policyapi.Install(legacyscheme.Scheme))

@@ -1,5 +1,5 @@
-// Package server puts a server together: it reads the configuration, opens the data directory, and connects storage,
-// verification, imports, clusters and the HTTP server.
+// Package server puts a server together: it reads the configuration, opens the data directory, and
+// connects storage, verification, imports, clusters and the HTTP server.
 package server
 
 import (
@@ -195,9 +195,9 @@ func (s *Server) openAccess(ctx context.Context) (err error) {
 	return err
 }
 
-// loadPolicies reads the policies that are API objects. A listening server also makes objects of those
-// from files. A policy that cannot be read does not stop such a server, because it can be told to delete
-// it; nor does a full disk.
+// loadPolicies reads the policies that are API objects. A listening server also makes objects of
+// those from files. A policy that cannot be read does not stop such a server, because it can be
+// told to delete it; nor does a full disk.
 func (s *Server) loadPolicies(ctx context.Context) error {
 	keeper := s.Verification.Keeper
 	err := keeper.Load(ctx)
@@ -223,8 +223,8 @@ func (s *Server) openToNetwork(context.Context) error {
 	return errors.Join(s.addTasks(), s.feedQueue(), s.followDrift(), s.writeEndpointFiles())
 }
 
-// writeEndpointFiles writes down where the server is, for commands that look for it. The server runs even if a full
-// disk prevents that.
+// writeEndpointFiles writes down where the server is, for commands that look for it. The server
+// runs even if a full disk prevents that.
 func (s *Server) writeEndpointFiles() error {
 	err := errors.Join(s.Credentials.KeepKubeconfig(cmp.Or(s.Options.TLS.AdvertiseURL, s.URL)), s.Credentials.WriteLocal(s.URL), s.DB.SetInfo(s.URL))
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -532,9 +532,10 @@ func (s *Server) addTasks() error {
 		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, worker.Run) }
 		s.pushes.peers.OnChange(func() { s.etcd.Compress(s.pushes.peers.AllReadCompressed()) })
 	}
-	// A task that more than one server may do at a time has the same effect then: it writes what is not so yet. Each server
-	// follows the clusters, because it must know by itself whether they answer, and what their workloads need. Kubernetes'
-	// controllers, which are not tasks, run at each server, too: they ask nobody else.
+	// A task that more than one server may do at a time has the same effect then: it writes what is
+	// not so yet. Each server follows the clusters, because it must know by itself whether they
+	// answer, and what their workloads need. Kubernetes' controllers, which are not tasks, run at
+	// each server, too: they ask nobody else.
 	s.Tasks = append(s.Tasks,
 		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
 		Task{Name: "pushes", Run: imports},
@@ -567,8 +568,8 @@ func (s *Server) addTasks() error {
 	return nil
 }
 
-// renewImages brings images that were stored in an old form to the present one. A server that cannot do so
-// serves them as they are.
+// renewImages brings images that were stored in an old form to the present one. A server that
+// cannot do so serves them as they are.
 func (s *Server) renewImages(ctx context.Context) error {
 	images, err := imageclient.New(s.Web.ClientConfig())
 	if err != nil {

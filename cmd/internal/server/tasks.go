@@ -16,8 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/cmd/internal/peers"
 )
 
-// The leader's Lease, in kube-system. A server that ends gives it up; the work of one that vanishes is taken over after
-// leaseDuration and one retry.
+// The leader's Lease, in kube-system. A server that ends gives it up; the work of one that vanishes
+// is taken over after leaseDuration and one retry.
 const (
 	leaseDuration = 10 * time.Second
 	renewDeadline = 7 * time.Second
@@ -59,7 +59,8 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 	for ctx.Err() == nil {
 		ended := make(chan error, 1)
 		led := false
-		// The term outlasts ctx until the tasks have ended: the next leader does not begin beside them.
+		// The term outlasts ctx until the tasks have ended: the next leader does not begin beside
+		// them.
 		term, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		var begun sync.Once
 		stop := context.AfterFunc(ctx, func() { begun.Do(cancel) })

@@ -49,8 +49,8 @@ func TestTrustedRootsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// A server starts without the repository if it has the trusted root from before, leaves it as it is, and tells its age. It
-// says what is wrong if it has none.
+// A server starts without the repository if it has the trusted root from before, leaves it as it
+// is, and tells its age. It says what is wrong if it has none.
 func TestTrustedRootFromBefore(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)

@@ -22,7 +22,8 @@ type unverified struct {
 // maxUnverified bounds the images of which the log says that they are verified again.
 const maxUnverified = 1000
 
-// verdictChanged logs and records a new verdict on an image, written by an import, a sweep or a client.
+// verdictChanged logs and records a new verdict on an image, written by an import, a sweep or a
+// client.
 func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, signers []string) {
 	s.Events.VerdictChanged(image, verified, signers)
 	switch before {
@@ -40,8 +41,8 @@ func (s *Server) verdictChanged(image *imagev1.Image, before, verified string, s
 	s.unverified.warn(image.Name, before, verified, runs)
 }
 
-// judgedAgain logs each verdict of an image that changed, whoever had it judged again: an import, a sweep, a change of policies.
-// Guarded tags may have waited for it.
+// judgedAgain logs each verdict of an image that changed, whoever had it judged again: an import, a
+// sweep, a change of policies. Guarded tags may have waited for it.
 func (s *Server) judgedAgain(before, after *imagev1.Image) {
 	for _, c := range signatures.Changes(before, after) {
 		if verdicts.IsVerified(c.Verified) {

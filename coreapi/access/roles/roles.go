@@ -1,5 +1,5 @@
-// Package roles has the bootstrap roles that Kubernetes does not have: OpenShift's and those of Tidewaiter. It is data alone,
-// so that clients can name the role that has a missing right.
+// Package roles has the bootstrap roles that Kubernetes does not have: OpenShift's and those of
+// Tidewaiter. It is data alone, so that clients can name the role that has a missing right.
 package roles
 
 import (
@@ -122,7 +122,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
 			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
-		// Not part of the viewer: a path in the role view would have nobody with that role in a namespace grant it there.
+		// Not part of the viewer: a path in the role view would have nobody with that role in a
+		// namespace grant it there.
 		role("tidewaiter:summary-viewer", "Reads how much is stored.", paths([]string{"get"}, "/tidewaiter/summary")),
 		role("tidewaiter:metrics", "For monitoring: reads /metrics, and whether the server imports and follows.", paths([]string{"get"}, "/metrics", "/tidewaiter/health", "/tidewaiter/health/*")),
 		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed, and what receivers of webhooks heard.", paths([]string{"get"}, "/tidewaiter/spool", "/tidewaiter/receivers")),

@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
-// The roles are marked as Kubernetes marks its own, so that its reconciliation takes them, and use its lists of verbs.
+// The roles are marked as Kubernetes marks its own, so that its reconciliation takes them, and use
+// its lists of verbs.
 func TestRolesAreLikeKubernetes(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}

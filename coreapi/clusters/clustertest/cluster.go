@@ -1,5 +1,5 @@
-// Package clustertest runs a cluster for tests: the part of kube-apiserver that a follower uses, with resources that
-// Tidewaiter's own API does not serve.
+// Package clustertest runs a cluster for tests: the part of kube-apiserver that a follower uses,
+// with resources that Tidewaiter's own API does not serve.
 package clustertest
 
 import (
@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cluster is an API server that answers gets, lists and watches of pods, nodes, secrets, service accounts, and the kinds
-// of Kubernetes that make pods, and says which kinds it has.
+// Cluster is an API server that answers gets, lists and watches of pods, nodes, secrets, service
+// accounts, and the kinds of Kubernetes that make pods, and says which kinds it has.
 type Cluster struct {
 	server *httptest.Server
 
@@ -132,7 +132,8 @@ func (c *Cluster) Asked() []string {
 	return slices.Clone(c.asked)
 }
 
-// Set creates or replaces objects: a Pod, Node, Secret or ServiceAccount, or an Unstructured of a kind that is served.
+// Set creates or replaces objects: a Pod, Node, Secret or ServiceAccount, or an Unstructured of a
+// kind that is served.
 func (c *Cluster) Set(objects ...metav1.Object) {
 	for _, o := range objects {
 		c.change(o, false)

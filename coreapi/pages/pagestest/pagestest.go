@@ -12,8 +12,8 @@ import (
 // renewed is the prefix of the tokens that continue a list that has expired.
 const renewed = "renewed-"
 
-// Expiring returns list with pages of one object. Each page but the first is answered 410, with a token that continues,
-// as a server answers that has been asked too late.
+// Expiring returns list with pages of one object. Each page but the first is answered 410, with a
+// token that continues, as a server answers that has been asked too late.
 func Expiring[L any](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (L, error) {
 	return func(ctx context.Context, options metav1.ListOptions) (none L, err error) {
 		token, again := strings.CutPrefix(options.Continue, renewed)

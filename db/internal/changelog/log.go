@@ -1,4 +1,5 @@
-// Package changelog tells watchers of changes: the newest from memory, and earlier ones through a Reader.
+// Package changelog tells watchers of changes: the newest from memory, and earlier ones through a
+// Reader.
 package changelog
 
 import (
@@ -107,7 +108,8 @@ func (f *Log) Publish(events []*Event, rev int64) {
 	f.trim()
 }
 
-// Restart is for a Reader that has no changes from before revision rev any more: all watchers ask it, and are told so.
+// Restart is for a Reader that has no changes from before revision rev any more: all watchers ask
+// it, and are told so.
 func (f *Log) Restart(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,8 +220,8 @@ type prevValue struct {
 	value []byte
 }
 
-// Prev returns the value that e superseded, nil for a creation. read is called once for all watchers,
-// unless it fails.
+// Prev returns the value that e superseded, nil for a creation. read is called once for all
+// watchers, unless it fails.
 func (e *Event) Prev(read func() ([]byte, error)) ([]byte, error) {
 	if e.PrevRev == 0 {
 		return nil, nil

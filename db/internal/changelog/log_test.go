@@ -64,8 +64,9 @@ func (g gone) EventsBetween(_ context.Context, _ *Watcher, from, to int64) ([]*E
 	return nil, to, nil
 }
 
-// After a restart every watcher is told that what it followed is gone, also one that looks only when a commit from before
-// the restart's revision has come. It went on instead, and missed all changes up to that revision.
+// After a restart every watcher is told that what it followed is gone, also one that looks only
+// when a commit from before the restart's revision has come. It went on instead, and missed all
+// changes up to that revision.
 func TestRestartTellsEveryWatcher(t *testing.T) {
 	f := New(0, 1000, func(*Event) {})
 	f.Publish(nil, 2)

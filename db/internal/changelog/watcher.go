@@ -38,8 +38,9 @@ type Watcher struct {
 	gone error // why there is nothing to watch: the start was before the history, or after all of it
 }
 
-// Watch follows the changes after revision rev, which reads gets where the log has dropped them: of the
-// one key when exact is set, else of all keys below key. gone, if not nil, is why it cannot begin there.
+// Watch follows the changes after revision rev, which reads gets where the log has dropped them: of
+// the one key when exact is set, else of all keys below key. gone, if not nil, is why it cannot
+// begin there.
 func (f *Log) Watch(key string, exact bool, rev int64, gone error, reads Reader) *Watcher {
 	w := &Watcher{log: f, reads: reads, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), gone: gone}
 	f.add(w)
@@ -52,7 +53,8 @@ func (w *Watcher) Stop() { w.log.remove(w) }
 // Ready is signalled when Poll may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Notify has ready signalled in place of the channel that Ready returned. Call it before the watch is used.
+// Notify has ready signalled in place of the channel that Ready returned. Call it before the watch
+// is used.
 func (w *Watcher) Notify(ready chan struct{}) {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package openapi holds the OpenAPI definitions of ReferenceReview: what `kubectl explain` shows. They are generated from
-// the Go types: run go generate ./imageapi/answers/openapi.
+// Package openapi holds the OpenAPI definitions of ReferenceReview: what `kubectl explain` shows.
+// They are generated from the Go types: run go generate ./imageapi/answers/openapi.
 package openapi
 
 import (
@@ -7,6 +7,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
 )
 
-// GetOpenAPIDefinitions returns the definitions of ReferenceReview and the types of its fields, by OpenAPI model name.
-// Those of Kubernetes' types are not among them.
+// GetOpenAPIDefinitions returns the definitions of ReferenceReview and the types of its fields, by
+// OpenAPI model name. Those of Kubernetes' types are not among them.
 var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)

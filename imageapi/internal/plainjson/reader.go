@@ -1,8 +1,8 @@
 // Package plainjson reads JSON that is plain: every reader of JSON understands it in the same way.
 //
-// Most documents are plain, and to read them so costs a fraction of encoding/json, which is ready for
-// anything. A document that is not plain may still be good JSON: a caller needs another reader for
-// it, which then also says what is wrong with it.
+// Most documents are plain, and to read them so costs a fraction of encoding/json, which is ready
+// for anything. A document that is not plain may still be good JSON: a caller needs another reader
+// for it, which then also says what is wrong with it.
 package plainjson
 
 import (
@@ -19,12 +19,12 @@ const maxDepth = 100
 // maxDigits is how many digits the greatest int64 has.
 const maxDigits = 19
 
-// Reader reads one document from front to back. It stops at the first thing that is not plain, or not
-// what was asked for: after that its methods return zero values, and Done is false.
+// Reader reads one document from front to back. It stops at the first thing that is not plain, or
+// not what was asked for: after that its methods return zero values, and Done is false.
 //
-// Not plain are: bytes that are not UTF-8, escapes of surrogates, keys with escapes, numbers with an
-// exponent or more digits than an int64 has, and deep nesting. null is a value of its own, which only
-// Null, Skip and Raw walk over.
+// Not plain are: bytes that are not UTF-8, escapes of surrogates, keys with escapes, numbers with
+// an exponent or more digits than an int64 has, and deep nesting. null is a value of its own, which
+// only Null, Skip and Raw walk over.
 type Reader struct {
 	data   []byte
 	pos    int
@@ -94,9 +94,9 @@ func (r *Reader) key() []byte {
 // Fields are the known keys of an object, at most 64.
 type Fields []string
 
-// Of walks over an object and yields each of its keys; the loop must walk over the value. A known key
-// that comes twice or in another case is not plain: readers differ over it. Nor is an object that the
-// loop leaves before its end.
+// Of walks over an object and yields each of its keys; the loop must walk over the value. A known
+// key that comes twice or in another case is not plain: readers differ over it. Nor is an object
+// that the loop leaves before its end.
 func (f Fields) Of(r *Reader) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var seen uint64
@@ -350,8 +350,8 @@ func unquote(raw []byte, escaped bool) string {
 	}
 }
 
-// unescape returns the rune of the escape at the start of s, and its length; 0 if there is no escape,
-// or half of a surrogate pair.
+// unescape returns the rune of the escape at the start of s, and its length; 0 if there is no
+// escape, or half of a surrogate pair.
 func unescape(s []byte) (r rune, n int) {
 	if len(s) < 2 {
 		return 0, 0

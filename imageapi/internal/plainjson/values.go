@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// These values are read as by encoding/json: null is nil or zero, as if the value were absent, and an
-// empty list or object is not nil.
+// These values are read as by encoding/json: null is nil or zero, as if the value were absent, and
+// an empty list or object is not nil.
 
 // Text reads a string or null.
 func (r *Reader) Text() string {

@@ -1,4 +1,5 @@
-// Package modelname puts generated OpenAPI definitions under the names that the API server looks for.
+// Package modelname puts generated OpenAPI definitions under the names that the API server looks
+// for.
 package modelname
 
 import (
@@ -9,9 +10,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Definitions returns generated definitions under the OpenAPI model names of their types, which they refer to each
-// other by. The generator knows the model names of types that it generates for, if they have one, and writes the Go
-// names of others, such as Kubernetes' own.
+// Definitions returns generated definitions under the OpenAPI model names of their types, which
+// they refer to each other by. The generator knows the model names of types that it generates for,
+// if they have one, and writes the Go names of others, such as Kubernetes' own.
 func Definitions(generated common.GetOpenAPIDefinitions) common.GetOpenAPIDefinitions {
 	return func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 		out := map[string]common.OpenAPIDefinition{}

@@ -1,12 +1,15 @@
-// Package versions compares versions of packages by the rules of their ecosystems, and says whether one is in a range.
+// Package versions compares versions of packages by the rules of their ecosystems, and says whether
+// one is in a range.
 //
-// A range is comparisons with commas between, all of which must hold: >=1.2,<1.4. The operators are <, <=, >, >=, = and !=; none
-// is =. Which versions come first is the ecosystem's affair, so libraries decide it:
+// A range is comparisons with commas between, all of which must hold: >=1.2,<1.4. The operators are
+// <, <=, >, >=, = and !=; none is =. Which versions come first is the ecosystem's affair, so
+// libraries decide it:
 //
 //   - Go, npm, PyPI, Maven, crates.io, NuGet, RubyGems and Composer: deps.dev/util/semver, of Google's deps.dev.
 //   - Debian and Ubuntu, RPM, Alpine: knqyf263/go-deb-version, go-rpm-version and go-apk-version, which scanners use.
 //
-// Of any other type of package, and of a version that its library cannot read, it is unknown whether it is in the range.
+// Of any other type of package, and of a version that its library cannot read, it is unknown
+// whether it is in the range.
 package versions
 
 import (
@@ -60,8 +63,8 @@ func Parse(text string) (r Range, err error) {
 	return r, nil
 }
 
-// Has reports whether a version of a type of package, as package URLs name it, is in the range. An error says why that is
-// unknown.
+// Has reports whether a version of a type of package, as package URLs name it, is in the range. An
+// error says why that is unknown.
 func (r Range) Has(typ, version string) (bool, error) {
 	if len(r.all) == 0 {
 		return true, nil
@@ -104,8 +107,8 @@ func (r Range) Has(typ, version string) (bool, error) {
 	return unknown == nil, unknown
 }
 
-// epochLacks is an error if a version has an epoch and a bound has none. Such a bound means an epoch of 0, and whoever wrote it
-// did not.
+// epochLacks is an error if a version has an epoch and a bound has none. Such a bound means an
+// epoch of 0, and whoever wrote it did not.
 func epochLacks(typ, version, bound string) error {
 	epoch, _, ok := strings.Cut(version, ":")
 	if typ != "deb" && typ != "rpm" || !ok || strings.Contains(bound, ":") || strings.Trim(epoch, "0") == "" {
@@ -120,7 +123,8 @@ var systems = map[string]semver.System{
 	"npm": semver.NPM, "nuget": semver.NuGet, "pypi": semver.PyPI,
 }
 
-// Compare orders two versions of a type of package: negative if a comes before b. An error says that the order is unknown.
+// Compare orders two versions of a type of package: negative if a comes before b. An error says
+// that the order is unknown.
 func Compare(typ, a, b string) (order int, err error) {
 	defer func() {
 		if r := recover(); r != nil { // what strangers write is given to libraries that expect what builders write

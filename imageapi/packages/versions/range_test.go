@@ -70,8 +70,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A version is in one of two ranges that leave nothing out, or it is unknown. Where the order of two versions is known, it is the
-// same in both directions.
+// A version is in one of two ranges that leave nothing out, or it is unknown. Where the order of
+// two versions is known, it is the same in both directions.
 func FuzzVersions(f *testing.F) {
 	for _, typ := range []string{"deb", "rpm", "apk", "npm", "pypi", "maven", "golang", "cargo", "nuget", "gem", "composer", "generic"} {
 		f.Add(typ, "1.2.3-1", "1:2.0~rc1")

@@ -27,21 +27,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// Artifacts are objects of kind Image that are not images: signatures, attestations, charts. OpenShift's registry
-// stores and reads them as it does images. They have a storage of their own, so nothing that lists, watches, counts or
-// indexes images meets one, be it by selector, from stored bytes or in SQL. The resource images has them by name, and
-// lists them alone with the field selector artifact=true.
+// Artifacts are objects of kind Image that are not images: signatures, attestations, charts.
+// OpenShift's registry stores and reads them as it does images. They have a storage of their own,
+// so nothing that lists, watches, counts or indexes images meets one, be it by selector, from
+// stored bytes or in SQL. The resource images has them by name, and lists them alone with the field
+// selector artifact=true.
 
 // artifactsResource is the resource of artifacts in the database: /image.openshift.io/artifacts/.
 const artifactsResource = "artifacts"
 
-// isArtifact reports whether an object is marked as an artifact. The mark is the server's: see strategy.
+// isArtifact reports whether an object is marked as an artifact. The mark is the server's: see
+// strategy.
 func isArtifact(image *imagev1.Image) bool { return image.Annotations[annotation.ArtifactType] != "" }
 
-// artifactType returns what kind of artifact an object's manifest is. It returns "" for an image, and for an object
-// without a readable manifest. An index of referrers is known by two things, what it lists and its tag: for registries
-// without the referrers API, the distribution-spec has clients keep it under that tag, and nothing in the index says
-// so.
+// artifactType returns what kind of artifact an object's manifest is. It returns "" for an image,
+// and for an object without a readable manifest. An index of referrers is known by two things, what
+// it lists and its tag: for registries without the referrers API, the distribution-spec has clients
+// keep it under that tag, and nothing in the index says so.
 func artifactType(image *imagev1.Image) string {
 	if image.DockerImageManifest == "" {
 		return ""
@@ -59,7 +61,8 @@ func artifactType(image *imagev1.Image) string {
 // ReferrersTag is a tag of the referrers tag schema.
 var ReferrersTag = regexp.MustCompile(`^sha(256-[0-9a-f]{64}|512-[0-9a-f]{64})$`)
 
-// derive is [manifest.Derive], or [manifest.DeriveArtifact] for an object that is marked as an artifact.
+// derive is [manifest.Derive], or [manifest.DeriveArtifact] for an object that is marked as an
+// artifact.
 func derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if isArtifact(image) {
 		return manifest.DeriveArtifact(image)
@@ -78,7 +81,8 @@ func (g artifactsGetter) GetRESTOptions(resource schema.GroupResource, example r
 	return options, err
 }
 
-// artifactFields are the fields that artifacts are selected by. The fields of verdicts and use are of images alone.
+// artifactFields are the fields that artifacts are selected by. The fields of verdicts and use are
+// of images alone.
 var artifactFields = []string{nameField, digestField, referenceField, knownField, recordedField, mediaTypeField, artifactField}
 
 // indexedArtifactFields are the artifactFields that the storage answers from an index.
@@ -90,7 +94,8 @@ func (f *facts) artifactPredicate(label labels.Selector, field fields.Selector) 
 	return predicate
 }
 
-// asked returns the store that a selector asks for, artifacts or by default images, and the options for it.
+// asked returns the store that a selector asks for, artifacts or by default images, and the options
+// for it.
 func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ *internalversion.ListOptions, err error) {
 	store = imageStore{r.Store, r.Facts.predicate}
 	if options == nil || options.FieldSelector == nil {
@@ -130,11 +135,13 @@ func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ 
 	return store, &rest, err
 }
 
-// withArtifacts is the value of the field artifact that selects images and artifacts. Artifacts come after all images of such a
-// list, and secondPart is the prefix of the tokens that continue with them.
+// withArtifacts is the value of the field artifact that selects images and artifacts. Artifacts
+// come after all images of such a list, and secondPart is the prefix of the tokens that continue
+// with them.
 const withArtifacts, secondPart = "any", "artifacts."
 
-// listWithArtifacts lists images, and then artifacts. It has every artifact that existed when the first page was read.
+// listWithArtifacts lists images, and then artifacts. It has every artifact that existed when the
+// first page was read.
 func (r *REST) listWithArtifacts(ctx context.Context, options internalversion.ListOptions) (runtime.Object, error) {
 	options.FieldSelector = nil
 	images := &imagev1.ImageList{}
@@ -201,8 +208,9 @@ func (r *REST) createArtifact(ctx context.Context, image *imagev1.Image, validat
 	return r.artifacts.Create(ctx, image, validate, options)
 }
 
-// isFree refuses a name that the other storage has. Names are digests of manifests, so an image and an artifact share
-// one only if the image was stored without its manifest, which alone tells the two apart.
+// isFree refuses a name that the other storage has. Names are digests of manifests, so an image and
+// an artifact share one only if the image was stored without its manifest, which alone tells the
+// two apart.
 func (r *REST) isFree(ctx context.Context, in rest.Getter, name string) error {
 	if !reference.IsDigest(name) {
 		return nil // the other storage does not have it
@@ -217,8 +225,8 @@ func (r *REST) isFree(ctx context.Context, in rest.Getter, name string) error {
 	return err
 }
 
-// updateArtifact updates an artifact, or applies it, which creates one that is not there. done is false if the object
-// is an image.
+// updateArtifact updates an artifact, or applies it, which creates one that is not there. done is
+// false if the object is an image.
 func (r *REST) updateArtifact(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (obj runtime.Object, created, done bool, err error) {
 	_, err = r.artifacts.Get(ctx, name, &metav1.GetOptions{})
 	isThere := err == nil
@@ -266,8 +274,8 @@ func markArtifact(image *imagev1.Image, kind string) {
 	}
 }
 
-// ChildrenOf returns the digests of what an index lists: images, and BuildKit's attestations of them, which are pulled
-// with it.
+// ChildrenOf returns the digests of what an index lists: images, and BuildKit's attestations of
+// them, which are pulled with it.
 func ChildrenOf(image *imagev1.Image) (digests []string) {
 	for i := range image.DockerImageManifests {
 		digests = append(digests, image.DockerImageManifests[i].Digest)

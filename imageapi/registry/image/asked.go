@@ -17,14 +17,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// Ask has the storage of images that imageapi.Storage has returned ask a about references. It is for before the storage is used.
+// Ask has the storage of images that imageapi.Storage has returned ask a about references. It is
+// for before the storage is used.
 func Ask(images map[string]rest.Storage, a Answers) { images["images"].(*REST).Answers = a }
 
-// asked is the reference that a selector names, and what it demands of the verdict for that very reference.
+// asked is the reference that a selector names, and what it demands of the verdict for that very
+// reference.
 type asked struct {
 	ref reference.Reference // the zero Reference if none is named, or several are
-	// verdicts is what is demanded, if the reference has a tag or a digest: such verdicts are given when they are asked for, and
-	// no index has them.
+	// verdicts is what is demanded, if the reference has a tag or a digest: such verdicts are given
+	// when they are asked for, and no index has them.
 	verdicts []fields.Requirement
 }
 
@@ -46,8 +48,9 @@ func namedIn(selector fields.Selector) (named reference.Reference) {
 // ofVerdicts are the fields about verdicts.
 var ofVerdicts = []string{verifiedField, attestedField, signerField}
 
-// inRepository has the fields about verdicts mean the reference that the selector names beside them, and no other place of the
-// image. It removes requirements on the verdict for a tag or a digest from the selector.
+// inRepository has the fields about verdicts mean the reference that the selector names beside
+// them, and no other place of the image. It removes requirements on the verdict for a tag or a
+// digest from the selector.
 func inRepository(options *internalversion.ListOptions) (asked, *internalversion.ListOptions, error) {
 	if options == nil || options.FieldSelector == nil {
 		return asked{}, options, nil
@@ -80,9 +83,10 @@ func inRepository(options *internalversion.ListOptions) (asked, *internalversion
 	return a, &changed, nil
 }
 
-// about is inRepository, and has a selector by a reference with a tag select the image that the tag leads to, if that is known, and one with a
-// digest the image, if it is in the repository. An image shows a bounded number of its references, but it is recorded of every tag
-// where it leads. A selector by recorded references is left to their index.
+// about is inRepository, and has a selector by a reference with a tag select the image that the tag
+// leads to, if that is known, and one with a digest the image, if it is in the repository. An image
+// shows a bounded number of its references, but it is recorded of every tag where it leads. A
+// selector by recorded references is left to their index.
 func (r *REST) about(ctx context.Context, options *internalversion.ListOptions) (asked, *internalversion.ListOptions, error) {
 	a, options, err := inRepository(options)
 	if err != nil || options == nil || options.FieldSelector == nil {

@@ -23,9 +23,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// An image is built on a base if the annotations of its manifest say so, or if its layers begin with those of the base.
+// An image is built on a base if the annotations of its manifest say so, or if its layers begin
+// with those of the base.
 
-// maxBases bounds the images of a base that layers are compared with: an index has one for each platform.
+// maxBases bounds the images of a base that layers are compared with: an index has one for each
+// platform.
 const maxBases = 32
 
 // How an image is known to be built on a base.
@@ -40,8 +42,8 @@ type bases struct {
 	images []*imagev1.Image
 }
 
-// annotatedBases are the values of the field base that an image's annotations give it: a digest, a reference, and the
-// repository of that.
+// annotatedBases are the values of the field base that an image's annotations give it: a digest, a
+// reference, and the repository of that.
 func annotatedBases(image *imagev1.Image) (all []string) {
 	name, digest := manifest.BaseOf(image)
 	if reference.IsDigest(digest) {
@@ -57,7 +59,8 @@ func annotatedBases(image *imagev1.Image) (all []string) {
 	return slices.Compact(all)
 }
 
-// canonicalBase checks a value of the field base: a digest, or a reference, which is completed as those of References are.
+// canonicalBase checks a value of the field base: a digest, or a reference, which is completed as
+// those of References are.
 func canonicalBase(value string) (string, error) {
 	if reference.IsDigest(value) {
 		return value, nil
@@ -180,8 +183,8 @@ func (b *bases) predicate(of func(labels.Selector, fields.Selector) storage.Sele
 	}
 }
 
-// listOn lists the images that are built on the base, from the index of annotations and that of layers: a page has those of
-// both up to a name, each once.
+// listOn lists the images that are built on the base, from the index of annotations and that of
+// layers: a page has those of both up to a name, each once.
 func (b *bases) listOn(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	ways := []fields.Selector{options.FieldSelector}
 	var tops []string
@@ -250,7 +253,8 @@ func (b *bases) listOn(ctx context.Context, store imageStore, options *internalv
 	return out, err
 }
 
-// base is what the annotations say that an image is built on, or how it is known to be built on the base that was asked for.
+// base is what the annotations say that an image is built on, or how it is known to be built on the
+// base that was asked for.
 func (r row) base() string {
 	if r.bases != nil {
 		return strings.Join(r.bases.by(r.Image), ",")

@@ -24,8 +24,9 @@ import (
 const (
 	// MaxNamed bounds how many tags, and how many pods, a refusal names.
 	MaxNamed = 3
-	// MaxLooked bounds how many indexes above an image, and how many streams that may lead to it, are looked at before
-	// it may be deleted. If there are more, it is unknown whether a tag leads to the image.
+	// MaxLooked bounds how many indexes above an image, and how many streams that may lead to it,
+	// are looked at before it may be deleted. If there are more, it is unknown whether a tag leads
+	// to the image.
 	MaxLooked = 100
 	// maxKept bounds how many images the refusal of a collection names.
 	maxKept = 5
@@ -33,9 +34,9 @@ const (
 	MaxWhy = 600
 )
 
-// Delete is part of rest.GracefulDeleter. It refuses (409) to delete an image that a tag leads to, that pods use, or of
-// which either is unknown, unless its annotation allows it. The generic storage asks again if the image changes before
-// it is deleted.
+// Delete is part of rest.GracefulDeleter. It refuses (409) to delete an image that a tag leads to,
+// that pods use, or of which either is unknown, unless its annotation allows it. The generic
+// storage asks again if the image changes before it is deleted.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	guarded := func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
@@ -57,7 +58,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return obj, now, err
 }
 
-// deleteCollection deletes the selected images that need not be kept, and then is refused if any was kept.
+// deleteCollection deletes the selected images that need not be kept, and then is refused if any
+// was kept.
 func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	var mu sync.Mutex
 	refused := map[string]bool{} // by name, as one may be asked about twice. The generic storage holds all objects meanwhile
@@ -77,7 +79,8 @@ func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate 
 			named = append(named, fmt.Sprintf("%s: %s", image.Name, kept))
 		}
 		refused[image.Name] = true
-		// The generic storage ends a collection with the first error, unless the error says that the object is gone.
+		// The generic storage ends a collection with the first error, unless the error says that
+		// the object is gone.
 		return apierrors.NewNotFound(imagev1.Resource("images"), image.Name)
 	}, options, list)
 	n := len(refused)
@@ -100,7 +103,8 @@ func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate 
 	}}
 }
 
-// reason is why an image is kept: the word that the annotation allows it with, and a text for people.
+// reason is why an image is kept: the word that the annotation allows it with, and a text for
+// people.
 type reason struct{ word, text string }
 
 // reasons are why an image is kept.
@@ -130,8 +134,9 @@ func (all reasons) causes() (causes []metav1.StatusCause) {
 	return causes
 }
 
-// keeps returns why an image may not be deleted; nothing if it may. It looks into an index for tags, streams and the
-// indexes above the image, and once more for tags and streams of each of these indexes.
+// keeps returns why an image may not be deleted; nothing if it may. It looks into an index for
+// tags, streams and the indexes above the image, and once more for tags and streams of each of
+// these indexes.
 func (r *REST) keeps(ctx context.Context, image *imagev1.Image) (all reasons, err error) {
 	allowed := map[string]bool{}
 	for _, word := range strings.Split(image.Annotations[annotation.AllowDelete], ",") {
@@ -146,7 +151,8 @@ func (r *REST) keeps(ctx context.Context, image *imagev1.Image) (all reasons, er
 	return slices.DeleteFunc(all, func(one reason) bool { return allowed[one.word] }), nil
 }
 
-// tagged returns the tags that lead to an image, or to an index that lists it, directly or through others.
+// tagged returns the tags that lead to an image, or to an index that lists it, directly or through
+// others.
 func (r *REST) tagged(ctx context.Context, name string) (reasons, error) {
 	looked, unsure := []string{name}, ""
 	for i := 0; i < len(looked); i++ {
@@ -196,7 +202,8 @@ func (r *REST) Above(ctx context.Context, name string) (above []string, err erro
 	return above, nil
 }
 
-// keeps returns why an image may not be deleted as far as pods and workloads are concerned; nothing if it may.
+// keeps returns why an image may not be deleted as far as pods and workloads are concerned; nothing
+// if it may.
 func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if f.usage == nil {
 		return nil

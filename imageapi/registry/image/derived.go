@@ -113,7 +113,8 @@ func wantDerived(image, old *imagev1.Image) (*imagev1.Image, error) {
 }
 
 // restoreDerived completes an update. Server-computed fields that the client left out, or sent in
-// another encoding, become what they must be. It leaves other values alone: validation refuses them.
+// another encoding, become what they must be. It leaves other values alone: validation refuses
+// them.
 func restoreDerived(image, old *imagev1.Image) {
 	want, err := wantDerived(image, old)
 	if err != nil {

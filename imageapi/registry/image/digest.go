@@ -20,17 +20,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// maxByDigest is the most images that a list by the beginning of their digest may have. A beginning that more images
-// share is too short.
+// maxByDigest is the most images that a list by the beginning of their digest may have. A beginning
+// that more images share is too short.
 const maxByDigest = 20
 
 // maxNamedBytes bounds the images of a list by whole digests together.
 const maxNamedBytes = 8 << 20
 
-// digestBeginning is a value of the field digest. With fewer than four digits nobody means one image.
+// digestBeginning is a value of the field digest. With fewer than four digits nobody means one
+// image.
 var digestBeginning = regexp.MustCompile(`^sha(256:[0-9a-f]{4,64}|512:[0-9a-f]{4,128})$`)
 
-// DigestsIn returns the images that a field selector names by their whole digests, if it does no more than that.
+// DigestsIn returns the images that a field selector names by their whole digests, if it does no
+// more than that.
 func DigestsIn(selector string) (digests []string, ok bool) {
 	value, ok := strings.CutPrefix(selector, digestField+"=")
 	if !ok || !strings.Contains(value, selectors.DigestSeparator) {
@@ -58,8 +60,8 @@ func canonicalDigests(value string) (string, error) {
 	return strings.Join(all, selectors.DigestSeparator), nil
 }
 
-// canonicalDigest completes a digest's beginning: digits without an algorithm are of sha256. Several whole digests come
-// in their order.
+// canonicalDigest completes a digest's beginning: digits without an algorithm are of sha256.
+// Several whole digests come in their order.
 func canonicalDigest(value string) (string, error) {
 	if strings.Contains(value, selectors.DigestSeparator) {
 		return canonicalDigests(value)
@@ -73,7 +75,8 @@ func canonicalDigest(value string) (string, error) {
 	return value, nil
 }
 
-// listByDigest lists the images whose digest has the given beginning, or those of the given digests.
+// listByDigest lists the images whose digest has the given beginning, or those of the given
+// digests.
 func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()
 	for _, q := range options.FieldSelector.Requirements() {
@@ -117,8 +120,8 @@ func listByDigest(ctx context.Context, store imageStore, options *internalversio
 	return list, failed
 }
 
-// begunBy reads the images whose digest has the given beginning. Names are in order in the storage: it reads from the
-// beginning on, and no more than it may answer.
+// begunBy reads the images whose digest has the given beginning. Names are in order in the storage:
+// it reads from the beginning on, and no more than it may answer.
 func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.ImageList, error) {
 	from, err := Position(beginning)
 	if err != nil {
@@ -140,8 +143,8 @@ func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.
 	return list, nil
 }
 
-// named reads the images of the given digests, one after another. The list has the version of the first: what is newer in
-// it will come again in a watch that goes on from there.
+// named reads the images of the given digests, one after another. The list has the version of the
+// first: what is newer in it will come again in a watch that goes on from there.
 func named(ctx context.Context, store imageStore, digests string) (*imagev1.ImageList, error) {
 	all, size := &imagev1.ImageList{}, 0
 	for digest := range strings.SplitSeq(digests, selectors.DigestSeparator) {

@@ -69,7 +69,8 @@ func countSignatures(image *imagev1.Image) (n int) {
 	return n
 }
 
-// used says whether pods use the image. It is "unknown" while not all pods are known and no known pod does.
+// used says whether pods use the image. It is "unknown" while not all pods are known and no known
+// pod does.
 func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image.Name, image) > 0:
@@ -90,7 +91,8 @@ func (f *facts) podsCell(image *imagev1.Image) string {
 	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete())
 }
 
-// outdatedCell is the number of pods that run the image though a tag that they name leads elsewhere.
+// outdatedCell is the number of pods that run the image though a tag that they name leads
+// elsewhere.
 func (f *facts) outdatedCell(image *imagev1.Image) string {
 	if f.outdated == nil {
 		return table.None

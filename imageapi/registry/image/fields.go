@@ -31,8 +31,8 @@ const (
 	warningIncomplete      = "SearchIncomplete"  // not all signatures could be read
 )
 
-// indexedFields are those that the storage answers from an index. A selector that names several uses the first of them,
-// so the most selective come first.
+// indexedFields are those that the storage answers from an index. A selector that names several
+// uses the first of them, so the most selective come first.
 var indexedFields = []string{indexVerdictsField, listsField, layerField, baseField, referenceField, verdictsField, knownField, signerField, warningsField, goneField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
@@ -61,8 +61,8 @@ var fieldValues = map[string][]string{
 	usedByField:        nil,
 }
 
-// ConvertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any other field, and to a
-// value that a field cannot have, which would select nothing.
+// ConvertFieldLabel accepts the selectable fields as they are. The API server answers 400 to any
+// other field, and to a value that a field cannot have, which would select nothing.
 func ConvertFieldLabel(label, value string) (string, string, error) {
 	values, ok := fieldValues[label]
 	if !ok {
@@ -242,8 +242,9 @@ func warnings(image *imagev1.Image) []string {
 	return all
 }
 
-// verdicts are the verdicts in the repositories that the image is in, each as <verdict>@<repository>. A tag that is a
-// policy's scope has a verdict of its own, and so has a repository for the pods of a namespace with policies.
+// verdicts are the verdicts in the repositories that the image is in, each as
+// <verdict>@<repository>. A tag that is a policy's scope has a verdict of its own, and so has a
+// repository for the pods of a namespace with policies.
 func (f *facts) verdicts(image *imagev1.Image) (all []string) {
 	for _, v := range f.held(image) {
 		all = append(all, v.Verified+"@"+v.Place)
@@ -254,7 +255,8 @@ func (f *facts) verdicts(image *imagev1.Image) (all []string) {
 	return all
 }
 
-// knownBy returns the references an image is known by, as they are pulled, and their repositories, each once.
+// knownBy returns the references an image is known by, as they are pulled, and their repositories,
+// each once.
 func knownBy(image *imagev1.Image) []string {
 	var out []string
 	for _, ref := range References(image) {
@@ -264,8 +266,9 @@ func knownBy(image *imagev1.Image) []string {
 	return slices.Compact(out)
 }
 
-// architecture is "" for indexes and for images without readable metadata. The metadata of an image with a config
-// follows from the config, which has been read a moment ago when the image is written.
+// architecture is "" for indexes and for images without readable metadata. The metadata of an image
+// with a config follows from the config, which has been read a moment ago when the image is
+// written.
 func architecture(image *imagev1.Image) string {
 	if image.DockerImageManifest != "" && image.DockerImageConfig != "" {
 		if config, err := manifest.ConfigOf(image); err == nil {
@@ -279,8 +282,8 @@ func architecture(image *imagev1.Image) string {
 	return metadata.Architecture
 }
 
-// attributes returns what label and field selectors match against: the labels, and these fields. A field with several
-// values is there once for each, see term.
+// attributes returns what label and field selectors match against: the labels, and these fields. A
+// field with several values is there once for each, see term.
 func (f *facts) attributes(names []string) storage.AttrFunc {
 	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
 		image, ok := obj.(*imagev1.Image)
@@ -298,7 +301,8 @@ func (f *facts) attributes(names []string) storage.AttrFunc {
 	}
 }
 
-// predicate selects images. It names the indexed fields, so that the storage can answer from an index.
+// predicate selects images. It names the indexed fields, so that the storage can answer from an
+// index.
 func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
 	var names []string // only for these a list looks into every image
 	indexed := indexedFields
@@ -311,14 +315,17 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: f.attributes(names), IndexFields: indexed}
 }
 
-// verdictsVersion is the version of the words in which verdicts are selected. Raising it has their indexes built again.
+// verdictsVersion is the version of the words in which verdicts are selected. Raising it has their
+// indexes built again.
 const verdictsVersion = "3"
 
-// layersVersion is the version of what the index of layers has for a digest, see [selectors.IndexValue].
+// layersVersion is the version of what the index of layers has for a digest, see
+// [selectors.IndexValue].
 const layersVersion = "2"
 
-// indexers compute the index entries of an image for these fields. A field that most images lack, such as a warning,
-// has no entry for an image without it: each entry costs a write, and an index of most images would save nothing.
+// indexers compute the index entries of an image for these fields. A field that most images lack,
+// such as a warning, has no entry for an image without it: each entry costs a write, and an index
+// of most images would save nothing.
 func (f *facts) indexers(names []string) *cache.Indexers {
 	out := cache.Indexers{}
 	for _, field := range names {

@@ -31,11 +31,12 @@ func listed(image *imagev1.Image) []string {
 	return all
 }
 
-// usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the index: then the pod
-// uses the index, and the image that it lists for the platform of the pod's node; if the platform is not known, each
-// image counts. Other runtimes tell the digest of the listed image: then the pod uses the index, too. A workload that
-// needs an image counts here as a pod on a node of no known platform. usedIndexes knows no other indexes, so it is as
-// small as what is used and needed.
+// usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the
+// index: then the pod uses the index, and the image that it lists for the platform of the pod's
+// node; if the platform is not known, each image counts. Other runtimes tell the digest of the
+// listed image: then the pod uses the index, too. A workload that needs an image counts here as a
+// pod on a node of no known platform. usedIndexes knows no other indexes, so it is as small as what
+// is used and needed.
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
@@ -47,8 +48,8 @@ type usedIndexes struct {
 	listed     map[string][]string      // by the digest of an index: the images that it lists
 	in         map[string][]string      // by the digest of an image: the indexes that list it, each with its platform there
 	above      map[string][]string      // by the digest of an image that pods use: the indexes that list it
-	// again has the indexes that the next reader must read again, and why they could not be read. The reason is nil for
-	// an index that was deleted: it may have been created again since.
+	// again has the indexes that the next reader must read again, and why they could not be read.
+	// The reason is nil for an index that was deleted: it may have been created again since.
 	again map[string]error
 }
 
@@ -97,7 +98,8 @@ func (x *usedIndexes) keep(digest string, above []string) {
 	x.above[digest] = above
 }
 
-// readAgain reads what must be read again. It is called before use is answered, with the context of the reader.
+// readAgain reads what must be read again. It is called before use is answered, with the context of
+// the reader.
 func (x *usedIndexes) readAgain(ctx context.Context) {
 	x.mu.RLock()
 	again := slices.Collect(maps.Keys(x.again))
@@ -107,7 +109,8 @@ func (x *usedIndexes) readAgain(ctx context.Context) {
 	}
 }
 
-// staleReasons names the indexes that could not be read: images that they list may be used without a sign of it.
+// staleReasons names the indexes that could not be read: images that they list may be used without
+// a sign of it.
 func (x *usedIndexes) staleReasons() (all []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -139,9 +142,9 @@ type refreshCalls struct {
 	newest  uint64 // the last call whose answer is known
 }
 
-// refresh finds out again whether pods use an index, what it lists, and which indexes list it. It holds up nobody while
-// it reads. Its result counts unless a later call has one, which has seen what both were called for. If an index cannot
-// be read, what was known of it stays.
+// refresh finds out again whether pods use an index, what it lists, and which indexes list it. It
+// holds up nobody while it reads. Its result counts unless a later call has one, which has seen
+// what both were called for. If an index cannot be read, what was known of it stays.
 func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
 	x.calls++
@@ -213,7 +216,8 @@ func (x *usedIndexes) add(index string, lists []imagev1.ImageManifest) {
 	}
 }
 
-// listing returns the indexes that pods use and that list the image, with the platform, as Usage.PodsUsing takes them.
+// listing returns the indexes that pods use and that list the image, with the platform, as
+// Usage.PodsUsing takes them.
 func (x *usedIndexes) listing(image string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -34,8 +34,8 @@ func (used) Users([]string, []reference.Reference, int) []string { return nil }
 
 func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
 
-// An index that is slow to be read holds up nobody who asks, and what it was does not replace what a
-// later look has found.
+// An index that is slow to be read holds up nobody who asks, and what it was does not replace what
+// a later look has found.
 func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lists := func(image string) *imagev1.Image {
@@ -67,8 +67,8 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// What an index lists that cannot be read any more is still known, and nobody is told that images are not used. Who asks
-// next has it read again.
+// What an index lists that cannot be read any more is still known, and nobody is told that images
+// are not used. Who asks next has it read again.
 func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 	var failure error
 	f := &facts{usage: used{}}

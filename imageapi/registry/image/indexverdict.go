@@ -13,12 +13,13 @@ import (
 // maxIndexVerdicts bounds how many images one index vouches for, and in how many repositories.
 const maxIndexVerdicts = 1000
 
-// maxVerifiedIndexes bounds how many indexes that vouch for one image in one repository are looked at.
+// maxVerifiedIndexes bounds how many indexes that vouch for one image in one repository are looked
+// at.
 const maxVerifiedIndexes = 16
 
-// verifiedRepositories returns the repositories in which an index is verified, and those as the pods of a namespace see them,
-// sorted. The index vouches there for what its manifest lists. An Image without its manifest lists what a client says,
-// and vouches for nothing.
+// verifiedRepositories returns the repositories in which an index is verified, and those as the
+// pods of a namespace see them, sorted. The index vouches there for what its manifest lists. An
+// Image without its manifest lists what a client says, and vouches for nothing.
 func verifiedRepositories(index *imagev1.Image) []string {
 	if len(index.DockerImageManifests) == 0 || index.DockerImageManifest == "" {
 		return nil
@@ -47,7 +48,8 @@ func indexVerdicts(index *imagev1.Image) []string {
 	return all
 }
 
-// reportIndexVerdict reports a write after which an index is verified in other repositories than before.
+// reportIndexVerdict reports a write after which an index is verified in other repositories than
+// before.
 func (r *REST) reportIndexVerdict(obj runtime.Object, before []string) {
 	index, ok := obj.(*imagev1.Image)
 	if !ok || r.indexVerdictChanged == nil || slices.Equal(verifiedRepositories(index), before) {

@@ -1,5 +1,5 @@
-// Package image stores Images: their rules, the fields that they are selected by, their table, and what their lists, writes
-// and deletions do beyond the generic store.
+// Package image stores Images: their rules, the fields that they are selected by, their table, and
+// what their lists, writes and deletions do beyond the generic store.
 package image
 
 import (
@@ -98,8 +98,8 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.deleteCollection(ctx, store, validate, options, listOptions)
 }
 
-// Watch is part of rest.Watcher. A watch reports changes of images, so it cannot report that a pod came or went: a
-// selector by use is refused.
+// Watch is part of rest.Watcher. A watch reports changes of images, so it cannot report that a pod
+// came or went: a selector by use is refused.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if err := listOnly(options); err != nil {
 		return nil, err
@@ -121,8 +121,9 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	return store.Watch(ctx, options)
 }
 
-// Create is part of rest.Creater. It reports what belongs to another object in the registry of streams, even if the
-// object exists already: an earlier push may have ended halfway, or have been to another repository.
+// Create is part of rest.Creater. It reports what belongs to another object in the registry of
+// streams, even if the object exists already: an earlier push may have ended halfway, or have been
+// to another repository.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	image, _ := obj.(*imagev1.Image)
 	referrers, belongs := r.Streams.Referrers(image)
@@ -194,13 +195,15 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return obj, created, err
 }
 
-// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's tag declares.
-// Signatures do: the tag says name, and they have metadata.name. The error has no type (mergepatch.ErrNoMergeKey), so
-// it would be a 500, and it quotes the signature with its content.
+// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's
+// tag declares. Signatures do: the tag says name, and they have metadata.name. The error has no
+// type (mergepatch.ErrNoMergeKey), so it would be a 500, and it quotes the signature with its
+// content.
 const noMergeKey = "does not contain declared merge key"
 
-// canSelect refuses a selector by use when use is not known. An answer that nothing is used would have somebody delete
-// what is. Where an image is used, unlike whether, is for those alone who may list the pods there, as in reviews.
+// canSelect refuses a selector by use when use is not known. An answer that nothing is used would
+// have somebody delete what is. Where an image is used, unlike whether, is for those alone who may
+// list the pods there, as in reviews.
 func (r *REST) canSelect(ctx context.Context, options *internalversion.ListOptions) error {
 	switch {
 	case !selectsByUse(options):

@@ -16,8 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
-// SignaturesREST adds and removes single signatures. They live inside their Image; an ImageSignature
-// has no storage, and so no resourceVersion, of its own.
+// SignaturesREST adds and removes single signatures. They live inside their Image; an
+// ImageSignature has no storage, and so no resourceVersion, of its own.
 type SignaturesREST struct {
 	images   rest.Updater
 	strategy signatureStrategy
@@ -133,7 +133,8 @@ func (r *SignaturesREST) update(ctx context.Context, name string, dryRun []strin
 	return obj.(*imagev1.Image), nil
 }
 
-// isSignatureStatus reports whether err is about a signature, whose names have an "@", not an image.
+// isSignatureStatus reports whether err is about a signature, whose names have an "@", not an
+// image.
 func isSignatureStatus(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
-// NewREST returns the storage of images. Before it is used, its fields streams and tags must be set.
+// NewREST returns the storage of images. Before it is used, its fields streams and tags must be
+// set.
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}

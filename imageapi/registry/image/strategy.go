@@ -26,9 +26,11 @@ type imageStrategy struct {
 	// artifacts is true for the storage of artifacts.
 	artifacts bool
 	verifier  Verifier
-	// get reads a stored Image, nil when it is not there. It is used to date an index by its children.
+	// get reads a stored Image, nil when it is not there. It is used to date an index by its
+	// children.
 	get func(ctx context.Context, name string) (*imagev1.Image, error)
-	// index finds an index that lists an image and is verified in a repository; nil when there is none.
+	// index finds an index that lists an image and is verified in a repository; nil when there is
+	// none.
 	index func(ctx context.Context, repository, digest string) ([]*imagev1.Image, error)
 }
 
@@ -43,7 +45,8 @@ func (*imageStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.Garba
 	return rest.Unsupported
 }
 
-// PrepareForCreate computes what a client need not send. Validate reports errors of the bytes that it computes from.
+// PrepareForCreate computes what a client need not send. Validate reports errors of the bytes that
+// it computes from.
 func (s *imageStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	image := obj.(*imagev1.Image)
 	SetDefaults(image)
@@ -68,8 +71,8 @@ func (s *imageStrategy) Validate(_ context.Context, obj runtime.Object) field.Er
 	return append(ValidateImage(obj.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
-// validateKind refuses an artifact among images, and signatures of an artifact: nothing would judge them again when
-// policies change.
+// validateKind refuses an artifact among images, and signatures of an artifact: nothing would judge
+// them again when policies change.
 func (s *imageStrategy) validateKind(image *imagev1.Image) field.ErrorList {
 	switch {
 	case isArtifact(image) != s.artifacts:
@@ -99,8 +102,8 @@ func (s *imageStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Objec
 	return append(validateImageUpdate(obj.(*imagev1.Image), old.(*imagev1.Image)), s.validateKind(obj.(*imagev1.Image))...)
 }
 
-// children returns the stored Images of an index's children that are in the index's repository. A child that cannot be
-// read does not date the index.
+// children returns the stored Images of an index's children that are in the index's repository. A
+// child that cannot be read does not date the index.
 func (s *imageStrategy) children(ctx context.Context, image *imagev1.Image) []*imagev1.Image {
 	if s.get == nil || image.DockerImageManifest == "" {
 		return nil
@@ -122,8 +125,9 @@ func (s *imageStrategy) children(ctx context.Context, image *imagev1.Image) []*i
 	return children
 }
 
-// dropStoredManifest empties manifest and config of an image whose registry keeps them, as OpenShift's registry
-// declares by annotation. It does so only once they proved to be the image's: validation must see what is wrong.
+// dropStoredManifest empties manifest and config of an image whose registry keeps them, as
+// OpenShift's registry declares by annotation. It does so only once they proved to be the image's:
+// validation must see what is wrong.
 func dropStoredManifest(image *imagev1.Image) {
 	if image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] != "true" || len(ValidateImage(image)) > 0 {
 		return
@@ -134,8 +138,8 @@ func dropStoredManifest(image *imagev1.Image) {
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 }
 
-// dropStoredConfig empties the config of an artifact whose registry keeps it. A config need not be text, so a request
-// may not have its bytes.
+// dropStoredConfig empties the config of an artifact whose registry keeps it. A config need not be
+// text, so a request may not have its bytes.
 func dropStoredConfig(image *imagev1.Image) {
 	if isArtifact(image) && image.Annotations[imagev1.ImageManifestBlobStoredAnnotation] == "true" {
 		image.DockerImageConfig = ""

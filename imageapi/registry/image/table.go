@@ -26,7 +26,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may be, in bytes.
+// maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may
+// be, in bytes.
 const (
 	maxPlatforms = 4
 	maxPlatform  = 128
@@ -47,7 +48,8 @@ type column struct {
 type row struct {
 	*imagev1.Image
 	metadata *docker10.DockerImage
-	// asked is the reference that the row is about; the zero Reference if it is about the image wherever it is.
+	// asked is the reference that the row is about; the zero Reference if it is about the image
+	// wherever it is.
 	asked    reference.Reference
 	held     []annotation.HeldVerdict // all that the image holds, or that for the reference alone
 	verified string
@@ -150,7 +152,8 @@ var imageColumns = func() []metav1.TableColumnDefinition {
 // tableConvertor implements rest.TableConvertor for Image and ImageList.
 type tableConvertor struct{ images *REST }
 
-// ConvertToTable prints an Image or an ImageList. Rows that were selected by a reference are about that reference.
+// ConvertToTable prints an Image or an ImageList. Rows that were selected by a reference are about
+// that reference.
 func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	c.images.Facts.warnOfStale(ctx)
 	about, on, err := c.about(ctx)
@@ -161,7 +164,8 @@ func (c tableConvertor) ConvertToTable(ctx context.Context, object, options runt
 	return table.Of[*imagev1.Image]{Columns: imageColumns, Rows: rows}.ConvertToTable(ctx, object, options)
 }
 
-// WarnOfUse returns a convertor of another resource that shows pods, too: it gives the warnings of the table of images.
+// WarnOfUse returns a convertor of another resource that shows pods, too: it gives the warnings of
+// the table of images.
 func (r *REST) WarnOfUse(c rest.TableConvertor) rest.TableConvertor { return warnsOfUse{c, r.Facts} }
 
 type warnsOfUse struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 )
 
-// Bounds of the cells of the table that is shown without -o wide, in bytes. With the number of pods in 7, an age in 7 and
-// kubectl's 3 spaces between columns a line has at most 120.
+// Bounds of the cells of the table that is shown without -o wide, in bytes. With the number of pods
+// in 7, an age in 7 and kubectl's 3 spaces between columns a line has at most 120.
 const (
 	maxShortName      = 15
 	maxRepositoryCell = 36
@@ -40,7 +40,8 @@ func cutLeft(s string, limit int) string {
 	return more + s[len(s)-limit+len(more):]
 }
 
-// repositories names the repository that the row is about, else the first that the image is in, and counts the others.
+// repositories names the repository that the row is about, else the first that the image is in, and
+// counts the others.
 func (r *row) repositories() string {
 	if r.asked.Host != "" {
 		return cutLeft(r.asked.Name(), maxRepositoryCell)
@@ -84,8 +85,8 @@ func (r *row) verdicts() string {
 	return some(all, maxVerdicts)
 }
 
-// tags is the tag that the row is about, else as many tags as fit that lead to the image in the repository that the row is
-// about, or in any, and a count of the others.
+// tags is the tag that the row is about, else as many tags as fit that lead to the image in the
+// repository that the row is about, or in any, and a count of the others.
 func (r *row) tags() string {
 	if r.asked.Tag != "" {
 		return printable.Line(r.asked.Tag, maxTagsCell)

@@ -12,12 +12,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// REST is the storage of images: the generic one, a guard before selectors by use, and reports of verdicts that
-// change.
+// REST is the storage of images: the generic one, a guard before selectors by use, and reports of
+// verdicts that change.
 //
-// Whether an image is used is computed when it is asked: pods come and go without a change of any image. A list of used
-// images reads what pods use (listUsed). A list of unused images looks at every image that the rest of the selector
-// leaves.
+// Whether an image is used is computed when it is asked: pods come and go without a change of any
+// image. A list of used images reads what pods use (listUsed). A list of unused images looks at
+// every image that the rest of the selector leaves.
 type REST struct {
 	*genericregistry.Store
 	artifacts           *genericregistry.Store
@@ -35,15 +35,15 @@ type REST struct {
 
 // Streams is the part of the storage of streams that the storage of images calls.
 type Streams interface {
-	// Referrers returns the tag of the referrers that an image has in the registry of streams, if it belongs to one there:
-	// Pushed must then be called.
+	// Referrers returns the tag of the referrers that an image has in the registry of streams, if
+	// it belongs to one there: Pushed must then be called.
 	Referrers(image *imagev1.Image) (reference.Reference, bool)
 	// PushedAgain is called when an Image is created that exists already.
 	PushedAgain(ctx context.Context, sent *imagev1.Image) error
 	// Pushed tells that the registry of streams has stored something by this reference.
 	Pushed(ctx context.Context, ref reference.Reference) error
-	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is false if there may be
-	// others beside none.
+	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is
+	// false if there may be others beside none.
 	Leading(ctx context.Context, image string) (leading []string, whole bool, err error)
 }
 
@@ -53,43 +53,51 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Verifier judges signatures whenever they are written; nil judges none.
 	Verifier Verifier
-	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy; signers are the
-	// distinct signers of its trusted signatures. It is an index function: it depends on the image alone, and if it
-	// changes its mind the index must be built again. If it is nil there are no verdicts: a signed image is Unknown.
+	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown,
+	// Unsigned or NoPolicy; signers are the distinct signers of its trusted signatures. It is an
+	// index function: it depends on the image alone, and if it changes its mind the index must be
+	// built again. If it is nil there are no verdicts: a signed image is Unknown.
 	Summarize func(image *imagev1.Image) (verified string, signers []string)
-	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image has none and none
-	// is demanded. It is an index function, too. If it is nil there are no verdicts.
+	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image
+	// has none and none is demanded. It is an index function, too. If it is nil there are no
+	// verdicts.
 	Attested func(image *imagev1.Image) string
-	// Held reads the verdicts stored in an image, in each place where it is. It is an index function, too. If it is nil, an image has
-	// in each repository what Summarize says.
+	// Held reads the verdicts stored in an image, in each place where it is. It is an index
+	// function, too. If it is nil, an image has in each repository what Summarize says.
 	Held func(image *imagev1.Image) []annotation.HeldVerdict
-	// VerdictChanged is called after each write that changes what Summarize says of an image, by any writer: a new
-	// image, before which that was "", a signature that was added, policies that changed. It must not wait. It may be nil.
+	// VerdictChanged is called after each write that changes what Summarize says of an image, by
+	// any writer: a new image, before which that was "", a signature that was added, policies that
+	// changed. It must not wait. It may be nil.
 	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	// JudgedAgain is called after each write of a stored image that may have changed a verdict anywhere: it holds other verdicts than
-	// before, or by other policies. It must not wait, nor change the images. It may be nil.
+	// JudgedAgain is called after each write of a stored image that may have changed a verdict
+	// anywhere: it holds other verdicts than before, or by other policies. It must not wait, nor
+	// change the images. It may be nil.
 	JudgedAgain func(before, after *imagev1.Image)
-	// IndexVerdictChanged is called after each write of an index that is verified in other repositories than before, or no longer
-	// in any: the images that it lists must be judged again. It must not wait. It may be nil.
+	// IndexVerdictChanged is called after each write of an index that is verified in other
+	// repositories than before, or no longer in any: the images that it lists must be judged again.
+	// It must not wait. It may be nil.
 	IndexVerdictChanged func(index *imagev1.Image)
-	// AnswerCreation, if set, is called before a creation and returns the context to create with. answer is called
-	// after it and returns the object to answer with: the created one, or one that knows its encoding
-	// (runtime.CacheableObject).
+	// AnswerCreation, if set, is called before a creation and returns the context to create with.
+	// answer is called after it and returns the object to answer with: the created one, or one that
+	// knows its encoding (runtime.CacheableObject).
 	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
 	// Packages knows which packages images have; nil when nobody does.
 	Packages Packages
-	// Outdated counts the pods that run one of some digests though a tag that they name leads elsewhere; nil when nobody knows.
+	// Outdated counts the pods that run one of some digests though a tag that they name leads
+	// elsewhere; nil when nobody knows.
 	Outdated func(digests []string) (n int, known bool)
 }
 
 // Packages knows which packages images have. Package imagepackages has it.
 type Packages interface {
-	// With returns images that have a package, sorted by name: those whose names are not before from, about most of them, at a
-	// revision or, if that is 0, now. The answer is of the revision at. more is the name from which there may be more.
+	// With returns images that have a package, sorted by name: those whose names are not before
+	// from, about most of them, at a revision or, if that is 0, now. The answer is of the revision
+	// at. more is the name from which there may be more.
 	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
-	// Count is how many images have a list of packages, and Partly reports whether one lacks packages of its image.
+	// Count is how many images have a list of packages, and Partly reports whether one lacks
+	// packages of its image.
 	Count(ctx context.Context) (int64, error)
 	Partly(ctx context.Context) (bool, error)
 	// Forget is called after an image was deleted.
@@ -98,12 +106,13 @@ type Packages interface {
 
 // Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
 type Usage interface {
-	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name no digest, one of
-	// these references. The digest of an index may be followed by a platform, as in sha256:…@linux/arm64: then pods on
-	// nodes of other platforms do not count. It is called for each image of a list, so it must be quick.
+	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
+	// no digest, one of these references. The digest of an index may be followed by a platform, as
+	// in sha256:…@linux/arm64: then pods on nodes of other platforms do not count. It is called for
+	// each image of a list, so it must be quick.
 	PodsUsing(digests []string, references []reference.Reference) int
-	// InUse returns the digests that pods use or workloads need, and the references that they name which have no digest, in
-	// full form: docker.io/library/nginx:latest.
+	// InUse returns the digests that pods use or workloads need, and the references that they name
+	// which have no digest, in full form: docker.io/library/nginx:latest.
 	InUse() (digests, references []string)
 	// Subscribe calls f with digests whose number of pods or of workloads has changed.
 	Subscribe(f func(digests []string)) (cancel func())
@@ -111,30 +120,38 @@ type Usage interface {
 	UsedBy(digests []string, references []reference.Reference) []string
 	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
 	Users(digests []string, references []reference.Reference, most int) []string
-	// NeededBy returns workloads that need an image, at most most of them, as cluster/namespace/resource/name, sorted.
+	// NeededBy returns workloads that need an image, at most most of them, as
+	// cluster/namespace/resource/name, sorted.
 	NeededBy(digests []string, references []reference.Reference, most int) []string
 	// Synced reports whether all pods that are stored are known.
 	Synced() bool
-	// Complete reports whether the pods of every cluster are known, so that a count of zero means that there is none.
+	// Complete reports whether the pods of every cluster are known, so that a count of zero means
+	// that there is none.
 	Complete() bool
-	// Unfollowed says why nothing is known of pods elsewhere, if no cluster is followed; it is empty otherwise.
+	// Unfollowed says why nothing is known of pods elsewhere, if no cluster is followed; it is
+	// empty otherwise.
 	Unfollowed() string
-	// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
+	// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and
+	// why.
 	StaleReasons() []string
-	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of now, and why.
+	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as
+	// of now, and why.
 	WorkloadStaleReasons() []string
 }
 
-// Answers answers the questions of lists and tables of images about references. Package answers implements it.
+// Answers answers the questions of lists and tables of images about references. Package answers
+// implements it.
 type Answers interface {
-	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a mirror's name of, and the digest that it
-	// leads to now: "" if its registry no longer has the tag, or the repository is not known to have the digest. known is false if
-	// nobody has seen where a tag leads.
+	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a
+	// mirror's name of, and the digest that it leads to now: "" if its registry no longer has the
+	// tag, or the repository is not known to have the digest. known is false if nobody has seen
+	// where a tag leads.
 	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
 	// Judge returns the verdict on an image for a reference with a tag or a
 	// digest, for pods of a namespace, or of no namespace.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error)
-	// LacksPackages says why a caller may not see which packages images have; it is empty if the caller may.
+	// LacksPackages says why a caller may not see which packages images have; it is empty if the
+	// caller may.
 	LacksPackages(ctx context.Context) string
 	// LacksPods says the same of the pods of clusters, and with them of where an image is used.
 	LacksPods(ctx context.Context) string

@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 )
 
-// FuzzUnprintableText: what is found by reading bytes and escapes is what is found in the texts and names
-// of the document, and a document that was made printable has none.
+// FuzzUnprintableText: what is found by reading bytes and escapes is what is found in the texts and
+// names of the document, and a document that was made printable has none.
 func FuzzUnprintableText(f *testing.F) {
 	for _, s := range []string{`{"a":"plain & \u0026 \n \t \"\\\/"}`, `{"a":"\u009b"}`, `{"\u202e":[1.0,9007199254740993,null,true]}`, "{\"a\":\"\u009b\"}", `{"a":"\b"}`,
 		`{"a":"\ud83d\ude80 \ud83d"}`, `{"a":"\ud800\ude00"}`, `{"a":"\ud800\u009b"}`, `{"a":"�"}`, `{"a":"\ufffd"}`, "\n{}\t", `{"a":{"b":["\r"]}}`, "\"\xff\"", `{"Author":"Zoë"}`} {

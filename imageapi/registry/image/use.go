@@ -9,11 +9,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 )
 
-// Everything that counts or names the pods and workloads of an image is in this file, and goes by the same digests and
-// references (by): the table, selectors, deletions and package answers.
+// Everything that counts or names the pods and workloads of an image is in this file, and goes by
+// the same digests and references (by): the table, selectors, deletions and package answers.
 
-// by returns the digests and references by which pods may use an image: its own digest, those of the indexes that list it,
-// and, of an index, those of the images that it lists. image is nil if it is not stored.
+// by returns the digests and references by which pods may use an image: its own digest, those of
+// the indexes that list it, and, of an index, those of the images that it lists. image is nil if it
+// is not stored.
 func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.Reference) {
 	digests := append(f.indexes.listing(digest), digest)
 	if image == nil {
@@ -62,20 +63,21 @@ func (f *facts) inUse() (digests, references []string) {
 	return append(digests, f.indexes.images()...), references
 }
 
-// UsersOf are the clusters and namespaces, as cluster/namespace, of pods that use an image, sorted, and workloads that
-// need it.
+// UsersOf are the clusters and namespaces, as cluster/namespace, of pods that use an image, sorted,
+// and workloads that need it.
 func (f *facts) UsersOf(digest string) []string {
 	return append(f.usedBy(digest, nil), f.neededBy(digest, nil, MaxNamed)...)
 }
 
-// Use answers who uses an image, as the table of images does: also by the indexes that list it, and by the images that it
-// lists.
+// Use answers who uses an image, as the table of images does: also by the indexes that list it, and
+// by the images that it lists.
 type Use struct{ facts *facts }
 
 // UseOf returns the use of the images of the storage that imageapi.Storage has returned.
 func UseOf(images map[string]rest.Storage) *Use { return &Use{images["images"].(*REST).Facts} }
 
-// Pods counts the pods that run an image. complete is false if there may be more. image is nil if it is not stored.
+// Pods counts the pods that run an image. complete is false if there may be more. image is nil if
+// it is not stored.
 func (u *Use) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
 	return u.facts.pods(digest, image), u.facts.usage != nil && u.facts.complete()
 }
@@ -85,7 +87,8 @@ func (u *Use) Users(digest string, image *imagev1.Image, most int) []string {
 	return u.facts.users(digest, image, most)
 }
 
-// NeededBy names workloads that need an image, as cluster/namespace/resource/name, at most most of them.
+// NeededBy names workloads that need an image, as cluster/namespace/resource/name, at most most of
+// them.
 func (u *Use) NeededBy(digest string, image *imagev1.Image, most int) []string {
 	return u.facts.neededBy(digest, image, most)
 }

@@ -29,8 +29,9 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 // LargestPage is how many bytes of manifests and configs end a page before its limit.
 const LargestPage = 16 << 20
 
-// nameSource returns names of images, sorted, from one on, at a revision or, if that is 0, now: all of them, or those before more,
-// from which the next call continues. at is the revision of the answer; 0 if it has none. Not all names need exist.
+// nameSource returns names of images, sorted, from one on, at a revision or, if that is 0, now: all
+// of them, or those before more, from which the next call continues. at is the revision of the
+// answer; 0 if it has none. Not all names need exist.
 type nameSource func(ctx context.Context, from string, revision int64) (names []string, at int64, more string, err error)
 
 // usedNames is the nameSource of the images that pods use. They are few, even among a million.
@@ -39,8 +40,8 @@ func (r *REST) usedNames(ctx context.Context, from string, _ int64) (names []str
 	return slices.DeleteFunc(names, func(name string) bool { return name < from }), 0, "", err
 }
 
-// listNames lists the images that a source names, as far as they match. It reads only these. All pages show one revision, and a
-// page begins where the one before ended.
+// listNames lists the images that a source names, as far as they match. It reads only these. All
+// pages show one revision, and a page begins where the one before ended.
 func (r *REST) listNames(ctx context.Context, store imageStore, options *internalversion.ListOptions, source nameSource) (runtime.Object, error) {
 	label := labels.Everything()
 	if options.LabelSelector != nil {
@@ -116,7 +117,8 @@ pages:
 	return list, err
 }
 
-// namesInUse returns the names of the images that pods use or workloads need, sorted. Not all need exist.
+// namesInUse returns the names of the images that pods use or workloads need, sorted. Not all need
+// exist.
 func (r *REST) namesInUse(ctx context.Context) ([]string, error) {
 	names, references := r.Facts.inUse()
 	for _, reference := range references {

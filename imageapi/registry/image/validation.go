@@ -31,7 +31,8 @@ func ValidateImage(image *imagev1.Image) field.ErrorList {
 	return append(errs, contentErrs...)
 }
 
-// validateName allows any path segment: digests, and whatever an image without a manifest is called.
+// validateName allows any path segment: digests, and whatever an image without a manifest is
+// called.
 func validateName(name string, prefix bool) []string {
 	if prefix {
 		return content.IsPathSegmentPrefix(name)
@@ -39,8 +40,8 @@ func validateName(name string, prefix bool) []string {
 	return content.IsPathSegmentName(name)
 }
 
-// validateImageUpdate reports everything that is wrong with image as the successor of old, except in
-// its metadata, which the registry checks on every update.
+// validateImageUpdate reports everything that is wrong with image as the successor of old, except
+// in its metadata, which the registry checks on every update.
 func validateImageUpdate(image, old *imagev1.Image) field.ErrorList {
 	errs := validateImmutable(image, old)
 	errs = append(errs, validateFields(image)...)
@@ -122,8 +123,8 @@ func validateImageManifest(m *imagev1.ImageManifest, derived bool, fldPath *fiel
 
 // validateContent checks the manifest and the config that image carries, that image is named by the
 // manifest's digest (reported at namePath, since an update cannot change the name), and that the
-// computed fields say what the bytes say. derived is true when the metadata is what the config says,
-// to the byte: then it needs no validation.
+// computed fields say what the bytes say. derived is true when the metadata is what the config
+// says, to the byte: then it needs no validation.
 func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, _ field.ErrorList) {
 	manifestPath, configPath := field.NewPath("dockerImageManifest"), field.NewPath("dockerImageConfig")
 	if len(image.DockerImageConfig) > manifest.MaxConfigSize {
@@ -179,8 +180,8 @@ func validateDerived(image, want *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateImmutable refuses changes of fields that describe content. Fields that the client left out
-// have been restored by then.
+// validateImmutable refuses changes of fields that describe content. Fields that the client left
+// out have been restored by then.
 func validateImmutable(image, old *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	immutable := func(name string) {
@@ -217,9 +218,9 @@ func validateImmutable(image, old *imagev1.Image) field.ErrorList {
 	return errs
 }
 
-// validateReplacedContent allows manifest and config to change only to nothing, or to bytes that the
-// image's name and the manifest vouch for. validateContent checks the manifest against the name, and
-// the config against the manifest.
+// validateReplacedContent allows manifest and config to change only to nothing, or to bytes that
+// the image's name and the manifest vouch for. validateContent checks the manifest against the
+// name, and the config against the manifest.
 func validateReplacedContent(image, old *imagev1.Image) field.ErrorList {
 	var errs field.ErrorList
 	if image.DockerImageConfig == "" || image.DockerImageConfig == old.DockerImageConfig || image.DockerImageManifest != "" {
@@ -235,8 +236,8 @@ func validateReplacedContent(image, old *imagev1.Image) field.ErrorList {
 
 var leftOutPath = field.NewPath("metadata", "annotations").Key(annotation.LeftOut)
 
-// validateLeftOut checks the list of content that an image does not hold, as far as its name allows. That content is
-// left out, how long it is and why is up to the writer of the Image.
+// validateLeftOut checks the list of content that an image does not hold, as far as its name
+// allows. That content is left out, how long it is and why is up to the writer of the Image.
 func validateLeftOut(image *imagev1.Image) (left manifest.LeftOut, errs field.ErrorList) {
 	left, err := manifest.LeftOutOf(image)
 	if err != nil {
@@ -261,7 +262,8 @@ func validateLeftOut(image *imagev1.Image) (left manifest.LeftOut, errs field.Er
 	return left, errs
 }
 
-// validateLeftOutConfig checks that the config that is left out is the one that the image's manifest names.
+// validateLeftOutConfig checks that the config that is left out is the one that the image's
+// manifest names.
 func validateLeftOutConfig(image *imagev1.Image, m *manifest.Manifest) field.ErrorList {
 	left, err := manifest.LeftOutOf(image)
 	if err != nil || left.Config == nil {

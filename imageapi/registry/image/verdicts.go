@@ -47,15 +47,16 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	}
 }
 
-// isJudgedOtherwise reports whether two states of an image hold different verdicts, or were judged by different policies.
+// isJudgedOtherwise reports whether two states of an image hold different verdicts, or were judged
+// by different policies.
 func isJudgedOtherwise(before, after *imagev1.Image) bool {
 	return slices.ContainsFunc([]string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy}, func(key string) bool {
 		return before.Annotations[key] != after.Annotations[key]
 	})
 }
 
-// demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy covers an unsigned image
-// is in the policy's status, and not in an Event for each image.
+// demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy
+// covers an unsigned image is in the policy's status, and not in an Event for each image.
 func demanded(verified string) string {
 	if verified == verdicts.NoPolicy {
 		return verdicts.Unsigned

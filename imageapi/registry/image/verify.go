@@ -18,14 +18,14 @@ import (
 
 // Verifier judges the signatures of an image.
 type Verifier interface {
-	// Verify reports whether a policy covers image in any repository that it is in. If so, it sets the verdict on
-	// every signature: conditions, imageIdentity, signedClaims, created, issuedBy and issuedTo. On other images it
-	// leaves conditions that an administrator has set. It may remove signatures from repositories if they are too
-	// many, and set annotations of its own.
+	// Verify reports whether a policy covers image in any repository that it is in. If so, it sets
+	// the verdict on every signature: conditions, imageIdentity, signedClaims, created, issuedBy
+	// and issuedTo. On other images it leaves conditions that an administrator has set. It may
+	// remove signatures from repositories if they are too many, and set annotations of its own.
 	//
-	// The signatures of image hold their stored verdicts; a new signature has none. indexes finds indexes that list
-	// the image and are verified in a repository; after an error nobody knows whether there are
-	// any. Verify runs within a write: it must not wait for a network.
+	// The signatures of image hold their stored verdicts; a new signature has none. indexes finds
+	// indexes that list the image and are verified in a repository; after an error nobody knows
+	// whether there are any. Verify runs within a write: it must not wait for a network.
 	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool)
 }
 
@@ -43,7 +43,8 @@ func isJudged(image, old *imagev1.Image) bool {
 		slices.EqualFunc(old.Signatures, image.Signatures, equalSignatures)
 }
 
-// equalSignatures is DeepEqual, but compares contents faster than reflection, which goes byte by byte.
+// equalSignatures is DeepEqual, but compares contents faster than reflection, which goes byte by
+// byte.
 func equalSignatures(a, b imagev1.ImageSignature) bool {
 	if !bytes.Equal(a.Content, b.Content) {
 		return false
@@ -52,9 +53,9 @@ func equalSignatures(a, b imagev1.ImageSignature) bool {
 	return apiequality.Semantic.DeepEqual(a, b)
 }
 
-// verifySignatures sets the verdicts of an image that a policy covers, whatever the client sent. On other images the
-// client's own conditions stay: so `oc adm verify-image-signature` records an administrator's judgement. old is the
-// stored image; nil on create.
+// verifySignatures sets the verdicts of an image that a policy covers, whatever the client sent. On
+// other images the client's own conditions stay: so `oc adm verify-image-signature` records an
+// administrator's judgement. old is the stored image; nil on create.
 func (s *imageStrategy) verifySignatures(ctx context.Context, image, old *imagev1.Image) {
 	if s.verifier == nil || old != nil && isJudged(image, old) {
 		return

@@ -1,5 +1,5 @@
-// Package imagepackages stores which packages images have. The lists are small objects of their own and not part of Images, which
-// are read a hundred times as often; see docs/design/storage.md.
+// Package imagepackages stores which packages images have. The lists are small objects of their own
+// and not part of Images, which are read a hundred times as often; see docs/design/storage.md.
 package imagepackages
 
 import (
@@ -30,13 +30,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// REST is the storage of ImagePackages. Stored, listed and watched objects have their packages packed; an object that is read by its
-// name has them as they are.
+// REST is the storage of ImagePackages. Stored, listed and watched objects have their packages
+// packed; an object that is read by its name has them as they are.
 type REST struct{ *genericregistry.Store }
 
 var resource = packages.GroupVersion.WithResource(packages.Resource).GroupResource()
 
-// NewREST returns the storage of ImagePackages. scheme is a scheme that packages.Install was called with.
+// NewREST returns the storage of ImagePackages. scheme is a scheme that packages.Install was called
+// with.
 func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error) {
 	s := &listStrategy{strategy.NewClusterWide(scheme)}
 	store := &genericregistry.Store{
@@ -71,7 +72,8 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error)
 	return &REST{store}, nil
 }
 
-// partly is a name that no package has. The index has it of lists that lack packages of their images.
+// partly is a name that no package has. The index has it of lists that lack packages of their
+// images.
 const partly = ""
 
 // Get is part of rest.Getter: packages are as they are.
@@ -103,9 +105,10 @@ func (r *REST) Known(ctx context.Context, image string) (bool, error) {
 	return obj.(*packages.ImagePackages).Known(), nil
 }
 
-// With returns images that have a package, sorted by name: those whose names are not before from, at most most of them, at a
-// revision or, if that is 0, now. value is what [packages.ParseQuery] reads. The answer is of the revision at. more is the name from
-// which there may be more; "" for none.
+// With returns images that have a package, sorted by name: those whose names are not before from,
+// at most most of them, at a revision or, if that is 0, now. value is what [packages.ParseQuery]
+// reads. The answer is of the revision at. more is the name from which there may be more; "" for
+// none.
 func (r *REST) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
 	if _, err := packages.ParseQuery(value); err != nil {
 		return nil, 0, "", apierrors.NewBadRequest(err.Error())
@@ -145,7 +148,8 @@ func (r *REST) Count(ctx context.Context) (int64, error) {
 	return pages.Total(obj.(*packages.ImagePackagesList)), nil
 }
 
-// Partly reports whether there is a list that lacks packages of its image: a document could not be read, or not whole.
+// Partly reports whether there is a list that lacks packages of its image: a document could not be
+// read, or not whole.
 func (r *REST) Partly(ctx context.Context) (bool, error) {
 	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.OneTermEqualSelector(packages.Field, partly)), &internalversion.ListOptions{Limit: 1})
 	if err != nil {
@@ -166,7 +170,8 @@ func (r *REST) Forget(ctx context.Context, image string) error {
 // listStrategy packs and validates.
 type listStrategy struct{ strategy.ClusterWide }
 
-// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Lists have no dependents.
+// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Lists have no
+// dependents.
 func (listStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
 	return rest.Unsupported
 }
@@ -181,7 +186,8 @@ func (listStrategy) PrepareForUpdate(_ context.Context, obj, _ runtime.Object) {
 	pack(obj.(*packages.ImagePackages))
 }
 
-// pack packs the packages of a list. A list that cannot be packed stays as it is, and validation finds it.
+// pack packs the packages of a list. A list that cannot be packed stays as it is, and validation
+// finds it.
 func pack(list *packages.ImagePackages) {
 	for i := range list.Sources {
 		source := &list.Sources[i]

@@ -74,7 +74,8 @@ func with(t testing.TB, lists *imagepackages.REST, query string, most int) (all 
 	return all
 }
 
-// What the index finds is what a look at every list finds, in pages of any size and in random worlds.
+// What the index finds is what a look at every list finds, in pages of any size and in random
+// worlds.
 func TestIndexFindsWhatListsHave(t *testing.T) {
 	t.Parallel()
 	lists := open(t, dbtest.Open(t))
@@ -196,7 +197,8 @@ func debianLike(r *rand.Rand) (all []packages.Package) {
 	return all
 }
 
-// BenchmarkPackages measures 10,000 images of 400 packages: writing a list, how large the file becomes, and finding images.
+// BenchmarkPackages measures 10,000 images of 400 packages: writing a list, how large the file
+// becomes, and finding images.
 func BenchmarkPackages(b *testing.B) {
 	const n = 10_000
 	dir := b.TempDir()

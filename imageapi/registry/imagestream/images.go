@@ -15,8 +15,8 @@ import (
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
-// Image returns an image as a stream shows it that knows it by a reference, without manifest and config; nil if there
-// is none.
+// Image returns an image as a stream shows it that knows it by a reference, without manifest and
+// config; nil if there is none.
 func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
 	image, err := r.stored(ctx, name, dockerImageReference)
 	if err != nil || image == nil {
@@ -27,9 +27,9 @@ func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (
 	return image, nil
 }
 
-// OfStream returns an image as it is shown through a stream that knows it by a reference: with what belongs to the reference's
-// repository and the request's namespace. The image may be in other repositories, too, and a reader of the stream need not know
-// of these.
+// OfStream returns an image as it is shown through a stream that knows it by a reference: with what
+// belongs to the reference's repository and the request's namespace. The image may be in other
+// repositories, too, and a reader of the stream need not know of these.
 func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
 	shown := *image
 	shown.DockerImageReference = dockerImageReference
@@ -64,8 +64,9 @@ func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference st
 	return &shown
 }
 
-// stored returns an image. It returns nil if the image is not stored, or not known to be in the reference's repository:
-// a writer of streams may name any digest in a repository that they may pull from, and must not see what is in others.
+// stored returns an image. It returns nil if the image is not stored, or not known to be in the
+// reference's repository: a writer of streams may name any digest in a repository that they may
+// pull from, and must not see what is in others.
 func (r *Reader) stored(ctx context.Context, name, dockerImageReference string) (*imagev1.Image, error) {
 	ref, err := reference.Parse(dockerImageReference)
 	if err != nil {

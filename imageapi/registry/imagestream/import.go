@@ -15,8 +15,8 @@ import (
 
 const maxConditionMessage = 1024 // bytes of why a tag could not be imported
 
-// Imported returns the reference that a tag wants imported; ok is false for none. The registry of the streams itself
-// reports pushes to it.
+// Imported returns the reference that a tag wants imported; ok is false for none. The registry of
+// the streams itself reports pushes to it.
 func (r *Reader) Imported(tag *imagev1.TagReference) (ref reference.Reference, ok bool) {
 	if tag.From == nil || tag.From.Kind != "DockerImage" || tag.Reference {
 		return reference.Reference{}, false
@@ -47,8 +47,8 @@ func IsSettled(stream *imagev1.ImageStream, tag *imagev1.TagReference) bool {
 	return false
 }
 
-// Lead starts a stream's own history of a tag with what the tag led to when it was imported. Later moves are
-// read from the tag that it follows.
+// Lead starts a stream's own history of a tag with what the tag led to when it was imported. Later
+// moves are read from the tag that it follows.
 func Lead(own *imagev1.NamedTagEventList, event imagev1.TagEvent, generation int64) {
 	event.Generation = generation
 	tags.Add(own, event)
@@ -70,13 +70,14 @@ func SetFailed(own *imagev1.NamedTagEventList, status *metav1.Status, generation
 
 type importedKey struct{}
 
-// WithImported returns a context for writing a stream some of whose tags have just been imported. failed has these
-// tags, each with the status of its import, or nil if it succeeded.
+// WithImported returns a context for writing a stream some of whose tags have just been imported.
+// failed has these tags, each with the status of its import, or nil if it succeeded.
 func WithImported(ctx context.Context, failed map[string]*metav1.Status) context.Context {
 	return context.WithValue(ctx, importedKey{}, failed)
 }
 
-// importedNow reports whether the request that writes a stream has imported a tag, and why that failed, if it did.
+// importedNow reports whether the request that writes a stream has imported a tag, and why that
+// failed, if it did.
 func importedNow(ctx context.Context, tag string) (failed *metav1.Status, imported bool) {
 	all, _ := ctx.Value(importedKey{}).(map[string]*metav1.Status)
 	failed, imported = all[tag]

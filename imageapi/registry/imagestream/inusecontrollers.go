@@ -30,18 +30,22 @@ import (
 const (
 	// tagsPage is how many tags are read at a time.
 	tagsPage = 500
-	// noRegistry is the host of repositories where there is no registry. Nothing can be pulled from it.
+	// noRegistry is the host of repositories where there is no registry. Nothing can be pulled from
+	// it.
 	noRegistry = "tidewaiter.invalid"
 )
 
 const inUseDescription = "Controls nothing. It names the images of the image stream of the same name that a tag leads to now or first led to, that pods use or workloads need, here or in the followed clusters, or that an index of the stream lists, " +
 	"so that oc adm prune images keeps them."
 
-// InUseControllers tells which images of streams are needed: those that a tag leads to now, and those that pods use or workloads need. DELETE of
-// an image goes by the same rules. InUseControllers is for clients that delete from a registry before they delete the Image, when a refusal comes too late.
+// InUseControllers tells which images of streams are needed: those that a tag leads to now, and
+// those that pods use or workloads need. DELETE of an image goes by the same rules.
+// InUseControllers is for clients that delete from a registry before they delete the Image, when a
+// refusal comes too late.
 //
-// It tells by ReplicationControllers, since such clients look for images in pod templates: one for each stream, with the name and the
-// UID of that. Each image is named by its digest in the stream, as namespace/name@digest of a registry.
+// It tells by ReplicationControllers, since such clients look for images in pod templates: one for
+// each stream, with the name and the UID of that. Each image is named by its digest in the stream,
+// as namespace/name@digest of a registry.
 type InUseControllers struct{ streams *REST }
 
 // NewInUseControllers returns the InUseControllers of the storage that [Storage] has returned.
@@ -49,10 +53,12 @@ func NewInUseControllers(images map[string]rest.Storage) *InUseControllers {
 	return &InUseControllers{images["imagestreams"].(*REST)}
 }
 
-// List reads a list of streams, and names what is needed of each. A stream of which nothing is needed has no controller.
+// List reads a list of streams, and names what is needed of each. A stream of which nothing is
+// needed has no controller.
 //
-// It fails while it is unknown what pods use or workloads need. A list of all namespaces also fails while the registry whose image API this server is
-// has images that are needed and that no stream has: clients that go by streams would take them for unused.
+// It fails while it is unknown what pods use or workloads need. A list of all namespaces also fails
+// while the registry whose image API this server is has images that are needed and that no stream
+// has: clients that go by streams would take them for unused.
 func (n *InUseControllers) List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error) {
 	if options != nil && options.FieldSelector != nil {
 		for _, term := range options.FieldSelector.Requirements() {
@@ -115,9 +121,10 @@ type lookups struct {
 
 func newLookups() *lookups { return &lookups{begins: map[string]bool{}, above: map[string][]string{}} }
 
-// controller names what is needed of a stream; nil if that is nothing. That stays in its histories when a client shortens them: a
-// client that takes an item for gone deletes in the registry what the stream still has. It is also what indexes in its
-// histories list, since the registry refuses to delete that (405): an index goes before what it lists.
+// controller names what is needed of a stream; nil if that is nothing. That stays in its histories
+// when a client shortens them: a client that takes an item for gone deletes in the registry what
+// the stream still has. It is also what indexes in its histories list, since the registry refuses
+// to delete that (405): an index goes before what it lists.
 func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.ImageStream, used map[string]bool, known *lookups) (*corev1.ReplicationController, error) {
 	covered, err := n.streams.shown.covered(ctx, stream)
 	if err != nil {
@@ -188,8 +195,8 @@ func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, k
 	return slices.ContainsFunc(above, func(index string) bool { return has[index] }), nil
 }
 
-// used are the names of the images that pods use or workloads need. It fails while that is unknown. Only callers that read all namespaces learn why: it
-// names clusters.
+// used are the names of the images that pods use or workloads need. It fails while that is unknown.
+// Only callers that read all namespaces learn why: it names clusters.
 func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 	used, doubts, err := n.streams.shown.Images.InUse(ctx)
 	if err != nil || len(doubts) == 0 {
@@ -203,7 +210,8 @@ func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 		". Pruning by this list could delete images in use: try again when they are known (kubectl get clusters), or remove the cluster from the configuration", 2*imageregistry.MaxWhy))
 }
 
-// everyNeeded fails if the registry whose image API this server is has images that are needed and that no stream has.
+// everyNeeded fails if the registry whose image API this server is has images that are needed and
+// that no stream has.
 func (r *Reader) everyNeeded(ctx context.Context, used map[string]bool) error {
 	if r.Registry == "" {
 		return nil

@@ -13,8 +13,8 @@ import (
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
-// LayersREST is the subresource layers: the blobs that a registry may serve to users who may pull from the stream.
-// OpenShift's registry asks for it before it serves a blob of another repository.
+// LayersREST is the subresource layers: the blobs that a registry may serve to users who may pull
+// from the stream. OpenShift's registry asks for it before it serves a blob of another repository.
 type LayersREST struct{ shown *Reader }
 
 // NewLayersREST returns the storage of the subresource layers.
@@ -43,8 +43,9 @@ func (r *LayersREST) Get(ctx context.Context, name string, options *metav1.GetOp
 		if err != nil {
 			return nil, err
 		}
-		// The registry serves every digest that is listed here, whichever repository it has it from. So nothing is listed that is not known
-		// to be in the stream, nor the blobs of another registry's image: its manifest may list blobs of others.
+		// The registry serves every digest that is listed here, whichever repository it has it
+		// from. So nothing is listed that is not known to be in the stream, nor the blobs of
+		// another registry's image: its manifest may list blobs of others.
 		switch ref, err := reference.Parse(m.Reference); {
 		case r.shown.Registry == "" || m.Image != nil && err == nil && ref.Host == r.shown.Registry:
 			layers.Images[m.Name] = blobs(m, layers.Blobs)
@@ -83,8 +84,8 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 	return out
 }
 
-// SecretsREST is the subresource secrets, by which OpenShift's registry asks for the credentials of what a stream
-// follows elsewhere. No Secrets are kept here, so there are none.
+// SecretsREST is the subresource secrets, by which OpenShift's registry asks for the credentials of
+// what a stream follows elsewhere. No Secrets are kept here, so there are none.
 type SecretsREST struct{ shown *Reader }
 
 // NewSecretsREST returns the storage of the subresource secrets.

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a tag led to when it was imported may be older than what it was told to lead to while the import ran. The history
-// stays in order.
+// What a tag led to when it was imported may be older than what it was told to lead to while the
+// import ran. The history stays in order.
 func TestImportOfWhatLedBefore(t *testing.T) {
 	at := func(second int) metav1.Time { return metav1.Unix(int64(second), 0) }
 	own := &imagev1.NamedTagEventList{Items: []imagev1.TagEvent{{Created: at(26), DockerImageReference: "r/app@2", Image: "2", Generation: 3}}}

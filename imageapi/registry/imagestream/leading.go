@@ -17,8 +17,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Leading returns tags that lead to an image now, as namespace/stream:tag: tags of registries, and tags of streams that
-// follow no registry. It stops once it has more than a refusal names. whole is false if there may be others.
+// Leading returns tags that lead to an image now, as namespace/stream:tag: tags of registries, and
+// tags of streams that follow no registry. It stops once it has more than a refusal names. whole is
+// false if there may be others.
 func (r *Reader) Leading(ctx context.Context, image string) (leading []string, whole bool, err error) {
 	field := fields.OneTermEqualSelector(selectors.TagImage, image)
 	obj, err := r.Tags.ListPredicate(genericapirequest.WithNamespace(ctx, tags.Namespace), imagetag.Predicate(labels.Everything(), field), &internalversion.ListOptions{Limit: imageregistry.MaxNamed + 1})

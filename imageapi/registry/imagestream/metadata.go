@@ -13,12 +13,14 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// metadataOnly is the key of a context in which streams are shown as they are stored: the answer holds their metadata alone.
+// metadataOnly is the key of a context in which streams are shown as they are stored: the answer
+// holds their metadata alone.
 type metadataOnly struct{}
 
-// WithMetadataReads tells the storage of image streams which reads are answered with PartialObjectMetadata alone. Such a read does
-// not ask where the tags lead. A garbage collector watches all streams in this way, and each event of a stream would read all its
-// tags, of which there may be 100,000.
+// WithMetadataReads tells the storage of image streams which reads are answered with
+// PartialObjectMetadata alone. Such a read does not ask where the tags lead. A garbage collector
+// watches all streams in this way, and each event of a stream would read all its tags, of which
+// there may be 100,000.
 func WithMetadataReads(next http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	scope := &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(imagev1.Resource("imagestreams"))} // whose rules say what is answered
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

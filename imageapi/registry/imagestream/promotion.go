@@ -36,8 +36,8 @@ func HasGuarded(stream *imagev1.ImageStream) bool {
 }
 
 // NotVerified returns why a guarded tag of a namespace may not move to an image, with
-// [verdicts.ReasonNotVerified]; nil if it may. It fails if that cannot be found out. imported is false if the image
-// is not stored, or not known to be in that repository.
+// [verdicts.ReasonNotVerified]; nil if it may. It fails if that cannot be found out. imported is
+// false if the image is not stored, or not known to be in that repository.
 func (r *Reader) NotVerified(ctx context.Context, namespace string, event *imagev1.TagEvent) (why *metav1.Status, imported bool, err error) {
 	refuse := func(format string, args ...any) *metav1.Status {
 		return &metav1.Status{
@@ -207,8 +207,8 @@ func next(tag *imagev1.TagReference, own, would *imagev1.NamedTagEventList) *ima
 	return &event
 }
 
-// reportGuarded reports the guarded tags of a stream that wait since a write, and of those that have
-// moved by it.
+// reportGuarded reports the guarded tags of a stream that wait since a write, and of those that
+// have moved by it.
 func (r *Reader) reportGuarded(stream, before *imagev1.ImageStream) {
 	if r.ReportGuarded == nil || !HasGuarded(stream) {
 		return

@@ -25,9 +25,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Referrers returns where the registry of streams lists an object that belongs to another, its subject, by the
-// referrers tag schema. ok is false if the object is elsewhere or has no subject. The registry lists the object there
-// before it serves it.
+// Referrers returns where the registry of streams lists an object that belongs to another, its
+// subject, by the referrers tag schema. ok is false if the object is elsewhere or has no subject.
+// The registry lists the object there before it serves it.
 func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
 	if r.ReportPushed == nil || image == nil || image.DockerImageManifest == "" {
 		return reference.Reference{}, false
@@ -52,10 +52,11 @@ func (r *Reader) Pushed(ctx context.Context, ref reference.Reference) error {
 	return r.ReportPushed(ctx, ref)
 }
 
-// PushedAgain records that the own registry has an image, which is stored, in the repository of its reference as well. The
-// registry posts whatever is pushed by digest, such as the images of an index before the index, and is answered that the
-// image exists if it was pushed to another repository before. So what an index lists is known where it was pushed, and
-// nowhere else: the registry takes an index that lists anything.
+// PushedAgain records that the own registry has an image, which is stored, in the repository of its
+// reference as well. The registry posts whatever is pushed by digest, such as the images of an
+// index before the index, and is answered that the image exists if it was pushed to another
+// repository before. So what an index lists is known where it was pushed, and nowhere else: the
+// registry takes an index that lists anything.
 func (r *Reader) PushedAgain(ctx context.Context, sent *imagev1.Image) error {
 	ref, err := reference.Parse(sent.DockerImageReference)
 	if err != nil || r.Registry == "" || ref.Host != r.Registry || !IsWhole(sent) {
@@ -71,7 +72,8 @@ func (r *Reader) PushedAgain(ctx context.Context, sent *imagev1.Image) error {
 	return err
 }
 
-// IsWhole reports whether an object brings the manifest that it is named after and, if it is an image, the config.
+// IsWhole reports whether an object brings the manifest that it is named after and, if it is an
+// image, the config.
 func IsWhole(image *imagev1.Image) bool {
 	if image.DockerImageManifest == "" {
 		return false
@@ -101,7 +103,8 @@ func Know(image *imagev1.Image, ref reference.Reference) {
 	}
 }
 
-// Lead records that a tag of the own registry leads to an image, and takes it off the image that it led to before.
+// Lead records that a tag of the own registry leads to an image, and takes it off the image that it
+// led to before.
 func (r *Reader) Lead(ctx context.Context, ref reference.Reference, image, cause string, at metav1.Time, dryRun []string) error {
 	var left string
 	transform := func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
@@ -162,8 +165,8 @@ func (r *Reader) leadPushed(ctx context.Context, stream, before *imagev1.ImageSt
 	}
 }
 
-// leadKnown records where a tag of the own registry leads, if it is known there. The image is known by the tag if it is known to be
-// in the repository: a writer of streams may name any digest.
+// leadKnown records where a tag of the own registry leads, if it is known there. The image is known
+// by the tag if it is known to be in the repository: a writer of streams may name any digest.
 func (r *Reader) leadKnown(ctx context.Context, ref reference.Reference, event imagev1.TagEvent) error {
 	if known, err := r.Tag(ctx, ref); err != nil || known == nil {
 		return err
@@ -182,8 +185,8 @@ func (r *Reader) leadKnown(ctx context.Context, ref reference.Reference, event i
 	return err
 }
 
-// Own returns the repository of a stream in the registry whose image API this server is, and whether the stream follows
-// it.
+// Own returns the repository of a stream in the registry whose image API this server is, and
+// whether the stream follows it.
 func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Reference, follows bool) {
 	if r.Registry == "" {
 		return reference.Reference{}, false
@@ -193,9 +196,10 @@ func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Referenc
 	return repository, err == nil && followed == repository
 }
 
-// registryRepository returns where a stream is in the registry whose image API this server is, whatever the stream follows: from there that
-// registry serves its images. It is "" if there is no registry. Clients send the credentials of this server to the host that the
-// status of a stream names (oc registry login), so no other host is ever named there.
+// registryRepository returns where a stream is in the registry whose image API this server is,
+// whatever the stream follows: from there that registry serves its images. It is "" if there is no
+// registry. Clients send the credentials of this server to the host that the status of a stream
+// names (oc registry login), so no other host is ever named there.
 func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	repository, _ := r.Own(stream)
 	if _, err := reference.ParseRepository(repository.Name()); err != nil { // some names are not the path of a repository
@@ -204,8 +208,9 @@ func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	return repository.Name()
 }
 
-// PulledBy returns the reference by which the image that a tag of a stream leads to is pulled: that in the registry of the streams,
-// if the tag's spec wants it (referencePolicy: Local) and there is one.
+// PulledBy returns the reference by which the image that a tag of a stream leads to is pulled: that
+// in the registry of the streams, if the tag's spec wants it (referencePolicy: Local) and there is
+// one.
 func (r *Reader) PulledBy(stream *imagev1.ImageStream, tag string, event *imagev1.TagEvent) string {
 	spec, place := SpecTag(stream, tag), r.registryRepository(stream)
 	if spec == nil || spec.ReferencePolicy.Type != imagev1.LocalTagReferencePolicy || place == "" || event.Image == "" {
@@ -233,8 +238,8 @@ func (r *Reader) ChangeImage(ctx context.Context, name string, dryRun []string, 
 	return obj.(*imagev1.Image), nil
 }
 
-// leave removes a tag from an image that it no longer leads to. The image stays known in the tag's repository. leave
-// does nothing if the image is not stored, or if the tag leads to it again.
+// leave removes a tag from an image that it no longer leads to. The image stays known in the tag's
+// repository. leave does nothing if the image is not stored, or if the tag leads to it again.
 func (r *Reader) leave(ctx context.Context, image string, ref reference.Reference, dryRun []string) error {
 	var failed error
 	_, err := r.ChangeImage(ctx, image, dryRun, func(image *imagev1.Image) {
@@ -256,8 +261,8 @@ func (r *Reader) leave(ctx context.Context, image string, ref reference.Referenc
 	return err
 }
 
-// ForgetTag deletes what is known of a tag in a registry. If mappings report the pushes to that registry, it also
-// removes the tag from the image that it leads to, as nothing else would.
+// ForgetTag deletes what is known of a tag in a registry. If mappings report the pushes to that
+// registry, it also removes the tag from the image that it leads to, as nothing else would.
 func (r *Reader) ForgetTag(ctx context.Context, tag *imagev1.ImageTag, dryRun []string) error {
 	if _, _, err := r.Tags.Delete(genericapirequest.WithNamespace(ctx, tag.Namespace), tag.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: dryRun}); err != nil {
 		return err

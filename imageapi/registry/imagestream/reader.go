@@ -38,7 +38,8 @@ type Reader struct {
 	Streams   *genericregistry.Store // as they are stored; NewREST sets it
 	// Authorizer decides what a writer may follow and delete; nil allows everything.
 	Authorizer Authorizer
-	// Registry is the host[:port] of the registry that has this server for its image API; "" if there is none.
+	// Registry is the host[:port] of the registry that has this server for its image API; "" if
+	// there is none.
 	Registry string
 	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; "" is none.
 	PublicRegistry string
@@ -46,8 +47,8 @@ type Reader struct {
 	Imports bool
 	// ReportPushed gets what Registry has stored; nil for none.
 	ReportPushed func(ctx context.Context, ref reference.Reference) error
-	// ReportGuarded gets what has become of a guarded tag of a stream that was written: it waits, or
-	// it has moved. nil for nobody.
+	// ReportGuarded gets what has become of a guarded tag of a stream that was written: it waits,
+	// or it has moved. nil for nobody.
 	ReportGuarded func(stream *imagev1.ImageStream, waits bool, message string)
 }
 
@@ -105,7 +106,8 @@ func (r *Reader) show(ctx context.Context, stored *imagev1.ImageStream, guarded 
 	return r.compose(ctx, stored, known, guarded)
 }
 
-// Named returns a stream that has only the named tags and the tags that they follow. It reads no others.
+// Named returns a stream that has only the named tags and the tags that they follow. It reads no
+// others.
 func (r *Reader) Named(ctx context.Context, stored *imagev1.ImageStream, names ...string) (*imagev1.ImageStream, error) {
 	return r.named(ctx, stored, true, names...)
 }
@@ -226,7 +228,8 @@ func TagOf(tag *imagev1.ImageTag) string {
 	return name
 }
 
-// SourcesOf returns the tags of a stream that follow other tags of it, each with the tag that it follows.
+// SourcesOf returns the tags of a stream that follow other tags of it, each with the tag that it
+// follows.
 func SourcesOf(stream *imagev1.ImageStream) map[string]string {
 	sources := map[string]string{}
 	for i := range stream.Spec.Tags {
@@ -267,9 +270,9 @@ func followTags(stream *imagev1.ImageStream, histories map[string]imagev1.NamedT
 	}
 }
 
-// TakesPushes reports whether pushes to a stream move a tag of it that has something to follow in spec, too. They do if what the tag
-// leads to was looked up when the spec was written: it does not move by itself, so the last word counts. Else a push would show until
-// what the tag follows moves.
+// TakesPushes reports whether pushes to a stream move a tag of it that has something to follow in
+// spec, too. They do if what the tag leads to was looked up when the spec was written: it does not
+// move by itself, so the last word counts. Else a push would show until what the tag follows moves.
 func (r *Reader) TakesPushes(stream *imagev1.ImageStream, tag *imagev1.TagReference) bool {
 	if _, own := r.Own(stream); !own || tag.From == nil || tag.Reference {
 		return false
@@ -285,8 +288,8 @@ func (r *Reader) TakesPushes(stream *imagev1.ImageStream, tag *imagev1.TagRefere
 	return true
 }
 
-// covered are the images to which tags lead in the repository that a stream follows, and that the stream does not show there: its
-// spec has the tags follow something else, or guards them.
+// covered are the images to which tags lead in the repository that a stream follows, and that the
+// stream does not show there: its spec has the tags follow something else, or guards them.
 func (r *Reader) covered(ctx context.Context, stream *imagev1.ImageStream) (images []string, err error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {
@@ -307,7 +310,8 @@ func (r *Reader) covered(ctx context.Context, stream *imagev1.ImageStream) (imag
 	return images, nil
 }
 
-// splitFrom splits the name that a tag follows: "<stream><sep><rest>", or "<rest>" in the stream itself.
+// splitFrom splits the name that a tag follows: "<stream><sep><rest>", or "<rest>" in the stream
+// itself.
 func splitFrom(stream, name, sep string) (of, rest string) {
 	if of, rest, ok := strings.Cut(name, sep); ok {
 		return of, rest
@@ -315,7 +319,8 @@ func splitFrom(stream, name, sep string) (of, rest string) {
 	return stream, name
 }
 
-// followed returns the reference in a registry that a tag of a stream follows, whether or not it is imported yet.
+// followed returns the reference in a registry that a tag of a stream follows, whether or not it is
+// imported yet.
 func followed(tag *imagev1.TagReference) (ref reference.Reference, ok bool) {
 	if tag.From == nil || tag.From.Kind != "DockerImage" || tag.Reference {
 		return reference.Reference{}, false
@@ -385,7 +390,8 @@ func Leads(history *imagev1.NamedTagEventList) bool {
 	return history != nil && len(history.Items) > 0 && history.Items[0].Image != ""
 }
 
-// HistoryOf returns what a tag of a stream leads to and led to before; nil if nothing is known about that.
+// HistoryOf returns what a tag of a stream leads to and led to before; nil if nothing is known
+// about that.
 func HistoryOf(stream *imagev1.ImageStream, tag string) *imagev1.NamedTagEventList {
 	for i := range stream.Status.Tags {
 		if stream.Status.Tags[i].Tag == tag {
@@ -407,8 +413,9 @@ func SpecTag(stream *imagev1.ImageStream, name string) *imagev1.TagReference {
 	return nil
 }
 
-// withGeneration returns the history of a tag that follows a reference, with the generation of the spec; own is what
-// the stream itself has of it. A failed import is shown until the registry is known to have the reference.
+// withGeneration returns the history of a tag that follows a reference, with the generation of the
+// spec; own is what the stream itself has of it. A failed import is shown until the registry is
+// known to have the reference.
 func withGeneration(own, shown imagev1.NamedTagEventList) imagev1.NamedTagEventList {
 	generation := int64(0)
 	if len(own.Items) > 0 { // then shown.Items are a copy, see tags.Follow

@@ -1,5 +1,5 @@
-// Package imagestream stores ImageStreams and shows them with where their tags lead: a stream keeps its own tags, and
-// follows the ImageTags of its repository.
+// Package imagestream stores ImageStreams and shows them with where their tags lead: a stream keeps
+// its own tags, and follows the ImageTags of its repository.
 package imagestream
 
 import (
@@ -30,9 +30,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 )
 
-// NewREST returns the storage of imagestreams, and that of their status. A stream is stored with what its users
-// write and with the histories of tags that follow no registry. Where its other tags lead is read from the ImageTags
-// whenever a stream is shown.
+// NewREST returns the storage of imagestreams, and that of their status. A stream is stored with
+// what its users write and with the histories of tags that follow no registry. Where its other tags
+// lead is read from the ImageTags whenever a stream is shown.
 func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader) (*REST, *StatusREST, error) {
 	s := Strategy{Namespaced: strategy.NewNamespaced(scheme), shown: shown}
 	store := &genericregistry.Store{
@@ -81,7 +81,8 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 	return &REST{store, shown}, &StatusREST{&ofStatus, shown}, nil
 }
 
-// REST is the storage of imagestreams: the generic one, which it completes with where the tags lead.
+// REST is the storage of imagestreams: the generic one, which it completes with where the tags
+// lead.
 type REST struct {
 	*genericregistry.Store
 	shown *Reader
@@ -105,12 +106,12 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	return r.shown.object(ctx, obj, err)
 }
 
-// maxListedEvents bounds the items of all histories in a list together. A single stream is listed however long its
-// histories are.
+// maxListedEvents bounds the items of all histories in a list together. A single stream is listed
+// however long its histories are.
 const maxListedEvents = 50000
 
-// List is part of rest.Lister. Where histories are long, a page may be shorter than its limit, and a list without a
-// limit is refused.
+// List is part of rest.Lister. Where histories are long, a page may be shorter than its limit, and
+// a list without a limit is refused.
 func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	ctx = Narrowed(ctx, options)
 	obj, err := r.Store.List(ctx, options)
@@ -134,8 +135,8 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	return list, nil
 }
 
-// Narrowed returns a context for a list whose selector names one namespace. The generic storage narrows only the first
-// page, so its continue token would start the list again.
+// Narrowed returns a context for a list whose selector names one namespace. The generic storage
+// narrows only the first page, so its continue token would start the list again.
 func Narrowed(ctx context.Context, options *internalversion.ListOptions) context.Context {
 	if options == nil || options.FieldSelector == nil || genericapirequest.NamespaceValue(ctx) != "" {
 		return ctx
@@ -178,9 +179,9 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return obj, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. The knowledge about the tags of a registry's repository does not depend on the
-// stream, and stays. The records of pushes to the stream itself go with it, so that a new stream of the same name does
-// not get them.
+// Delete is part of rest.GracefulDeleter. The knowledge about the tags of a registry's repository
+// does not depend on the stream, and stays. The records of pushes to the stream itself go with it,
+// so that a new stream of the same name does not get them.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, now, err := r.Store.Delete(ctx, name, validate, options)
 	obj, err = r.shown.object(ctx, obj, err)
@@ -193,8 +194,8 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	return r.shown.object(ctx, obj, err)
 }
 
-// Watch is part of rest.Watcher. It reports a stream when the stream is written, which package streams also does after
-// a tag has moved. The event shows where the tags lead at that moment.
+// Watch is part of rest.Watcher. It reports a stream when the stream is written, which package
+// streams also does after a tag has moved. The event shows where the tags lead at that moment.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	stored, err := r.Store.Watch(ctx, options)
 	if err != nil {
@@ -222,8 +223,8 @@ func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
 	return slices.Compact(repositories)
 }
 
-// ledTo returns the images that those tags of a stream led to last that follow no registry, sorted, each once. A tag
-// that follows another may lead elsewhere now.
+// ledTo returns the images that those tags of a stream led to last that follow no registry, sorted,
+// each once. A tag that follows another may lead elsewhere now.
 func ledTo(stream *imagev1.ImageStream) (images []string) {
 	for i := range stream.Status.Tags {
 		if items := stream.Status.Tags[i].Items; len(items) > 0 && items[0].Image != "" {
@@ -271,7 +272,8 @@ func (r *Reader) predicate(label labels.Selector, field fields.Selector) storage
 	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: r.attributes, IndexFields: indexed}
 }
 
-// ConvertFieldLabel accepts the selectable fields of streams, and repositories as people write them.
+// ConvertFieldLabel accepts the selectable fields of streams, and repositories as people write
+// them.
 func ConvertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name", "metadata.namespace", streamSpecField, streamStatusField:

@@ -24,15 +24,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// shortening is what a writer of a stream's status takes out of the histories of its tags, as far as that is done.
+// shortening is what a writer of a stream's status takes out of the histories of its tags, as far
+// as that is done.
 type shortening struct {
 	own  map[string][]imagev1.TagEvent // by the tag, of what the stream itself has
 	tags map[reference.Reference][]imagev1.TagEvent
 }
 
-// leftOut are the events that wanted lacks of what is shown, by tag. It is not ok if wanted has anything else. An event that is
-// newer than all that are wanted of its tag was unknown to the writer, so it is kept; so is where a tag leads now.
-// Conditions are not compared: a look at a registry changes them while somebody writes what they read before.
+// leftOut are the events that wanted lacks of what is shown, by tag. It is not ok if wanted has
+// anything else. An event that is newer than all that are wanted of its tag was unknown to the
+// writer, so it is kept; so is where a tag leads now. Conditions are not compared: a look at a
+// registry changes them while somebody writes what they read before.
 func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev1.TagEvent, ok bool) {
 	out = map[string][]imagev1.TagEvent{}
 	left := map[string]*imagev1.NamedTagEventList{}
@@ -66,9 +68,10 @@ func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev
 	return out, len(left) == 0
 }
 
-// shorten removes items from the histories of a stream, and says which. Where a tag leads now stays, what pods use, and what another tag of
-// a stream began with: without that it would not be known where it begins. All stays while it is unknown what pods use. The answer
-// has what stays, and the writer continues with that.
+// shorten removes items from the histories of a stream, and says which. Where a tag leads now
+// stays, what pods use, and what another tag of a stream began with: without that it would not be
+// known where it begins. All stays while it is unknown what pods use. The answer has what stays,
+// and the writer continues with that.
 func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out map[string][]imagev1.TagEvent) (*shortening, error) {
 	s := &shortening{own: map[string][]imagev1.TagEvent{}, tags: map[reference.Reference][]imagev1.TagEvent{}}
 	stays, doubts, err := r.Images.InUse(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone))
@@ -127,8 +130,8 @@ func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out m
 	return s, nil
 }
 
-// begins reports whether what a tag of a stream itself has of a history begins with an image: by that it is known since when the
-// tag has followed another.
+// begins reports whether what a tag of a stream itself has of a history begins with an image: by
+// that it is known since when the tag has followed another.
 func (r *Reader) begins(ctx context.Context, image string) (bool, error) {
 	if image == "" {
 		return false, nil
@@ -141,8 +144,9 @@ func (r *Reader) begins(ctx context.Context, image string) (bool, error) {
 	return len(obj.(*imagev1.ImageStreamList).Items) > 0, nil
 }
 
-// mayShorten reports whether the writer of a stream's status may remove what a tag of a registry has led to from its history,
-// which other streams show, too: of the stream's own repository, or where the tags of that are kept.
+// mayShorten reports whether the writer of a stream's status may remove what a tag of a registry
+// has led to from its history, which other streams show, too: of the stream's own repository, or
+// where the tags of that are kept.
 func (r *Reader) mayShorten(ctx context.Context, stream *imagev1.ImageStream, ref reference.Reference) bool {
 	if own, follows := r.Own(stream); follows && own.Name() == ref.Name() {
 		return true

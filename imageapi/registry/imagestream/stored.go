@@ -37,8 +37,8 @@ func StoredStreamsOf(storage map[string]rest.Storage, report func(stream *imagev
 	return &StoredStreams{status.store, status.shown}
 }
 
-// ListStreams lists the streams of all namespaces that a field selector selects, without where their tags lead. Of the
-// other options it honours limit and continue.
+// ListStreams lists the streams of all namespaces that a field selector selects, without where
+// their tags lead. Of the other options it honours limit and continue.
 func (s *StoredStreams) ListStreams(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageStreamList, error) {
 	field, err := fields.ParseSelector(options.FieldSelector)
 	if err != nil {

@@ -30,7 +30,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// Strategy prepares and validates an ImageStream. Users write what it follows, and not where that leads.
+// Strategy prepares and validates an ImageStream. Users write what it follows, and not where that
+// leads.
 type Strategy struct {
 	strategy.Namespaced
 	shown *Reader
@@ -53,9 +54,9 @@ func (s Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation. So does a tag of
-// generation 0 in the spec, by which OpenShift's clients ask for another import; any other generation of a tag is the
-// server's.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation.
+// So does a tag of generation 0 in the spec, by which OpenShift's clients ask for another import;
+// any other generation of a tag is the server's.
 func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 	stream.Status, stream.Generation = *before.Status.DeepCopy(), before.Generation
@@ -80,7 +81,8 @@ func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	}
 }
 
-// followOwn has a stream follow its own repository if its spec names none and there is a registry of streams.
+// followOwn has a stream follow its own repository if its spec names none and there is a registry
+// of streams.
 func (s Strategy) followOwn(stream *imagev1.ImageStream) {
 	if stream.Spec.DockerImageRepository == "" {
 		stream.Spec.DockerImageRepository = s.shown.registryRepository(stream)
@@ -109,8 +111,8 @@ func tagChanged(before, tag *imagev1.TagReference, namespace string) bool {
 	return before == nil || from(before) != from(tag) || before.Reference != tag.Reference || before.ImportPolicy.ImportMode != tag.ImportPolicy.ImportMode
 }
 
-// Validate reports what is wrong with a new stream. It also records where the tags lead that follow no registry: to
-// find that, it looks up what they follow, which may fail.
+// Validate reports what is wrong with a new stream. It also records where the tags lead that follow
+// no registry: to find that, it looks up what they follow, which may fail.
 func (s Strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	stream := obj.(*imagev1.ImageStream)
 	errs := validation.ValidateObjectMeta(&stream.ObjectMeta, true, ValidateName, field.NewPath("metadata"))
@@ -123,7 +125,8 @@ func (s Strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorL
 	return s.recordFollowed(ctx, stream, nil)
 }
 
-// ValidateUpdate reports what is wrong with a changed stream, and does the rest of what Validate does.
+// ValidateUpdate reports what is wrong with a changed stream, and does the rest of what Validate
+// does.
 func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 	errs := validation.ValidateObjectMetaUpdate(&stream.ObjectMeta, &before.ObjectMeta, field.NewPath("metadata"))
@@ -139,8 +142,8 @@ func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 // maxRepository bounds the path of a repository, in characters; <namespace>/<name> is one.
 const maxRepository = 255
 
-// streamName matches a part of a repository's path, also with three underscores, which mark a name that was cut
-// (tags.Stream).
+// streamName matches a part of a repository's path, also with three underscores, which mark a name
+// that was cut (tags.Stream).
 var streamName = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_{1,3}|-+)[a-z0-9]+)*$`)
 
 func ValidateName(name string, prefix bool) []string {
@@ -153,7 +156,8 @@ func ValidateName(name string, prefix bool) []string {
 	return nil
 }
 
-// maxSpecTags bounds the tags that a stream's spec names. Where each leads is looked up when the stream is read.
+// maxSpecTags bounds the tags that a stream's spec names. Where each leads is looked up when the
+// stream is read.
 const maxSpecTags = 1000
 
 func validateStreamSpec(stream *imagev1.ImageStream) (errs field.ErrorList) {
@@ -219,8 +223,8 @@ func separator(kind string) string {
 	return ":"
 }
 
-// recordFollowed checks that the writer of a stream may see what it newly follows. For tags that now follow something else, it
-// records what they have led to and what they lead to now.
+// recordFollowed checks that the writer of a stream may see what it newly follows. For tags that
+// now follow something else, it records what they have led to and what they lead to now.
 func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.ImageStream) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	if repository := stream.Spec.DockerImageRepository; repository != "" && (before == nil || before.Spec.DockerImageRepository != repository) {
@@ -296,7 +300,8 @@ func (s Strategy) recordFollowed(ctx context.Context, stream, before *imagev1.Im
 	return errs
 }
 
-// KeepHistory stores in a stream what a tag of it has led to, before the tag follows something else.
+// KeepHistory stores in a stream what a tag of it has led to, before the tag follows something
+// else.
 func KeepHistory(stream, shown *imagev1.ImageStream, name string) {
 	if shown == nil {
 		return
@@ -392,8 +397,8 @@ func specReference(stream *imagev1.ImageStream, tag string) bool {
 	return spec != nil && spec.Reference
 }
 
-// imageEvent returns the newest event of an image in a stream. The image is given by its digest or the beginning of
-// that.
+// imageEvent returns the newest event of an image in a stream. The image is given by its digest or
+// the beginning of that.
 func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, error) {
 	var found *imagev1.TagEvent
 	for i := range stream.Status.Tags {
@@ -415,8 +420,9 @@ func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, e
 	return &event, nil
 }
 
-// MayFollow refuses a writer who may not pull from the stream of another namespace that their own would show. The tags
-// of registries count as streams of package tags' namespace, each repository as the stream that is named after it.
+// MayFollow refuses a writer who may not pull from the stream of another namespace that their own
+// would show. The tags of registries count as streams of package tags' namespace, each repository
+// as the stream that is named after it.
 func (r *Reader) MayFollow(ctx context.Context, namespace, other, stream string, at *field.Path) *field.Error {
 	if other == namespace {
 		return nil
@@ -428,7 +434,8 @@ func (r *Reader) MayFollow(ctx context.Context, namespace, other, stream string,
 	return field.Forbidden(at, strings.TrimSpace(fmt.Sprintf("%s may not get imagestreams/layers of %s/%s, where that is kept: ask for the role system:image-puller there %s", strategy.UserOf(ctx), other, stream, reason)))
 }
 
-// May reports whether the sender of a request may also do what is given, to a resource of this group, and why not.
+// May reports whether the sender of a request may also do what is given, to a resource of this
+// group, and why not.
 func (r *Reader) May(ctx context.Context, what authorizer.AttributesRecord) (reason string, may bool) {
 	if r.Authorizer == nil {
 		return "", true
@@ -493,8 +500,8 @@ func (ForgetStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 	return validation.ValidateObjectMetaUpdate(&obj.(*imagev1.ImageStream).ObjectMeta, &old.(*imagev1.ImageStream).ObjectMeta, field.NewPath("metadata"))
 }
 
-// AllowedRegistry reports whether a host is allowed, by OpenShift's rule: an empty list allows all hosts, a domain name
-// may have asterisks, and a missing port is that of the protocol.
+// AllowedRegistry reports whether a host is allowed, by OpenShift's rule: an empty list allows all
+// hosts, a domain name may have asterisks, and a missing port is that of the protocol.
 func AllowedRegistry(allowed []configv1.RegistryLocation, host string, insecure bool) bool {
 	if len(allowed) == 0 {
 		return true

@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// TagsAfter yields the known tags of a repository that come after one, in the order of their names. It reads a few at a
-// time.
+// TagsAfter yields the known tags of a repository that come after one, in the order of their names.
+// It reads a few at a time.
 func (r *Reader) TagsAfter(ctx context.Context, repository, after string, atOnce int) iter.Seq2[*imagev1.ImageTag, error] {
 	return func(yield func(*imagev1.ImageTag, error) bool) {
 		ref, err := reference.Parse(repository)
@@ -42,8 +42,8 @@ func (r *Reader) TagsAfter(ctx context.Context, repository, after string, atOnce
 	}
 }
 
-// tagsPage yields some ImageTags, and sets options to the next. It returns false when there are none, or when no more
-// are wanted.
+// tagsPage yields some ImageTags, and sets options to the next. It returns false when there are
+// none, or when no more are wanted.
 func (r *Reader) tagsPage(ctx context.Context, predicate storage.SelectionPredicate, options *internalversion.ListOptions, yield func(*imagev1.ImageTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(genericapirequest.WithNamespace(ctx, tags.Namespace))
 	defer done()

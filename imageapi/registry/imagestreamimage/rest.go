@@ -49,8 +49,8 @@ func (*REST) GetSingularName() string { return "imagestreamimage" }
 // ShortNames is part of rest.ShortNamesProvider.
 func (*REST) ShortNames() []string { return []string{"isimage"} }
 
-// Get is part of rest.Getter. The image is one that a tag of the stream leads or has led to, or one that such an index
-// lists.
+// Get is part of rest.Getter. The image is one that a tag of the stream leads or has led to, or one
+// that such an index lists.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	streamName, id, ok := strings.Cut(name, "@")
 	if !ok || streamName == "" || id == "" {

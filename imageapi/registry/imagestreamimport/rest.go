@@ -1,4 +1,5 @@
-// Package imagestreamimport imports images and repositories for streams, when a request asks and when a tag does.
+// Package imagestreamimport imports images and repositories for streams, when a request asks and
+// when a tag does.
 package imagestreamimport
 
 import (
@@ -33,8 +34,8 @@ import (
 
 // Importer imports images from registries. Its errors are those of the Kubernetes API.
 type Importer interface {
-	// Import stores the images that a reference leads to, returns that one first, and records where its tag leads. A
-	// dry run stores and records nothing.
+	// Import stores the images that a reference leads to, returns that one first, and records where
+	// its tag leads. A dry run stores and records nothing.
 	Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error)
 	// Tags returns the tags of a repository, the most wanted first.
 	Tags(ctx context.Context, repository reference.Reference) ([]string, error)
@@ -49,8 +50,8 @@ const (
 	importTime        = 45 * time.Second // of a request; the API server ends it after a minute
 )
 
-// everything is a name that oc new-app --list asks for among others. OpenShift answers that there is no such image, and
-// goes on with the others.
+// everything is a name that oc new-app --list asks for among others. OpenShift answers that there
+// is no such image, and goes on with the others.
 const everything = "*"
 
 // REST imports images, and has tags of a stream follow them.
@@ -69,8 +70,8 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// NewREST returns the storage of ImageStreamImports, which imports through importer from the registries that allowed has;
-// none allows all.
+// NewREST returns the storage of ImageStreamImports, which imports through importer from the
+// registries that allowed has; none allows all.
 func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader, importer Importer, allowed []configv1.RegistryLocation) *REST {
 	given := *shown.Streams
 	given.UpdateStrategy = imagestream.ForgetStrategy{Strategy: shown.Streams.UpdateStrategy.(imagestream.Strategy)}
@@ -97,7 +98,8 @@ type wanted struct {
 	out  *imagev1.ImageImportStatus
 }
 
-// Create is part of rest.Creater. It succeeds also if no image can be imported: the status has the result of each.
+// Create is part of rest.Creater. It succeeds also if no image can be imported: the status has the
+// result of each.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	asked, ok := obj.(*imagev1.ImageStreamImport)
 	if !ok {
@@ -153,8 +155,9 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return asked, nil
 }
 
-// mayImport refuses an import from registries that are not allowed, or of repositories that its writer may not follow,
-// as the server's credentials may see more than the writer. It runs before any registry is asked.
+// mayImport refuses an import from registries that are not allowed, or of repositories that its
+// writer may not follow, as the server's credentials may see more than the writer. It runs before
+// any registry is asked.
 func (r *REST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec) error {
 	_, anywhere := r.shown.May(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
 	var errs field.ErrorList
@@ -225,9 +228,10 @@ func (r *REST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, 
 	return all
 }
 
-// ofStream returns the tags of a stream that follow other registries, if an import asks for the stream's own
-// repository; else nil. The registry reports pushes to its own repository by itself. oc import-image --all asks for it,
-// because the server writes it into spec. Where spec has none, as in OpenShift, oc asks for these tags.
+// ofStream returns the tags of a stream that follow other registries, if an import asks for the
+// stream's own repository; else nil. The registry reports pushes to its own repository by itself.
+// oc import-image --all asks for it, because the server writes it into spec. Where spec has none,
+// as in OpenShift, oc asks for these tags.
 func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageStream) (all []imagev1.ImageImportSpec, err error) {
 	repository := asked.Spec.Repository
 	if repository == nil {
@@ -251,8 +255,8 @@ func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageS
 	return all, nil
 }
 
-// ofRepository returns what is wanted of the repository that is asked for; had counts the images that are wanted
-// besides.
+// ofRepository returns what is wanted of the repository that is asked for; had counts the images
+// that are wanted besides.
 func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, had int) (all []wanted) {
 	spec := asked.Spec.Repository
 	if spec == nil {
@@ -324,9 +328,9 @@ func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
 	}
 }
 
-// ofPlatform returns images from one on: of an index, which is the first of images, the image for Linux on the server's
-// processor, else on amd64, else the first it lists. A client that asks for an image without a tag wants to know what
-// it runs: oc new-app reads its ports.
+// ofPlatform returns images from one on: of an index, which is the first of images, the image for
+// Linux on the server's processor, else on amd64, else the first it lists. A client that asks for
+// an image without a tag wants to know what it runs: oc new-app reads its ports.
 func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 	listed := images[0].DockerImageManifests
 	for _, architecture := range []string{goruntime.GOARCH, "amd64", ""} {
@@ -342,8 +346,9 @@ func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 	return images
 }
 
-// described returns images that were not stored, with the fields that the server would have computed from their bytes.
-// oc prints those of a dry run, and oc new-app reads ports and volumes there. The first may be an index of the others.
+// described returns images that were not stored, with the fields that the server would have
+// computed from their bytes. oc prints those of a dry run, and oc new-app reads ports and volumes
+// there. The first may be an index of the others.
 func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	out := make([]*imagev1.Image, len(images))
 	for i := len(images) - 1; i >= 0; i-- {
@@ -355,9 +360,9 @@ func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	return out, nil
 }
 
-// show takes manifests and configs out of the answer, unless they are asked for and there is room; size is the room
-// that others take. The configs of an index's images stay, as in OpenShift: oc new-app reads the ports of the first one
-// there.
+// show takes manifests and configs out of the answer, unless they are asked for and there is room;
+// size is the room that others take. The configs of an index's images stay, as in OpenShift: oc
+// new-app reads the ports of the first one there.
 func (w *wanted) show(size *int) {
 	leaveOut := func(image *imagev1.Image, listed bool) {
 		if !w.spec.IncludeManifest {
@@ -378,8 +383,8 @@ func (w *wanted) show(size *int) {
 	}
 }
 
-// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none. A tag whose import
-// failed is made if there is none, and says why it failed.
+// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none.
+// A tag whose import failed is made if there is none, and says why it failed.
 func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []string) (*imagev1.ImageStream, error) {
 	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()

@@ -26,9 +26,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// TagImports are the tags of streams that must be imported, as in OpenShift: those that follow a reference of a
-// registry (from of the kind DockerImage, and not reference: true) and whose generation in the spec is newer than the
-// one in the stream's status. It reads stored streams, and asks no registry.
+// TagImports are the tags of streams that must be imported, as in OpenShift: those that follow a
+// reference of a registry (from of the kind DockerImage, and not reference: true) and whose
+// generation in the spec is newer than the one in the stream's status. It reads stored streams, and
+// asks no registry.
 type TagImports struct {
 	shown   *imagestream.Reader
 	given   *genericregistry.Store // streams, written by forgetStrategy
@@ -43,14 +44,15 @@ func TagImportsOf(storage map[string]rest.Storage) *TagImports {
 
 const importPage = 100 // streams read at a time
 
-// Each calls use with the references that each stream has to be imported, in no order, and returns the resourceVersion
-// at which all were read. A reference of several tags comes several times.
+// Each calls use with the references that each stream has to be imported, in no order, and returns
+// the resourceVersion at which all were read. A reference of several tags comes several times.
 func (t *TagImports) Each(ctx context.Context, use func([]reference.Reference) error) (version string, err error) {
 	return t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error { return t.push(ctx, stream, use) })
 }
 
-// Watch calls use with the references that a stream has to be imported, for each stream that is written after a
-// resourceVersion, until the watch ends or ctx is done. It returns the version to go on from.
+// Watch calls use with the references that a stream has to be imported, for each stream that is
+// written after a resourceVersion, until the watch ends or ctx is done. It returns the version to
+// go on from.
 func (t *TagImports) Watch(ctx context.Context, version string, use func([]reference.Reference) error) (string, error) {
 	w, err := t.shown.Streams.Watch(genericapirequest.WithNamespace(ctx, metav1.NamespaceAll), &internalversion.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -86,8 +88,8 @@ func (t *TagImports) Watch(ctx context.Context, version string, use func([]refer
 	}
 }
 
-// Scheduled calls use with each reference that a tag of a stream wants imported regularly (importPolicy.scheduled). A
-// reference of several tags comes several times.
+// Scheduled calls use with each reference that a tag of a stream wants imported regularly
+// (importPolicy.scheduled). A reference of several tags comes several times.
 func (t *TagImports) Scheduled(ctx context.Context, use func(reference.Reference) error) error {
 	_, err := t.each(ctx, &internalversion.ListOptions{}, func(stream *imagev1.ImageStream) error {
 		for i := range stream.Spec.Tags {
@@ -103,8 +105,8 @@ func (t *TagImports) Scheduled(ctx context.Context, use func(reference.Reference
 	return err
 }
 
-// Imported records the result of an import in each stream with a tag that waits for it: failed is an error of the
-// Kubernetes API, or nil. Tags that have a result already are left alone.
+// Imported records the result of an import in each stream with a tag that waits for it: failed is
+// an error of the Kubernetes API, or nil. Tags that have a result already are left alone.
 func (t *TagImports) Imported(ctx context.Context, ref reference.Reference, failed error) error {
 	options := &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(selectors.StreamRepository, ref.Name())}
 	_, err := t.each(ctx, options, func(stream *imagev1.ImageStream) error { return t.settle(ctx, stream, ref, false, failed) })
@@ -133,8 +135,8 @@ func (t *TagImports) each(ctx context.Context, options *internalversion.ListOpti
 	return version, err
 }
 
-// push calls use with the references that a stream has to be imported. For a tag that may not be imported it records
-// why.
+// push calls use with the references that a stream has to be imported. For a tag that may not be
+// imported it records why.
 func (t *TagImports) push(ctx context.Context, stream *imagev1.ImageStream, use func([]reference.Reference) error) error {
 	var wanted []reference.Reference
 	for i := range stream.Spec.Tags {
@@ -164,8 +166,8 @@ func (t *TagImports) refused(tag *imagev1.TagReference, ref reference.Reference)
 	return apierrors.NewForbidden(imagev1.Resource("imagestreams"), "", fmt.Errorf("%s may not be imported: the configuration has no entry for %s (streams.allowedRegistriesForImport)", ref, ref.Host))
 }
 
-// settle writes the result of the import of a reference into a stream; with refused, only for tags that may not be
-// imported.
+// settle writes the result of the import of a reference into a stream; with refused, only for tags
+// that may not be imported.
 func (t *TagImports) settle(ctx context.Context, stream *imagev1.ImageStream, ref reference.Reference, refused bool, failed error) error {
 	known, err := t.known(ctx, ref)
 	if err != nil {
@@ -208,8 +210,8 @@ func (t *TagImports) known(ctx context.Context, ref reference.Reference) (*image
 	return &tag.Status.Items[0], nil
 }
 
-// settleTags records the result of the import of a reference in the tags of a stream that follow it. It reports whether
-// a tag has changed. unverified is why guarded tags may not lead there.
+// settleTags records the result of the import of a reference in the tags of a stream that follow
+// it. It reports whether a tag has changed. unverified is why guarded tags may not lead there.
 func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Reference, known *imagev1.TagEvent, onlyRefused bool, failed, unverified error) (changed bool) {
 	for i := range stream.Spec.Tags {
 		tag := &stream.Spec.Tags[i]

@@ -24,10 +24,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
-// REST takes a report of OpenShift's registry after a push: an image, and the tag of a stream that leads
-// to it now. It records them as it does a push to any other registry, in the tag's ImageTag, which the stream follows,
-// and on the image. So pushes to one stream wait for each other only if they are of one tag, and none is refused for
-// that.
+// REST takes a report of OpenShift's registry after a push: an image, and the tag of a stream that
+// leads to it now. It records them as it does a push to any other registry, in the tag's ImageTag,
+// which the stream follows, and on the image. So pushes to one stream wait for each other only if
+// they are of one tag, and none is refused for that.
 type REST struct {
 	shown    *imagestream.Reader
 	images   *imageregistry.REST
@@ -57,7 +57,8 @@ func (*REST) NamespaceScoped() bool { return true }
 // GetSingularName is part of rest.SingularNameProvider.
 func (*REST) GetSingularName() string { return "imagestreammapping" }
 
-// Create is part of rest.Creater. It stores the image if it is not there, and records that the tag leads to it.
+// Create is part of rest.Creater. It stores the image if it is not there, and records that the tag
+// leads to it.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	mapping, ok := obj.(*imagev1.ImageStreamMapping)
 	if !ok {
@@ -101,8 +102,8 @@ func follows(spec *imagev1.TagReference, ref reference.Reference) bool {
 	return err == nil && spec.From.Kind == "DockerImage" && !spec.Reference && from.Pulled() == ref
 }
 
-// stream returns the stream of a mapping, if the stream takes any. OpenShift's registry makes a stream that is not
-// found if the error is about imagestreammappings and has the stream's name.
+// stream returns the stream of a mapping, if the stream takes any. OpenShift's registry makes a
+// stream that is not found if the error is about imagestreammappings and has the stream's name.
 func (r *REST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, dryRun []string) (*imagev1.ImageStream, error) {
 	obj, err := r.shown.Streams.Get(ctx, mapping.Name, &metav1.GetOptions{})
 	if err == nil && r.shown.Registry != "" && obj.(*imagev1.ImageStream).Spec.DockerImageRepository == "" {
@@ -141,9 +142,10 @@ func (r *REST) stream(ctx context.Context, mapping *imagev1.ImageStreamMapping, 
 	return stream, nil
 }
 
-// store stores an image that was pushed. If the image exists, store records that the registry has it in this repository as
-// well, if the mapping brings the image or that is known. A writer of mappings needs the same right on images: else knowing a
-// digest would be enough to see an image of others, and have the registry serve its layers.
+// store stores an image that was pushed. If the image exists, store records that the registry has
+// it in this repository as well, if the mapping brings the image or that is known. A writer of
+// mappings needs the same right on images: else knowing a digest would be enough to see an image of
+// others, and have the registry serve its layers.
 func (r *REST) store(ctx context.Context, mapping *imagev1.ImageStreamMapping, ref reference.Reference, dryRun []string) error {
 	clusterWide := genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	image := mapping.Image.DeepCopy()
@@ -192,7 +194,8 @@ type streamMappingStrategy struct{ strategy.Namespaced }
 
 var _ rest.RESTCreateStrategy = streamMappingStrategy{}
 
-// PrepareForCreate is part of rest.RESTCreateStrategy. Signatures are added through images and imagesignatures alone.
+// PrepareForCreate is part of rest.RESTCreateStrategy. Signatures are added through images and
+// imagesignatures alone.
 func (streamMappingStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	mapping := obj.(*imagev1.ImageStreamMapping)
 	mapping.Image.Signatures = nil

@@ -21,12 +21,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// maxListedTags is the most tags of streams that a list of ImageTags may have, since each has its history.
+// maxListedTags is the most tags of streams that a list of ImageTags may have, since each has its
+// history.
 const maxListedTags = 500
 
-// ImageTagsREST serves ImageTags. In the namespace of tags they are those of registries, which are stored. In any other
-// namespace they are the tags of its streams, as OpenShift's imagetags are: what the spec and the status of a stream
-// have for a tag. Lists of all namespaces, and watches, have the stored ones.
+// ImageTagsREST serves ImageTags. In the namespace of tags they are those of registries, which are
+// stored. In any other namespace they are the tags of its streams, as OpenShift's imagetags are:
+// what the spec and the status of a stream have for a tag. Lists of all namespaces, and watches,
+// have the stored ones.
 type ImageTagsREST struct {
 	*genericregistry.Store
 	streams *REST
@@ -38,8 +40,8 @@ var (
 	_ rest.SingularNameProvider = &ImageTagsREST{}
 )
 
-// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checked completes what is read of these: see
-// [tags.CheckedAt]. It may be nil.
+// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checked
+// completes what is read of these: see [tags.CheckedAt]. It may be nil.
 func NewImageTagsREST(stored *genericregistry.Store, streams *REST, checked func(context.Context, []*imagev1.ImageTag)) *ImageTagsREST {
 	if checked == nil {
 		checked = func(context.Context, []*imagev1.ImageTag) {}
@@ -155,8 +157,8 @@ func (r *ImageTagsREST) Delete(ctx context.Context, name string, validate rest.V
 	return r.Store.Delete(ctx, name, validate, options)
 }
 
-// Create is part of rest.Creater. For a tag of a stream it adds the tag to the stream's spec, and makes the stream if
-// there is none.
+// Create is part of rest.Creater. For a tag of a stream it adds the tag to the stream's spec, and
+// makes the stream if there is none.
 func (r *ImageTagsREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
 		return r.Store.Create(ctx, obj, validate, options)
@@ -177,7 +179,8 @@ func (r *ImageTagsREST) Create(ctx context.Context, obj runtime.Object, validate
 	return r.shows(ctx, stream, tag.Tag.Name)
 }
 
-// Update is part of rest.Updater. For a tag of a stream it does what an update of an ImageStreamTag does.
+// Update is part of rest.Updater. For a tag of a stream it does what an update of an ImageStreamTag
+// does.
 func (r *ImageTagsREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	if !ofStreams(ctx) {
 		return r.Store.Update(ctx, name, info, validateCreate, validateUpdate, force, options)

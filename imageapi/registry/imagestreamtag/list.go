@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// maxStreamTags is the most tags that a list, or a page of one, may have. A list without a limit that would have
-	// more is refused.
+	// maxStreamTags is the most tags that a list, or a page of one, may have. A list without a
+	// limit that would have more is refused.
 	maxStreamTags = 10000
-	// streamsAtOnce and tagsAtOnce are how many streams, and how many ImageTags of a repository, a list of tags reads
-	// at a time. A page of 500 needs one tag more, to know that there is one.
+	// streamsAtOnce and tagsAtOnce are how many streams, and how many ImageTags of a repository, a
+	// list of tags reads at a time. A page of 500 needs one tag more, to know that there is one.
 	streamsAtOnce, tagsAtOnce = 50, 512
 )
 
-// List is part of rest.Lister. Tags come in the order of their streams' names, then of their own; their images are not
-// read. Each page shows things as they are then: no tag that exists all the time is left out, or comes twice.
+// List is part of rest.Lister. Tags come in the order of their streams' names, then of their own;
+// their images are not read. Each page shows things as they are then: no tag that exists all the
+// time is left out, or comes twice.
 func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	options = cmp.Or(options, &internalversion.ListOptions{})
 	l, ctx, err := newStreamTagLister(ctx, options, maxStreamTags)
@@ -149,9 +150,9 @@ func (l *streamTagLister) tags(ctx context.Context, r *imagestream.Reader, list 
 	}
 }
 
-// page yields the selected tags of some streams, and sets options to the next streams. It returns false when there are
-// none, or when no more tags are wanted. Its reads count as memory of the request (package kubestore) until it
-// returns.
+// page yields the selected tags of some streams, and sets options to the next streams. It returns
+// false when there are none, or when no more tags are wanted. Its reads count as memory of the
+// request (package kubestore) until it returns.
 func (l *streamTagLister) page(ctx context.Context, r *imagestream.Reader, options *internalversion.ListOptions, list *metav1.ListMeta, yield func(listedTag, error) bool) (more bool, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -183,7 +184,8 @@ func (l *streamTagLister) page(ctx context.Context, r *imagestream.Reader, optio
 	return streams.Continue != "", nil
 }
 
-// histories yields the histories of a stream's tags that come after one, in the order of their names.
+// histories yields the histories of a stream's tags that come after one, in the order of their
+// names.
 func (l *streamTagLister) histories(ctx context.Context, r *imagestream.Reader, stream *imagev1.ImageStream, after string) iter.Seq2[*imagev1.NamedTagEventList, error] {
 	return func(yield func(*imagev1.NamedTagEventList, error) bool) {
 		named := []string{l.only}

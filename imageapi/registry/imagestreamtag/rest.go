@@ -1,4 +1,5 @@
-// Package imagestreamtag serves the tags of streams, as imagestreamtags and as the imagetags of a namespace.
+// Package imagestreamtag serves the tags of streams, as imagestreamtags and as the imagetags of a
+// namespace.
 package imagestreamtag
 
 import (
@@ -29,8 +30,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// REST serves the tags of streams one by one, each with its image. No tag is stored by itself: it is part of
-// its stream, and has the stream's resourceVersion.
+// REST serves the tags of streams one by one, each with its image. No tag is stored by itself: it
+// is part of its stream, and has the stream's resourceVersion.
 type REST struct {
 	rest.TableConvertor
 	resource schema.GroupResource // in errors
@@ -115,7 +116,8 @@ func (r *REST) stream(ctx context.Context, name string, options *metav1.GetOptio
 	return shown, tag, err
 }
 
-// streamTag returns a tag of a stream. Of its image it has the name and the reference only. history may be nil.
+// streamTag returns a tag of a stream. Of its image it has the name and the reference only. history
+// may be nil.
 func streamTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTagEventList) *imagev1.ImageStreamTag {
 	out := &imagev1.ImageStreamTag{
 		ObjectMeta: metav1.ObjectMeta{
@@ -140,8 +142,9 @@ func streamTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTa
 	return out
 }
 
-// withImage returns a tag of a stream with the image that it leads to, without manifest and config, as OpenShift does, and with the
-// annotations of the tag. An image that is not stored has a name only.
+// withImage returns a tag of a stream with the image that it leads to, without manifest and config,
+// as OpenShift does, and with the annotations of the tag. An image that is not stored has a name
+// only.
 func (r *REST) withImage(ctx context.Context, stream *imagev1.ImageStream, name string) (*imagev1.ImageStreamTag, error) {
 	history := imagestream.HistoryOf(stream, name)
 	tag := streamTag(stream, name, history)
@@ -165,8 +168,8 @@ func (r *REST) withImage(ctx context.Context, stream *imagev1.ImageStream, name 
 	return tag, nil
 }
 
-// Create is part of rest.Creater. It makes the stream if there is none. It refuses a tag that the stream's spec has. A
-// tag that only the stream's repository has gets an entry in the spec.
+// Create is part of rest.Creater. It makes the stream if there is none. It refuses a tag that the
+// stream's spec has. A tag that only the stream's repository has gets an entry in the spec.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	tag, ok := obj.(*imagev1.ImageStreamTag)
 	if !ok {
@@ -199,8 +202,8 @@ func (r *REST) create(ctx context.Context, tag *imagev1.ImageStreamTag, validate
 	return shown, err
 }
 
-// Update is part of rest.Updater. Without a resourceVersion it makes the tag if it is not there, and the stream, too. A
-// resourceVersion is the stream's.
+// Update is part of rest.Updater. Without a resourceVersion it makes the tag if it is not there,
+// and the stream, too. A resourceVersion is the stream's.
 func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateCreate rest.ValidateObjectFunc, validateUpdate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	shown, tag, created, err := r.update(ctx, name, info, validateCreate, validateUpdate, options)
 	if err != nil {
@@ -258,7 +261,8 @@ func (r *REST) update(ctx context.Context, name string, info rest.UpdatedObjectI
 	})
 }
 
-// before returns the tag as it is in a stream, which may not exist yet; there is false if the stream has no such tag.
+// before returns the tag as it is in a stream, which may not exist yet; there is false if the
+// stream has no such tag.
 func (r *REST) before(ctx context.Context, stream *imagev1.ImageStream, name string) (tag *imagev1.ImageStreamTag, there bool, err error) {
 	_, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -276,9 +280,10 @@ func (r *REST) before(ctx context.Context, stream *imagev1.ImageStream, name str
 	return streamTag(shown, tagName, history), true, nil
 }
 
-// write has change give the spec entry of a tag in a stream, and returns the stream after that. change gets the stream,
-// without a resourceVersion if it is new, and the entry from before, nil for none. It is called again when another
-// write was faster. created reports whether there was no entry.
+// write has change give the spec entry of a tag in a stream, and returns the stream after that.
+// change gets the stream, without a resourceVersion if it is new, and the entry from before, nil
+// for none. It is called again when another write was faster. created reports whether there was no
+// entry.
 func (r *REST) write(ctx context.Context, name string, dryRun []string, change func(context.Context, *imagev1.ImageStream, *imagev1.TagReference) (*imagev1.TagReference, error)) (shown *imagev1.ImageStream, tag string, created bool, err error) {
 	streamName, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -314,9 +319,10 @@ func (r *REST) write(ctx context.Context, name string, dryRun []string, change f
 	return shown, tagName, created, err
 }
 
-// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. The record of the
-// registry's tag is kept elsewhere, and stays. But a tag that the stream has only from its repository goes with its ImageTag, if
-// the user may delete that in the namespace of ImageTags.
+// Delete is part of rest.GracefulDeleter. It removes a tag from its stream, with its history. The
+// record of the registry's tag is kept elsewhere, and stays. But a tag that the stream has only
+// from its repository goes with its ImageTag, if the user may delete that in the namespace of
+// ImageTags.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	streamName, tagName, err := splitStreamTag(name)
 	if err != nil {
@@ -371,7 +377,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return done, err == nil, err
 }
 
-// without returns a stream without a tag and its history. The tags that follow it keep what they lead to.
+// without returns a stream without a tag and its history. The tags that follow it keep what they
+// lead to.
 func (r *REST) without(ctx context.Context, stored *imagev1.ImageStream, tag string) (*imagev1.ImageStream, error) {
 	var followers []string
 	for name, source := range imagestream.SourcesOf(stored) {
@@ -392,8 +399,8 @@ func (r *REST) without(ctx context.Context, stored *imagev1.ImageStream, tag str
 	return stream, nil
 }
 
-// ofRepository returns the ImageTag from which a stream has a tag of its repository; nil if there is none. It refuses a
-// user who may not delete the ImageTag.
+// ofRepository returns the ImageTag from which a stream has a tag of its repository; nil if there
+// is none. It refuses a user who may not delete the ImageTag.
 func (r *REST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, name string) (*imagev1.ImageTag, error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {
@@ -426,8 +433,8 @@ func (r *REST) undeletable(stream *imagev1.ImageStream, tag, why string) error {
 	return apierrors.NewInvalid(imagev1.GroupVersion.WithKind(kind).GroupKind(), stream.Name+":"+tag, field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"), why)})
 }
 
-// streamTagStrategy prepares and validates an ImageStreamTag. Users write what it follows and its annotations; the rest
-// is the stream's.
+// streamTagStrategy prepares and validates an ImageStreamTag. Users write what it follows and its
+// annotations; the rest is the stream's.
 type streamTagStrategy struct{ strategy.Namespaced }
 
 var (
@@ -454,8 +461,8 @@ func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. A user who gets a tag, changes its annotations and writes it
-// back need not change those of its spec, too.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A user who gets a tag, changes its
+// annotations and writes it back need not change those of its spec, too.
 func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
 	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = before.Image, before.Conditions, before.Generation, before.LookupPolicy
@@ -474,7 +481,8 @@ func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Ob
 	}
 }
 
-// Validate reports what is wrong with a new tag. Where it leads is looked up when its stream is written.
+// Validate reports what is wrong with a new tag. Where it leads is looked up when its stream is
+// written.
 func (streamTagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	tag := obj.(*imagev1.ImageStreamTag)
 	errs := validation.ValidateObjectMeta(&tag.ObjectMeta, true, imagetag.ValidateName, field.NewPath("metadata"))

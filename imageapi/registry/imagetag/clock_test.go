@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 )
 
-// A writer whose clock is ahead does not date a tag's events later than the server's clock, neither its own nor those of
-// writers that come after it. What is stored keeps its time.
+// A writer whose clock is ahead does not date a tag's events later than the server's clock, neither
+// its own nor those of writers that come after it. What is stored keeps its time.
 func TestEventsAreNotLaterThanTheServersClock(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	s := tagStatusStrategy{now: func() time.Time { return now }}

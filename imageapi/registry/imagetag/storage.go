@@ -1,4 +1,5 @@
-// Package imagetag stores ImageTags: where the tags of registries lead now, and where they led before.
+// Package imagetag stores ImageTags: where the tags of registries lead now, and where they led
+// before.
 package imagetag
 
 import (
@@ -36,10 +37,12 @@ import (
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
 var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings, selectors.Gone}
 
-// Outdated counts the pods that name a tag and run something else than it leads to. complete is false if there may be more.
+// Outdated counts the pods that name a tag and run something else than it leads to. complete is
+// false if there may be more.
 type Outdated func(tag reference.Reference) (n int, complete bool)
 
-// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a registry has confirmed what is written; outdated may be nil.
+// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a
+// registry has confirmed what is written; outdated may be nil.
 func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated) (tagged *genericregistry.Store, status *StatusREST, err error) {
 	s := tagStrategy{strategy.NewNamespaced(scheme)}
 	store := &genericregistry.Store{
@@ -80,8 +83,8 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	return store, &StatusREST{&ofStatus}, nil
 }
 
-// StatusREST is the subresource status: where the registry says that a tag leads. An update of a tag that does not
-// exist makes it.
+// StatusREST is the subresource status: where the registry says that a tag leads. An update of a
+// tag that does not exist makes it.
 type StatusREST struct{ store *genericregistry.Store }
 
 var (
@@ -118,11 +121,12 @@ func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Ob
 	return r.store.ConvertToTable(ctx, obj, options)
 }
 
-// tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that leads.
+// tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that
+// leads.
 type tagStrategy struct{ strategy.Namespaced }
 
-// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no dependents, and there may be
-// millions, which the garbage collector would hold in memory.
+// DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no
+// dependents, and there may be millions, which the garbage collector would hold in memory.
 func (tagStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
 	return rest.Unsupported
 }
@@ -153,8 +157,8 @@ func beginTag(tag *imagev1.ImageTag) {
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation, and so does a
-// generation of 0 in the spec, by which OpenShift's clients ask for another import.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation,
+// and so does a generation of 0 in the spec, by which OpenShift's clients ask for another import.
 func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
 	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
@@ -192,8 +196,8 @@ func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fi
 	return append(errs, validateTagSpec(tag)...)
 }
 
-// tagStatusStrategy is for the subresource status: it takes the fields that tagStrategy ignores, and ignores the
-// others.
+// tagStatusStrategy is for the subresource status: it takes the fields that tagStrategy ignores,
+// and ignores the others.
 type tagStatusStrategy struct {
 	tagStrategy
 	now func() time.Time
@@ -236,9 +240,9 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	s.recordWriter(ctx, tag, before)
 }
 
-// recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is not later than the
-// server's clock, or than the newest stored item: else a writer whose clock is ahead would give its time to all items
-// that follow.
+// recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is
+// not later than the server's clock, or than the newest stored item: else a writer whose clock is
+// ahead would give its time to all items that follow.
 func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 	var by, texts []string
 	var old []imagev1.TagEvent
@@ -278,7 +282,8 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 	s.recordCheck(tag)
 }
 
-// recordCheck records that the registry has just confirmed where a tag leads, unless the look at it failed.
+// recordCheck records that the registry has just confirmed where a tag leads, unless the look at it
+// failed.
 func (s tagStatusStrategy) recordCheck(tag *imagev1.ImageTag) {
 	if _, known := tags.Now(tag); known && tags.Failure(tag) == nil {
 		tag.Annotations[tags.CheckedAt] = s.now().UTC().Format(time.RFC3339)

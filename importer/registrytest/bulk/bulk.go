@@ -1,5 +1,6 @@
-// Package bulk is a registry of many images that is cheap to ask, to measure what asks it: images are
-// made when they are asked for, requests are counted by kind, and answers can be late and can fail.
+// Package bulk is a registry of many images that is cheap to ask, to measure what asks it: images
+// are made when they are asked for, requests are counted by kind, and answers can be late and can
+// fail.
 package bulk
 
 import (
@@ -27,7 +28,8 @@ type Options struct {
 	Latency time.Duration
 	// Referrers says whether there is a referrers API. No image has a signature.
 	Referrers bool
-	// Packages is how many packages the SPDX document of each image lists, which is among its referrers. Zero means no document.
+	// Packages is how many packages the SPDX document of each image lists, which is among its
+	// referrers. Zero means no document.
 	Packages int
 	// FailEvery makes every n-th answer a 503 with a Retry-After of a second; zero is none.
 	FailEvery int
@@ -79,7 +81,8 @@ const (
 	mediaTypeSPDX     = "application/spdx+json"
 )
 
-// config is the config of the i-th image, with history, environment and labels as builders write them.
+// config is the config of the i-th image, with history, environment and labels as builders write
+// them.
 func (r *Registry) config(i int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"architecture":"amd64","os":"linux","created":"2026-01-01T00:00:00Z","config":{"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin","APP_VERSION=1.0.%d"],"Entrypoint":["/app/server"],"Cmd":["--listen",":8080"],"WorkingDir":"/app","User":"1001","Labels":{"org.opencontainers.image.title":"bulk","org.opencontainers.image.version":"1.0.%d"}},"rootfs":{"type":"layers","diff_ids":[`, i, i)
@@ -175,7 +178,8 @@ func (r *Registry) Reset() {
 	clear(r.requests)
 }
 
-// ServeHTTP implements http.Handler. GET /requests answers the counts as JSON, and DELETE forgets them.
+// ServeHTTP implements http.Handler. GET /requests answers the counts as JSON, and DELETE forgets
+// them.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Path == "/requests" {
 		if req.Method == http.MethodDelete {

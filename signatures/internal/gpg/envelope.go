@@ -15,8 +15,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// maxMessage bounds, in bytes, a message and what it decompresses to: compressed packets expand a thousandfold and can
-// nest.
+// maxMessage bounds, in bytes, a message and what it decompresses to: compressed packets expand a
+// thousandfold and can nest.
 const maxMessage = 1 << 20
 
 // maxPackets bounds the packets of a message. It needs three, and a compressed one around them.
@@ -33,16 +33,17 @@ const (
 	tagLiteral    = 11
 )
 
-// envelope is a message with one signature, taken apart and without compression (RFC 9580, section 10.3).
+// envelope is a message with one signature, taken apart and without compression (RFC 9580, section
+// 10.3).
 type envelope struct {
 	onePass   *packet.OpaquePacket // nil in messages by old programs, where the signature stands first
 	literal   *packet.OpaquePacket
 	signature *packet.OpaquePacket
 }
 
-// open takes a message apart. As in containers/image, anything but exactly one signed message with one signature is a
-// Failure: what one part of a message says must not be taken for what another part signs. This also bounds memory,
-// since a parsed packet takes far more than its bytes.
+// open takes a message apart. As in containers/image, anything but exactly one signed message with
+// one signature is a Failure: what one part of a message says must not be taken for what another
+// part signs. This also bounds memory, since a parsed packet takes far more than its bytes.
 func open(message []byte) (*envelope, error) {
 	if len(message) > maxMessage {
 		return nil, evidence.Fail(evidence.InvalidSignature, "the message is larger than %d bytes", maxMessage)
@@ -98,8 +99,8 @@ func (e *envelope) read(message []byte, mayCompress bool) error {
 	}
 }
 
-// decompress returns what a compressed packet holds (RFC 9580, section 5.6). The packet ends where the compressed data ends:
-// another reader may take what follows for a part of the message.
+// decompress returns what a compressed packet holds (RFC 9580, section 5.6). The packet ends where
+// the compressed data ends: another reader may take what follows for a part of the message.
 func decompress(p *packet.OpaquePacket) ([]byte, error) {
 	if len(p.Contents) == 0 {
 		return nil, unreadable(errors.New("the compressed message is empty"))

@@ -25,9 +25,10 @@ const (
 	armorEnd   = "-----END PGP PUBLIC KEY BLOCK-----"
 )
 
-// ParseKeyring reads the public keys of one or more keyrings, each ASCII-armored (one block or several, with any text around them) or binary. Copies
-// of one key are merged, whatever their order: a revocation in one of them counts, and of several self-signatures the
-// newest. Keys of kinds that are not supported are ignored. It is an error if no key of the keyring can sign, if it
+// ParseKeyring reads the public keys of one or more keyrings, each ASCII-armored (one block or
+// several, with any text around them) or binary. Copies of one key are merged, whatever their
+// order: a revocation in one of them counts, and of several self-signatures the newest. Keys of
+// kinds that are not supported are ignored. It is an error if no key of the keyring can sign, if it
 // holds a private key, or if one copy of a key is readable and another is not.
 func ParseKeyring(data ...[]byte) (k *Keyring, err error) {
 	// The packet parsers beneath are old and large. A panic in them must not take the caller down.
@@ -130,8 +131,8 @@ func firstPacket(key []byte) packet.Packet {
 	return p
 }
 
-// merge adds to one copy of a key what another copy has more. The parser has verified the self-signatures and
-// revocations of both.
+// merge adds to one copy of a key what another copy has more. The parser has verified the
+// self-signatures and revocations of both.
 func merge(into, e *openpgp.Entity) {
 	if into.PrivateKey == nil {
 		into.PrivateKey = e.PrivateKey
@@ -191,7 +192,8 @@ func (k *keys) keyring() (*Keyring, error) {
 	return &Keyring{entities: k.merged}, nil
 }
 
-// canSign reports whether the primary key or a subkey is marked for signing, even if it has expired by now.
+// canSign reports whether the primary key or a subkey is marked for signing, even if it has expired
+// by now.
 func canSign(e *openpgp.Entity) bool {
 	if sig, _ := e.PrimarySelfSignature(); sig != nil && sig.FlagsValid && sig.FlagSign {
 		return true
@@ -199,7 +201,8 @@ func canSign(e *openpgp.Entity) bool {
 	return slices.ContainsFunc(e.Subkeys, func(s openpgp.Subkey) bool { return s.Sig.FlagsValid && s.Sig.FlagSign })
 }
 
-// Usable returns why no key of the keyring can make a signature that is accepted at the time now; nil when one can.
+// Usable returns why no key of the keyring can make a signature that is accepted at the time now;
+// nil when one can.
 func (k *Keyring) Usable(now time.Time) error {
 	for _, e := range k.entities {
 		if key, ok := e.SigningKey(now); ok {

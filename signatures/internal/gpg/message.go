@@ -35,9 +35,9 @@ type signed struct {
 	err       error // why the signature is not good; an error about validity in time only if it is authentic
 }
 
-// Verify checks a signed message at the time now and returns the document in it. When the error is nil, a trusted
-// key signed the document. Every error is an *evidence.Failure. With an error the document is nil, unless the
-// Failure is authentic.
+// Verify checks a signed message at the time now and returns the document in it. When the error is
+// nil, a trusted key signed the document. Every error is an *evidence.Failure. With an error the
+// document is nil, unless the Failure is authentic.
 func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSigning, e *evidence.Evidence, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -122,8 +122,8 @@ func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidenc
 	return doc, e, nil
 }
 
-// failure reads the outcome of the check. Expiry and revocation are looked at only after the signature has verified.
-// A Failure about these is therefore authentic.
+// failure reads the outcome of the check. Expiry and revocation are looked at only after the
+// signature has verified. A Failure about these is therefore authentic.
 func (s *signed) failure(e *evidence.Evidence, now time.Time) *evidence.Failure {
 	if s.signature != nil && slices.Contains(weakHashes, s.signature.Hash) {
 		return evidence.Fail(evidence.InvalidSignature, "names %s and signs with %v, which can be forged; sign again with a current gpg", e.Signer(), s.signature.Hash)
@@ -182,7 +182,8 @@ func (s *signed) validFrom() time.Time {
 	return last.UTC()
 }
 
-// notAfter is when the first of these expires: the signature, its key or, for a subkey, the primary key.
+// notAfter is when the first of these expires: the signature, its key or, for a subkey, the primary
+// key.
 func (s *signed) notAfter() time.Time {
 	var first time.Time
 	add := func(start time.Time, seconds *uint32) {

@@ -1,6 +1,7 @@
-// Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE envelopes, as `notation
-// sign` attaches them to images. The checks are those of notation-go at its level "strict", with one exception: nothing is
-// asked of a network, so revocation is not looked up.
+// Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE
+// envelopes, as `notation sign` attaches them to images. The checks are those of notation-go at its
+// level "strict", with one exception: nothing is asked of a network, so revocation is not looked
+// up.
 package notary
 
 import (
@@ -27,16 +28,18 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Trust says whom a Verifier trusts. It holds the content of a statement of notation's trust policy and of the trust stores
-// that the statement names.
+// Trust says whom a Verifier trusts. It holds the content of a statement of notation's trust policy
+// and of the trust stores that the statement names.
 type Trust struct {
-	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type signingAuthority. A
-	// signature says which of the two it needs.
+	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type
+	// signingAuthority. A signature says which of the two it needs.
 	CAs, SigningAuthorities []*x509.Certificate
-	// TSAs are the root certificates of a trust store of the type tsa. With them, a signature must have a timestamp by one,
-	// at which its certificates were valid. Without them, its certificates must be valid now.
+	// TSAs are the root certificates of a trust store of the type tsa. With them, a signature must
+	// have a timestamp by one, at which its certificates were valid. Without them, its certificates
+	// must be valid now.
 	TSAs []*x509.Certificate
-	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", one of which a certificate must have, or "*".
+	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", one of which a
+	// certificate must have, or "*".
 	Identities []string
 }
 
@@ -62,7 +65,8 @@ func New(t Trust) (*Verifier, error) {
 		Name: store, RegistryScopes: []string{"*"}, TrustStores: stores, TrustedIdentities: t.Identities,
 		SignatureVerification: trustpolicy.SignatureVerification{
 			VerificationLevel: trustpolicy.LevelStrict.Name,
-			// Verify enforces the two that are only logged here: notation-go knows no clock but the system's.
+			// Verify enforces the two that are only logged here: notation-go knows no clock but the
+			// system's.
 			Override: map[trustpolicy.ValidationType]trustpolicy.ValidationAction{
 				trustpolicy.TypeRevocation: trustpolicy.ActionSkip, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
 			},
@@ -98,7 +102,8 @@ func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOp
 	return slices.Repeat([]*result.CertRevocationResult{{Result: result.ResultNonRevokable}}, len(o.CertChain)), nil
 }
 
-// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it signs. An error is an
+// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it signs. An
+// error is an
 // *evidence.Failure. If that is authentic, the digest is returned beside it.
 func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evidence.Evidence, err error) {
 	defer func() {
@@ -177,7 +182,8 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 		Err: fmt.Errorf("signed by %q, who is not one of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
 }
 
-// timely reports whether a signature that is good otherwise is valid at the time now, and notes until when it is.
+// timely reports whether a signature that is good otherwise is valid at the time now, and notes
+// until when it is.
 func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	until := func(t time.Time) {

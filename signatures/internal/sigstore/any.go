@@ -10,8 +10,9 @@ import (
 // AnyOf trusts a signature that one of several verifiers trusts. It is never empty.
 type AnyOf []Verifier
 
-// Verify implements Verifier. If none vouches for the signature, it returns the error that tells most. That is the error of
-// a verifier to which the signature is authentic, else of one that knows the key, else of the first.
+// Verify implements Verifier. If none vouches for the signature, it returns the error that tells
+// most. That is the error of a verifier to which the signature is authentic, else of one that knows
+// the key, else of the first.
 func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
 	var best error
 	for _, v := range a {
@@ -37,7 +38,8 @@ func informs(err error) int {
 	return 1
 }
 
-// KeyIDs returns the IDs of the keys that a verifier trusts, as evidence has them; ok is false if it trusts other signers, too.
+// KeyIDs returns the IDs of the keys that a verifier trusts, as evidence has them; ok is false if
+// it trusts other signers, too.
 func KeyIDs(v Verifier) (ids []string, ok bool) {
 	switch v := v.(type) {
 	case *KeyVerifier:

@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// AttestationOf parses an attestation: a sigstore bundle of version 0.1 to 0.3, or a layer that `cosign attest` writes, as a
-// payload.Blob. The Signature that it returns has its Statement set. A statement that is an image signature is refused.
-// Errors are *evidence.Failure.
+// AttestationOf parses an attestation: a sigstore bundle of version 0.1 to 0.3, or a layer that
+// `cosign attest` writes, as a payload.Blob. The Signature that it returns has its Statement set. A
+// statement that is an image signature is refused. Errors are *evidence.Failure.
 func AttestationOf(content []byte) (s *Signature, err error) {
 	err = guarded(func() error {
 		if payload.IsBlob(content) {
@@ -37,8 +37,8 @@ func AttestationOf(content []byte) (s *Signature, err error) {
 	return s, nil
 }
 
-// maxEnvelopeSignatures bounds the signatures that are read of an envelope. Only an envelope with a single signature is
-// judged.
+// maxEnvelopeSignatures bounds the signatures that are read of an envelope. Only an envelope with a
+// single signature is judged.
 const maxEnvelopeSignatures = 16
 
 func attestationOfLayer(content []byte) (*Signature, error) {
@@ -75,7 +75,8 @@ func attestationOfLayer(content []byte) (*Signature, error) {
 	return s, nil
 }
 
-// parseEnvelope reads a DSSE envelope (https://github.com/secure-systems-lab/dsse/blob/master/envelope.md) strictly.
+// parseEnvelope reads a DSSE envelope
+// (https://github.com/secure-systems-lab/dsse/blob/master/envelope.md) strictly.
 func parseEnvelope(data []byte) (*protodsse.Envelope, error) {
 	e := &protodsse.Envelope{}
 	ignore := func(string, json.RawMessage) error { return nil }

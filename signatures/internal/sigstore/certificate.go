@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// CertificateVerifier trusts short-lived certificates for any of its Subjects, at a time that a transparency log or a
-// timestamp authority vouches for.
+// CertificateVerifier trusts short-lived certificates for any of its Subjects, at a time that a
+// transparency log or a timestamp authority vouches for.
 type CertificateVerifier struct {
 	material root.TrustedMaterial
 	demands  demands
@@ -27,8 +27,8 @@ type CertificateVerifier struct {
 	subjects []Subject
 }
 
-// NewFulcioVerifier trusts the given CA certificates, and one log by its key. The key must be ECDSA because Rekor's
-// promises are (sigstore-go verifies no others).
+// NewFulcioVerifier trusts the given CA certificates, and one log by its key. The key must be ECDSA
+// because Rekor's promises are (sigstore-go verifies no others).
 func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects []Subject) (*CertificateVerifier, error) {
 	logs, err := logOf(rekor)
 	if err != nil {
@@ -45,9 +45,9 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects
 	return newCertificateVerifier(material, subjects, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
-// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. It demands what the root has: a log entry if
-// it has transparency logs, an SCT if it has certificate transparency logs. A time that somebody vouches for is always
-// demanded.
+// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. It demands what the root
+// has: a log entry if it has transparency logs, an SCT if it has certificate transparency logs. A
+// time that somebody vouches for is always demanded.
 func NewTrustedRootVerifier(trustedRoot []byte, subjects []Subject) (*CertificateVerifier, error) {
 	material, err := parseTrustedRoot(trustedRoot)
 	if err != nil {
@@ -75,8 +75,8 @@ func newCertificateVerifier(m root.TrustedMaterial, subjects []Subject, d demand
 	return &CertificateVerifier{material: m, demands: d, verifier: v, subjects: subjects}, nil
 }
 
-// withChain is trusted material to which a signature's own intermediates are added, for building paths. They are not
-// trusted: a path still has to end in a root of the material.
+// withChain is trusted material to which a signature's own intermediates are added, for building
+// paths. They are not trusted: a path still has to end in a root of the material.
 type withChain struct {
 	root.TrustedMaterial
 	chain []*x509.Certificate
@@ -95,7 +95,8 @@ func (m withChain) FulcioCertificateAuthorities() []root.CertificateAuthority {
 	return all
 }
 
-// Verify implements Verifier. The time now does not matter: certificates count at the time of the signature.
+// Verify implements Verifier. The time now does not matter: certificates count at the time of the
+// signature.
 func (v *CertificateVerifier) Verify(s *Signature, _ time.Time) (e *evidence.Evidence, err error) {
 	err = guarded(func() error {
 		e, err = v.verify(s)
@@ -136,7 +137,8 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// noCertificate returns the Failure of a signature that has no readable certificate, nil for any other.
+// noCertificate returns the Failure of a signature that has no readable certificate, nil for any
+// other.
 func noCertificate(s *Signature) *evidence.Failure {
 	switch {
 	case s.certificateErr != nil:
@@ -147,9 +149,9 @@ func noCertificate(s *Signature) *evidence.Failure {
 	return nil
 }
 
-// artifact tells sigstore-go what must have been signed. For an envelope that is only the envelope. Whether its
-// statement is about the right image is judged elsewhere, so that a signature for another image can be told from an
-// invalid one.
+// artifact tells sigstore-go what must have been signed. For an envelope that is only the envelope.
+// Whether its statement is about the right image is judged elsewhere, so that a signature for
+// another image can be told from an invalid one.
 func (s *Signature) artifact() verify.ArtifactPolicyOption {
 	switch {
 	case s.isEnvelope:
@@ -160,10 +162,11 @@ func (s *Signature) artifact() verify.ArtifactPolicyOption {
 	return verify.WithArtifactDigest("sha256", s.digest)
 }
 
-// diagnose finds the reason for an error of sigstore-go. Those errors have no types. Moreover sigstore-go looks at the
-// log first: a tampered payload comes out as a log entry that does not match, and an absent entry cannot be told from
-// one with a bad promise. So diagnose checks what can be checked here, in the order in which a reader would ask: is it
-// one of our certificates, did it sign this, is it logged?
+// diagnose finds the reason for an error of sigstore-go. Those errors have no types. Moreover
+// sigstore-go looks at the log first: a tampered payload comes out as a log entry that does not
+// match, and an absent entry cannot be told from one with a bad promise. So diagnose checks what
+// can be checked here, in the order in which a reader would ask: is it one of our certificates, did
+// it sign this, is it logged?
 func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMaterial, err error) *evidence.Failure {
 	if chainErr := verifyChain(material, s.leaf, s.leaf.NotBefore); chainErr != nil {
 		if invalid, ok := errors.AsType[x509.CertificateInvalidError](chainErr); ok && invalid.Reason == x509.Expired {
@@ -210,8 +213,8 @@ func expired(s *Signature, format string, args ...any) *evidence.Failure {
 	return f
 }
 
-// verifyChain looks for a path from leaf to any CA of the material at the given time. Of several errors it returns the
-// one about the CA that issued the leaf, if the material has it.
+// verifyChain looks for a path from leaf to any CA of the material at the given time. Of several
+// errors it returns the one about the CA that issued the leaf, if the material has it.
 func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.Time) error {
 	var names []string
 	var fromIssuer error
@@ -238,8 +241,8 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
 }
 
-// issuedUnder reports whether signatures lead from c to root, whether or not the certificates are good for anything. It
-// looks at each of the intermediates once, and uses the slice up.
+// issuedUnder reports whether signatures lead from c to root, whether or not the certificates are
+// good for anything. It looks at each of the intermediates once, and uses the slice up.
 func issuedUnder(c, root *x509.Certificate, intermediates []*x509.Certificate) bool {
 	if c.CheckSignatureFrom(root) == nil {
 		return true

@@ -18,8 +18,9 @@ type demands struct {
 	time           verify.VerifierOption // who has to vouch for the time; nil: nobody
 }
 
-// demandsOf returns the demands of a trusted root: a log entry if it has transparency logs, an SCT if it has
-// certificate transparency logs, and always a time that one of its logs or timestamp authorities vouches for.
+// demandsOf returns the demands of a trusted root: a log entry if it has transparency logs, an SCT
+// if it has certificate transparency logs, and always a time that one of its logs or timestamp
+// authorities vouches for.
 func demandsOf(material root.TrustedMaterial) (demands, error) {
 	d := demands{log: len(material.RekorLogs()) > 0, certificateLog: len(material.CTLogs()) > 0}
 	switch {

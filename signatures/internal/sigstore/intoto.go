@@ -23,9 +23,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// oldEntry is a log entry of kind intoto 0.0.1, which cosign made for attestations before 2.2. It has the hash of the
-// envelope as it was uploaded, so the hash covers the signature, and it has the key or certificate. sigstore-go reads such
-// an entry and verifies the log's promise, but does not connect it with the envelope.
+// oldEntry is a log entry of kind intoto 0.0.1, which cosign made for attestations before 2.2. It
+// has the hash of the envelope as it was uploaded, so the hash covers the signature, and it has the
+// key or certificate. sigstore-go reads such an entry and verifies the log's promise, but does not
+// connect it with the envelope.
 type oldEntry struct {
 	entry *protorekor.TransparencyLogEntry
 	err   error // why it is not about this envelope
@@ -56,8 +57,8 @@ func newOldEntry(entry *protorekor.TransparencyLogEntry, envelope []byte) *oldEn
 	return old
 }
 
-// promised verifies that a log has the envelope with the certificate, or with the key if certificate is nil. It returns the
-// time that the log promised.
+// promised verifies that a log has the envelope with the certificate, or with the key if
+// certificate is nil. It returns the time that the log promised.
 func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.PublicKey, certificate *x509.Certificate) (*evidence.LogEntry, error) {
 	if o.err != nil {
 		return nil, o.err
@@ -79,13 +80,15 @@ func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.Pu
 	return &evidence.LogEntry{ID: hex.EncodeToString(o.entry.GetLogId().GetKeyId()), Index: entry.LogIndex(), Time: entry.IntegratedTime().UTC()}, nil
 }
 
-// verifyOld is verify for an attestation with an oldEntry. The certificate counts at the time that the log promised.
+// verifyOld is verify for an attestation with an oldEntry. The certificate counts at the time that
+// the log promised.
 func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMaterial) (*evidence.Evidence, error) {
 	k, err := newKey(s.leaf.PublicKey)
 	if err != nil {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	}
-	// The certificate's CA is checked first: a certificate of a strange CA must be called just that.
+	// The certificate's CA is checked first: a certificate of a strange CA must be called just
+	// that.
 	if err := verifyChain(material, s.leaf, s.leaf.NotBefore); err != nil {
 		return nil, v.diagnose(s, material, err)
 	}

@@ -24,7 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Verifier says whether a root of trust vouches for a signature at the time now. The error is always an
+// Verifier says whether a root of trust vouches for a signature at the time now. The error is
+// always an
 // *evidence.Failure. Verifiers are safe for concurrent use.
 type Verifier interface {
 	Verify(s *Signature, now time.Time) (*evidence.Evidence, error)
@@ -35,8 +36,9 @@ type key struct {
 	public crypto.PublicKey
 	id     string // sha256:<hex of SubjectPublicKeyInfo>
 	hint   string // the same, as sigstore bundles spell it
-	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses Ed25519ph for
-	// everything but envelopes; older cosign and containers/image use SHA-256 and pure Ed25519.
+	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses
+	// Ed25519ph for everything but envelopes; older cosign and containers/image use SHA-256 and
+	// pure Ed25519.
 	forMessages, forEnvelopes []signature.Verifier
 }
 
@@ -125,8 +127,8 @@ func plainly(err error) error {
 	return err
 }
 
-// madeWith reports whether the signature itself names the key, by hint, certificate or log entry. If it does not, a
-// signature of another key and one that was tampered with look the same.
+// madeWith reports whether the signature itself names the key, by hint, certificate or log entry.
+// If it does not, a signature of another key and one that was tampered with look the same.
 func (k *key) madeWith(s *Signature) bool {
 	if s.hint == k.hint {
 		return true
@@ -148,8 +150,8 @@ func samePublicKey(a any, b crypto.PublicKey) bool {
 	return ok && p.Equal(b)
 }
 
-// KeyVerifier trusts one public key. It may also demand that a transparency log has the signature, and that somebody
-// vouches for its time.
+// KeyVerifier trusts one public key. It may also demand that a transparency log has the signature,
+// and that somebody vouches for its time.
 type KeyVerifier struct {
 	key      *key
 	material root.TrustedMaterial
@@ -157,7 +159,8 @@ type KeyVerifier struct {
 	demands  demands
 }
 
-// NewKeyVerifier makes a KeyVerifier that demands an entry in the log whose key is rekor; nil demands none.
+// NewKeyVerifier makes a KeyVerifier that demands an entry in the log whose key is rekor; nil
+// demands none.
 func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil || rekor == nil {
@@ -174,9 +177,9 @@ func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifi
 	return newKeyVerifier(k, material, demands{log: true})
 }
 
-// NewTrustedRootKeyVerifier makes a KeyVerifier that demands what a sigstore trusted_root.json names, as
-// [NewTrustedRootVerifier] does. It ignores the certificate authorities in the root: only the policy says whose the key
-// is.
+// NewTrustedRootKeyVerifier makes a KeyVerifier that demands what a sigstore trusted_root.json
+// names, as [NewTrustedRootVerifier] does. It ignores the certificate authorities in the root: only
+// the policy says whose the key is.
 func NewTrustedRootKeyVerifier(public crypto.PublicKey, trustedRoot []byte) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil {
@@ -231,7 +234,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// witnessed demands the log's entry and the time, and notes them in e. The signature itself is known to be good.
+// witnessed demands the log's entry and the time, and notes them in e. The signature itself is
+// known to be good.
 func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)

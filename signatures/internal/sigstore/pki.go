@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// PKIVerifier trusts certificates of a private CA, made for code signing, that are valid now. The rules are
-// those of containers/image (signature/pki_cert.go).
+// PKIVerifier trusts certificates of a private CA, made for code signing, that are valid now. The
+// rules are those of containers/image (signature/pki_cert.go).
 type PKIVerifier struct {
 	roots         *x509.CertPool
 	intermediates []*x509.Certificate
@@ -20,8 +20,8 @@ type PKIVerifier struct {
 	hostname      string
 }
 
-// NewPKIVerifier makes a PKIVerifier for certificates that carry email and hostname. It ignores either if
-// it is "".
+// NewPKIVerifier makes a PKIVerifier for certificates that carry email and hostname. It ignores
+// either if it is "".
 func NewPKIVerifier(roots, intermediates []*x509.Certificate, email, hostname string) *PKIVerifier {
 	v := &PKIVerifier{roots: x509.NewCertPool(), intermediates: intermediates, email: email, hostname: hostname}
 	for _, c := range roots {
@@ -74,8 +74,8 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 	return e, nil
 }
 
-// validity is the error about a certificate that is not valid now. It takes the place of the one of x509, which says when that
-// is: a message that changes each time has the Image written each time.
+// validity is the error about a certificate that is not valid now. It takes the place of the one of
+// x509, which says when that is: a message that changes each time has the Image written each time.
 func validity(c *x509.Certificate) error {
 	return fmt.Errorf("the certificate of %q is valid from %s to %s", subjectName(c), c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
 }

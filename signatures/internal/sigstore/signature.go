@@ -29,8 +29,8 @@ const maxCertificates = 16
 
 // Signature is a parsed signature that nobody has believed yet.
 type Signature struct {
-	// This is what the signature says. One of the first two is set, or neither for a bundle that signs the
-	// manifest itself (SignedDigest).
+	// This is what the signature says. One of the first two is set, or neither for a bundle that
+	// signs the manifest itself (SignedDigest).
 	SimpleSigning *payload.SimpleSigning
 	Statement     *payload.Statement
 
@@ -43,21 +43,21 @@ type Signature struct {
 	leaf  *x509.Certificate
 	chain []*x509.Certificate // only helps path building; never trusted
 
-	// These say why an annotation of a cosign signature cannot be read. Only a verifier that needs the annotation
-	// minds. Nobody signs annotations, so anybody who can write to the registry can put rubbish beside a good
-	// signature.
+	// These say why an annotation of a cosign signature cannot be read. Only a verifier that needs
+	// the annotation minds. Nobody signs annotations, so anybody who can write to the registry can
+	// put rubbish beside a good signature.
 	certificateErr, logErr, stampErr error
 
-	// entity is the signature in sigstore-go's terms. asKey leaves out a certificate that a cosign signature may
-	// carry although it is checked against a key.
+	// entity is the signature in sigstore-go's terms. asKey leaves out a certificate that a cosign
+	// signature may carry although it is checked against a key.
 	entity func(asKey bool) (*bundle.Bundle, error)
 	logs   []*protorekor.TransparencyLogEntry
 	old    *oldEntry // set instead of an entry in logs
 	stamps int       // number of RFC 3161 timestamps
 }
 
-// SignedDigest is the image digest ("sha256:hex") that a bundle signs if it signs the manifest itself; "" for
-// every other signature.
+// SignedDigest is the image digest ("sha256:hex") that a bundle signs if it signs the manifest
+// itself; "" for every other signature.
 func (s *Signature) SignedDigest() string {
 	if s.digest == nil {
 		return ""
@@ -90,7 +90,8 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 	return s, nil
 }
 
-// readAnnotations reads the annotations that cosign puts beside the signature, and returns the timestamp.
+// readAnnotations reads the annotations that cosign puts beside the signature, and returns the
+// timestamp.
 func (s *Signature) readAnnotations(b *payload.Blob) (stamp []byte) {
 	s.leaf, s.chain, s.certificateErr = parseCertificateAnnotations(b)
 	if text := b.Annotations[payload.AnnotationLogBundle]; text != "" {
@@ -130,8 +131,8 @@ func parseCertificateAnnotations(b *payload.Blob) (leaf *x509.Certificate, chain
 	return leafs[0], chain, nil
 }
 
-// asBundle puts a cosign signature into the form of a version 0.1 bundle. Later versions demand an inclusion
-// proof, which cosign's annotations do not carry.
+// asBundle puts a cosign signature into the form of a version 0.1 bundle. Later versions demand an
+// inclusion proof, which cosign's annotations do not carry.
 func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
 	mediaType, err := bundle.MediaTypeString("0.1")
 	if err != nil {
@@ -169,8 +170,8 @@ func (s *Signature) material(stamp []byte, asKey bool) *protobundle.Verification
 	return material
 }
 
-// loggedDigest computes the message's digest with the algorithm that the log entry names, so that the two can be
-// compared. Without an entry it uses SHA-256.
+// loggedDigest computes the message's digest with the algorithm that the log entry names, so that
+// the two can be compared. Without an entry it uses SHA-256.
 func (s *Signature) loggedDigest() (protocommon.HashAlgorithm, []byte) {
 	algorithm, hash := protocommon.HashAlgorithm_SHA2_256, crypto.SHA256
 	if len(s.logs) > 0 {
@@ -188,7 +189,8 @@ func (s *Signature) loggedDigest() (protocommon.HashAlgorithm, []byte) {
 	return algorithm, h.Sum(nil)
 }
 
-// parseLogBundle reads cosign's bundle annotation: a Rekor entry and the log's signed promise to include it.
+// parseLogBundle reads cosign's bundle annotation: a Rekor entry and the log's signed promise to
+// include it.
 func parseLogBundle(data []byte) (*protorekor.TransparencyLogEntry, error) {
 	var promise, body, keyID []byte
 	var logID string
@@ -226,9 +228,9 @@ func parseLogBundle(data []byte) (*protorekor.TransparencyLogEntry, error) {
 	}, nil
 }
 
-// FromBundle parses a sigstore bundle, version 0.1 to 0.3. manifest is the image manifest if it is at hand. Only a
-// bundle that signs the manifest itself needs it, and only if its algorithm cannot work from a SHA-256 digest.
-// Errors are *evidence.Failure.
+// FromBundle parses a sigstore bundle, version 0.1 to 0.3. manifest is the image manifest if it is
+// at hand. Only a bundle that signs the manifest itself needs it, and only if its algorithm cannot
+// work from a SHA-256 digest. Errors are *evidence.Failure.
 func FromBundle(raw, manifest []byte) (s *Signature, err error) {
 	err = guarded(func() error {
 		if s, err = fromBundle(raw, manifest); err == nil && s.Statement != nil && s.Statement.PredicateType != payload.PredicateCosignSign {
@@ -308,8 +310,8 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 }
 
 func (s *Signature) readEnvelope(envelope *protodsse.Envelope) error {
-	// One verifier may look for one good signature among several, and another may take the first. They would
-	// disagree on who signed.
+	// One verifier may look for one good signature among several, and another may take the first.
+	// They would disagree on who signed.
 	if n := len(envelope.GetSignatures()); n != 1 {
 		return invalid("envelope has %d signatures, must have exactly one", n)
 	}
@@ -356,8 +358,8 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// guarded calls f and turns a panic into an error. The parsers beneath read bytes that anybody may have pushed to
-// a registry. A hole in one of them must cost one signature, not the server.
+// guarded calls f and turns a panic into an error. The parsers beneath read bytes that anybody may
+// have pushed to a registry. A hole in one of them must cost one signature, not the server.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

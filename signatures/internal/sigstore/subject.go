@@ -14,9 +14,10 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 )
 
-// Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail address, a URI, or any
-// name that a regular expression matches. Of each pair of a string and an expression one is set. An expression has to match
-// all of a name, as in sigstore's policy-controller; [Anchored] makes one.
+// Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail
+// address, a URI, or any name that a regular expression matches. Of each pair of a string and an
+// expression one is set. An expression has to match all of a name, as in sigstore's
+// policy-controller; [Anchored] makes one.
 type Subject struct {
 	Issuer        string
 	IssuerRegExp  *regexp.Regexp
@@ -91,8 +92,8 @@ type name struct {
 	value string
 }
 
-// subjectNames are the names that Fulcio puts into certificates: e-mail addresses, URIs, and user names, which are "other
-// names" (SAN type otherName). A host name is none of them.
+// subjectNames are the names that Fulcio puts into certificates: e-mail addresses, URIs, and user
+// names, which are "other names" (SAN type otherName). A host name is none of them.
 func subjectNames(leaf *x509.Certificate) []name {
 	var names []name
 	for _, address := range leaf.EmailAddresses {
@@ -127,11 +128,12 @@ func checkAny(subjects []Subject, leaf *x509.Certificate) error {
 	return fmt.Errorf("signed by %s of %s, who is not one of the policy's %d subjects", subjectName(leaf), issuer, len(subjects))
 }
 
-// oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the new one.
+// oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the
+// new one.
 var oidIssuerV1 = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
 
-// oidcIssuer reads the issuer from Fulcio's extensions: an old one (raw bytes) and a new one (DER). If the two disagreed, a
-// certificate would name one issuer to us and another to someone else.
+// oidcIssuer reads the issuer from Fulcio's extensions: an old one (raw bytes) and a new one (DER).
+// If the two disagreed, a certificate would name one issuer to us and another to someone else.
 func oidcIssuer(leaf *x509.Certificate) (string, error) {
 	var v1, v2 string
 	var has1, has2 bool

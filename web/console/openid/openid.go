@@ -1,8 +1,9 @@
-// Package openid signs people in with a provider of OpenID Connect: by the authorization code flow with PKCE (RFC 7636), as a public
-// client. It gets an ID token and does not verify it: the API server does, as with every token.
+// Package openid signs people in with a provider of OpenID Connect: by the authorization code flow
+// with PKCE (RFC 7636), as a public client. It gets an ID token and does not verify it: the API
+// server does, as with every token.
 //
-// Between the two halves of the flow nothing is kept on the server. What the second half needs is in a cookie that only servers with
-// the same secret can read, so any replica may do it.
+// Between the two halves of the flow nothing is kept on the server. What the second half needs is
+// in a cookie that only servers with the same secret can read, so any replica may do it.
 package openid
 
 import (
@@ -110,8 +111,8 @@ type state struct {
 	Until    time.Time `json:"u"`
 }
 
-// Begin begins a flow with the provider of this place among Names. The browser gets the cookie, and goes to the address. callback is
-// where it comes back to; next is what End returns.
+// Begin begins a flow with the provider of this place among Names. The browser gets the cookie, and
+// goes to the address. callback is where it comes back to; next is what End returns.
 func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to string, cookie *http.Cookie, err error) {
 	if place < 0 || place >= len(f.providers) {
 		return "", nil, errors.New("there is no such provider")
@@ -132,12 +133,14 @@ func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to 
 	return config.AuthCodeURL(s.State, oauth2.S256ChallengeOption(s.Verifier), oauth2.SetAuthURLParam("nonce", s.Nonce)), cookie, nil
 }
 
-// Forget is the cookie that takes that of a flow out of the browser. It is lax, as the provider sends the browser back.
+// Forget is the cookie that takes that of a flow out of the browser. It is lax, as the provider
+// sends the browser back.
 func Forget() *http.Cookie {
 	return &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 }
 
-// End ends the flow of a browser that has come back, and returns the ID token, and what Begin was given as next. Errors are for people.
+// End ends the flow of a browser that has come back, and returns the ID token, and what Begin was
+// given as next. Errors are for people.
 func (f *Flow) End(r *http.Request, callback string) (token, next string, err error) {
 	cookie, err := r.Cookie(CookieName)
 	if err != nil {
@@ -231,8 +234,8 @@ func (p *provider) config(ctx context.Context, callback string) (*oauth2.Config,
 	}, nil
 }
 
-// description is what the provider says of itself, as it was read lately. One read is for all who wait; who no longer waits does not
-// end it.
+// description is what the provider says of itself, as it was read lately. One read is for all who
+// wait; who no longer waits does not end it.
 func (p *provider) description(ctx context.Context) (discovery, error) {
 	if read := p.lastRead(); read != nil {
 		return read.found, read.err
@@ -270,8 +273,8 @@ func (p *provider) lastRead() *descriptionRead {
 	return p.last
 }
 
-// keep remembers how a read ended. A failure is remembered for a moment: a provider that hangs is not waited for by one person after
-// the other.
+// keep remembers how a read ended. A failure is remembered for a moment: a provider that hangs is
+// not waited for by one person after the other.
 func (p *provider) keep(found discovery, err error) {
 	read := &descriptionRead{found, err, p.clock.Now().Add(keeping)}
 	if err != nil {
@@ -307,7 +310,8 @@ func (p *provider) discover(ctx context.Context) (d discovery, err error) {
 	return parseDiscovery(body, p.Issuer)
 }
 
-// parseDiscovery reads the description of the provider with this issuer. All URLs in it must be https.
+// parseDiscovery reads the description of the provider with this issuer. All URLs in it must be
+// https.
 func parseDiscovery(body []byte, issuer string) (d discovery, err error) {
 	if err := json.Unmarshal(body, &d); err != nil {
 		return discovery{}, fmt.Errorf("its description is not JSON: %w", err)

@@ -70,7 +70,8 @@ func flowOf(t *testing.T, i *issuer, secret byte, clock *testclock.FakePassiveCl
 	return f
 }
 
-// begin begins a flow, and returns what the browser then has: the cookie, and the state to come back with.
+// begin begins a flow, and returns what the browser then has: the cookie, and the state to come
+// back with.
 func begin(t *testing.T, i *issuer, f *Flow, next string) (*http.Cookie, string) {
 	t.Helper()
 	to, cookie, err := f.Begin(t.Context(), 0, callback, next)
@@ -198,8 +199,8 @@ func strangers(t *testing.T, i *issuer, clock *testclock.FakePassiveClock) strin
 	return cookie.Value
 }
 
-// A provider that hangs is asked once for all who wait, goes on being asked when the first of them has gone, and is left alone for a
-// moment after it has failed.
+// A provider that hangs is asked once for all who wait, goes on being asked when the first of them
+// has gone, and is left alone for a moment after it has failed.
 func TestProviderThatHangs(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
 	asked, answer := make(chan struct{}, 8), make(chan bool)

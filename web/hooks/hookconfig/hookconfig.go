@@ -3,11 +3,13 @@ package hookconfig
 
 // Receiver is the configuration of one webhook endpoint, POST /hooks/NAME.
 type Receiver struct {
-	// Name is in the path, POST /hooks/NAME: lower-case letters, digits, '-' and '.', at most 63 characters.
+	// Name is in the path, POST /hooks/NAME: lower-case letters, digits, '-' and '.', at most 63
+	// characters.
 	Name string `yaml:"name" example:"harbor"`
 	// Type is the vendor's format.
 	Type string `yaml:"type" example:"harbor"`
-	// Hosts are the registries whose events are accepted: the server connects to them. At least one.
+	// Hosts are the registries whose events are accepted: the server connects to them. At least
+	// one.
 	Hosts []string `yaml:"hosts" example:"[registry.example.com:5000]"`
 	// Repositories are patterns, at the end ** for everything below; by default all.
 	Repositories []string `yaml:"repositories,omitempty" example:"[team/**]"`

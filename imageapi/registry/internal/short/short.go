@@ -16,8 +16,9 @@ import (
 // maxNoted bounds the warnings about one selector.
 const maxNoted = 5
 
-// Warn warns of references in the field selector of a request that name no registry. Unlike a verb's reference, one
-// in a selector always means Docker Hub. of are the fields that have references.
+// Warn warns of references in the field selector of a request that name no registry. Unlike a
+// verb's reference, one in a selector always means Docker Hub. of are the fields that have
+// references.
 func Warn(ctx context.Context, of ...string) {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if !ok || info.FieldSelector == "" {

@@ -16,7 +16,8 @@ import (
 // MaxText bounds a sealed text, in bytes.
 const MaxText = 20 << 10
 
-// Box seals values for one purpose, by AES-256-GCM with random nonces. It is safe for concurrent use.
+// Box seals values for one purpose, by AES-256-GCM with random nonces. It is safe for concurrent
+// use.
 type Box struct {
 	aead    cipher.AEAD
 	purpose []byte

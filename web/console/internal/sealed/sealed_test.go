@@ -43,7 +43,8 @@ func FuzzOpen(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var got string
-		// Each process of a fuzzer has sealed the value with a key of its own, so the text says nothing.
+		// Each process of a fuzzer has sealed the value with a key of its own, so the text says
+		// nothing.
 		if err := b.Open(text, &got); err == nil && got != "value" {
 			t.Errorf("%q is opened: %q", text, got)
 		}
