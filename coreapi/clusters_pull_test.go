@@ -50,7 +50,8 @@ func TestPullSecretsOfPods(t *testing.T) {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "odd", Name: "odd"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("hunter2")}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "robot"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "of-account"}}},
 		clusterPod("team", "a", "robot", "", "registry.example.com/app:1", "of-pod", "of-port", "of-hub", "missing"),
-		clusterPod("team", "b", "robot", "", "registry.example.com/app:1", "of-pod", "of-port", "of-hub"), // the same account
+		// the same account
+		clusterPod("team", "b", "robot", "", "registry.example.com/app:1", "of-pod", "of-port", "of-hub"),
 		clusterPod("shop", "a", "default", "", "registry.example.com/other:1", "of-pod"),
 		clusterPod("odd", "a", "default", "", "registry.example.com/odd:1", "odd"),
 	)

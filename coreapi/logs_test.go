@@ -168,7 +168,8 @@ func TestFollowersOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := writeLog(t, dir, p, "main", 0, logLine(1, "stdout", "one"))
-	if _, err := s.logs(t.Context(), "one", &corev1.PodLogOptions{}); err != nil { // the connection is made
+	if _, err := s.logs(t.Context(), "one", &corev1.PodLogOptions{}); err != nil {
+		// the connection is made
 		t.Fatal(err)
 	}
 	// HTTP/1.1 has a connection for each follower, as different clients have.

@@ -180,7 +180,8 @@ func TestDeletingANamespaceDeletesItsContents(t *testing.T) {
 		t.Errorf("a pod of another namespace: %v", err)
 	}
 	for i := range 6 {
-		s.createService(t, "team", service("again"+string(rune('a'+i)), nil)) // the addresses are free again, and so is the name
+		// the addresses are free again, and so is the name
+		s.createService(t, "team", service("again"+string(rune('a'+i)), nil))
 	}
 }
 
@@ -216,7 +217,8 @@ func TestDamagedNamespacesCanBeDeleted(t *testing.T) {
 		}
 	}
 	s.stop()
-	if err := s.db.Compact(t.Context(), s.db.Revision()); err != nil { // so that the check at the end finds a whole file
+	if err := s.db.Compact(t.Context(), s.db.Revision()); err != nil {
+		// so that the check at the end finds a whole file
 		t.Fatal(err)
 	}
 }

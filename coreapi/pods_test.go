@@ -240,7 +240,8 @@ func TestBadRequests(t *testing.T) {
 	for _, test := range []struct {
 		name, verb, path, contentType, accept, body string
 		code                                        int
-		says                                        string // in the body, or in the warnings of a success
+		// in the body, or in the warnings of a success
+		says string
 	}{
 		{name: "unknown field, Strict", verb: "POST", path: path + "?dryRun=All&fieldValidation=Strict", body: unknown, code: 400, says: `unknown field \"spec.colour\"`},
 		{name: "unknown field, Warn", verb: "POST", path: path + "?dryRun=All&fieldValidation=Warn", body: unknown, code: 201, says: `unknown field "spec.colour"`},

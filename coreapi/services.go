@@ -172,7 +172,8 @@ func (s *services) dropStored(ctx context.Context, client corev1client.ServicesG
 		for i := range page.Items {
 			service := &page.Items[i]
 			err := s.dropOne(ctx, client, service)
-			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // another writer has done it
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				// another writer has done it
 				failed = fmt.Errorf("service %s/%s: %w", service.Namespace, service.Name, err)
 			}
 		}

@@ -118,7 +118,8 @@ func TestServiceTypes(t *testing.T) {
 		}
 		seen[made.Spec.ClusterIP] = made.Name
 	}
-	if len(seen) != 14-2 { // 16 addresses without the first and last; plain and takes-port have one each
+	if len(seen) != 14-2 {
+		// 16 addresses without the first and last; plain and takes-port have one each
 		t.Errorf("the range filled after %d services, want 12", len(seen))
 	}
 	if err := services.Delete(t.Context(), "plain", metav1.DeleteOptions{}); err != nil {

@@ -203,7 +203,8 @@ func TestClockGoesBack(t *testing.T) {
 	rev = put(t, d, "/a/1", rev, "v")
 	clock.ahead.Store(0)
 	rev = put(t, d, "/a/1", rev, "v")
-	for ahead := 50 * time.Second; ahead <= 6*time.Minute; ahead += 50 * time.Second { // not so fast as to be set
+	for ahead := 50 * time.Second; ahead <= 6*time.Minute; ahead += 50 * time.Second {
+		// not so fast as to be set
 		clock.ahead.Store(int64(ahead))
 		clock.awaitLooks(t)
 	}

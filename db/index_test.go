@@ -109,7 +109,8 @@ func TestIndex(t *testing.T) {
 	if err := d.Compact(t.Context(), d.Revision()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []int64{1, 2, 2} { // that of /a/2, which is written; that of /a/1, which was not
+	for _, want := range []int64{1, 2, 2} {
+		// that of /a/2, which is written; that of /a/1, which was not
 		if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != want {
 			t.Errorf("%d entries after compaction, %v; want %d", n, err, want)
 		}
@@ -211,7 +212,8 @@ func TestLargeEntriesAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, entries = fill(1<<40, 999)
-	eventually(t, "writing 27 entries of 30", func() bool { return entries() >= 27 }) // three have less than 999 bytes
+	// three have less than 999 bytes
+	eventually(t, "writing 27 entries of 30", func() bool { return entries() >= 27 })
 }
 
 // TestIndexedRange compares what an index finds with what reading everything does:

@@ -32,11 +32,12 @@ type mirror struct {
 	head  truth.Barrier
 
 	mu       sync.Mutex
-	applied  int64         // the file has all changes up to this revision
-	fills    int64         // how often the file has been filled
-	filling  bool          // the file is not known to be of a revision
-	mustFill bool          // changes of the store are missing from the file
-	replaced bool          // the store was restored: what it has at the file's revision is something else
+	applied  int64 // the file has all changes up to this revision
+	fills    int64 // how often the file has been filled
+	filling  bool  // the file is not known to be of a revision
+	mustFill bool  // changes of the store are missing from the file
+	// the store was restored: what it has at the file's revision is something else
+	replaced bool
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
 
@@ -200,7 +201,8 @@ func (m *mirror) written(ctx context.Context, had, rev int64, err error) (int64,
 	case !errors.Is(err, ErrConflict):
 		return 0, err
 	}
-	_, _ = m.wait(ctx, rev) // it is written, whatever becomes of the copy; readers wait for themselves
+	// it is written, whatever becomes of the copy; readers wait for themselves
+	_, _ = m.wait(ctx, rev)
 	return rev, err
 }
 

@@ -129,7 +129,8 @@ func TestNewest(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t)
 	revs := map[string]int64{}
-	for _, key := range []string{"/a/1", "/a/2", "/b/1", "/a/3", "/a/4", "/a/2", "/b/2"} { // the second /a/2 is an update
+	for _, key := range []string{"/a/1", "/a/2", "/b/1", "/a/3", "/a/4", "/a/2", "/b/2"} {
+		// the second /a/2 is an update
 		rev, err := d.Put(t.Context(), key, revs[key], []byte(key), db.PutOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -234,7 +234,8 @@ func copyDir(t *testing.T, from, to string) {
 func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
-		ballast := filepath.Join(dir, "ballast") // half of the reserve, which nothing else can take meanwhile
+		// half of the reserve, which nothing else can take meanwhile
+		ballast := filepath.Join(dir, "ballast")
 		if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +243,8 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 		fillDatabase(t, d, "disk is full")
 		// The log's copy would take the ballast's place.
 		defer d.HoldCheckpoints()()
-		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil { // as if used up
+		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil {
+			// as if used up
 			t.Fatal(err)
 		}
 		dbtest.FillDisk(t, dir)

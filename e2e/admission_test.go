@@ -122,7 +122,8 @@ func (s *inCluster) testAdmissionAway(t *testing.T, r *registry.Registry) {
 	if got := c.TryKubectl(t, "admin", "create", "-f", mirror); strings.Contains(got.Stderr, "webhook") {
 		t.Errorf("a static pod is locked out: %s", got.Stderr)
 	}
-	c.Kubectl(t, "label", "pod", "good", "-n", "guarded", "a=c", "--overwrite") // what does not change the spec
+	// what does not change the spec
+	c.Kubectl(t, "label", "pod", "good", "-n", "guarded", "a=c", "--overwrite")
 	c.Kubectl(t, "delete", "-f", admissionWebhook(t))
 	for _, namespace := range []string{"guarded", "exempt", "tidewaiter"} {
 		c.Kubectl(t, "delete", "pods", "--all", "-n", namespace, "--force")

@@ -198,7 +198,8 @@ func TestAskingForLayers(t *testing.T) {
 	t.Parallel()
 	r, s := registry.Start(t, registry.Distribution), harness.StartServer(t)
 	base := images.Numbered(t, 1)[0]
-	on := images.On(t, base, "elsewhere.example.com/base:1") // so it is known by the digest and the layers
+	// so it is known by the digest and the layers
+	on := images.On(t, base, "elsewhere.example.com/base:1")
 	digests := map[string]string{}
 	for name, image := range map[string]v1.Image{"base": base, "other": images.HelloWorld(t), "on": on} {
 		digests[name] = images.Digest(t, image).String()

@@ -37,7 +37,8 @@ func TestClient(t *testing.T) {
 	}
 	t.Run("manifests", func(t *testing.T) { checkManifests(t, dir, len(clientSystems)) })
 	s := harness.StartServer(t)
-	t.Run("of kubectl", func(t *testing.T) { // which finds the program as a plugin, and that calls itself by that name
+	t.Run("of kubectl", func(t *testing.T) {
+		// which finds the program as a plugin, and that calls itself by that name
 		path := t.TempDir()
 		for name, verb := range map[string]string{"tidewaiter": "get", "images": ""} {
 			must(t, os.Symlink(programs["linux"], filepath.Join(path, "kubectl-"+name)))

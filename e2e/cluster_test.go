@@ -54,7 +54,8 @@ func TestWhereImagesRun(t *testing.T) {
 	}
 }
 
-// eventuallyShows waits until kubectl, asked with args, prints all that is wanted; what names it in errors.
+// eventuallyShows waits until kubectl, asked with args, prints all that is wanted; what names it in
+// errors.
 func eventuallyShows(t *testing.T, s *harness.Server, what string, want []string, args ...string) {
 	t.Helper()
 	harness.Eventually(t, func() error {

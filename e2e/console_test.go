@@ -201,7 +201,8 @@ func TestConsole(t *testing.T) {
 	for _, query := range []string{"ferry:v1", digest[:8]} {
 		b.visit(t, "policies")
 		var focused string
-		b.run(t, chromedp.KeyEvent("/"), chromedp.Evaluate(`document.activeElement.name`, &focused), chromedp.Evaluate(`document.activeElement.value = ""`, nil)) // the driver types the slash, too
+		// the driver types the slash, too
+		b.run(t, chromedp.KeyEvent("/"), chromedp.Evaluate(`document.activeElement.name`, &focused), chromedp.Evaluate(`document.activeElement.value = ""`, nil))
 		if focused != "q" {
 			t.Errorf("a slash goes to %q", focused)
 		}
@@ -276,7 +277,8 @@ func TestConsoleShowsHostileTextsAsText(t *testing.T) {
 	const steering = "\u202egnp.exe\x1b[2J\u009b31m"
 	d := startDemonstration(t)
 	to := d.registry + "/harbour/wreck:v1"
-	field := func(text string) string { return `"` + strings.ReplaceAll(text, `"`, `""`) + `"` } // crane reads all of these flags but --env as CSV
+	// crane reads all of these flags but --env as CSV
+	field := func(text string) string { return `"` + strings.ReplaceAll(text, `"`, `""`) + `"` }
 	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{
 		"mutate", "--insecure", d.registry + "/harbour/buoy:v1", "--label", field("org.opencontainers.image.title=" + markup + steering), "--label", field(markup + "=1"), "--env", "SHELL=" + markup + steering, "--user", markup,
 		"--entrypoint", field(markup), "--cmd", field(steering), "--workdir", "/" + markup, "-t", to,
@@ -406,7 +408,8 @@ func TestConsoleByKeyboard(t *testing.T) {
 	reach(`nav a[href="/console/images"]`)
 	b.run(t, chromedp.KeyEvent(kb.Enter), chromedp.WaitReady(".filters", chromedp.ByQuery))
 	reach(`select[name="verdict"]`)
-	b.run(t, chromedp.KeyEvent("n"), chromedp.WaitReady(`select[name="verdict"] option[value="False"][selected]`, chromedp.ByQuery)) // Not verified
+	// Not verified
+	b.run(t, chromedp.KeyEvent("n"), chromedp.WaitReady(`select[name="verdict"] option[value="False"][selected]`, chromedp.ByQuery))
 	reach(`td.first a`)
 	var text string
 	b.run(t, chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("#h-where"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
@@ -556,7 +559,8 @@ func TestConsoleIsAccessible(t *testing.T) {
 	d.runs(t, "keeper", "lighthouse:v1", true)
 	check("sign-in", "light")
 	b.signIn(t, d.token)
-	for _, path := range []string{"", "policies", "activity"} { // who may only view is told what would let them see more
+	for _, path := range []string{"", "policies", "activity"} {
+		// who may only view is told what would let them see more
 		check(path, "light")
 	}
 	b.run(t, network.ClearBrowserCookies())

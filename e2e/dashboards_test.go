@@ -43,7 +43,8 @@ func drawDashboards(t *testing.T, h *hooked, all []dashboard, ask func(path stri
 			height = max(height, (place.Y+place.H)*row)
 			fmt.Fprintf(&page, "<div style='position:absolute;background:#fff;border:1px solid #ddd;overflow:hidden;left:%dpx;top:%dpx;width:%dpx;height:%dpx'><b style='padding:4px'>%s</b>",
 				place.X*column+4, place.Y*row+4, width, tall, html.EscapeString(p.Title))
-			most, values := 0.0, map[string][][2]float64{} // of each series: seconds from the left, and what it is then
+			// of each series: seconds from the left, and what it is then
+			most, values := 0.0, map[string][][2]float64{}
 			for n, target := range p.Targets {
 				var answer struct {
 					Result []struct {

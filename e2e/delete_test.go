@@ -79,7 +79,8 @@ func TestDeletingImages(t *testing.T) {
 	})
 	s.Kubectl(t, "annotate", "image", digest(2), digest(4), "--overwrite", "tidewaiter.dev/allow-delete=unknown")
 	s.Kubectl(t, "delete", "image", digest(4))
-	refused("pod prod/payments/app-1 uses it", "image", digest(2)) // it is not known that it is gone
+	// it is not known that it is gone
+	refused("pod prod/payments/app-1 uses it", "image", digest(2))
 	s.Kubectl(t, "annotate", "image", digest(2), "--overwrite", "tidewaiter.dev/allow-delete=unknown,used")
 	s.Kubectl(t, "delete", "image", digest(2))
 }

@@ -267,7 +267,8 @@ func TestClusterTask(t *testing.T) {
 	g.write("config.yaml", g.block("excludedNamespaces: [kube-system]"))
 	s := harness.StartServer(t, "--config", filepath.Join(run.dir, "config.yaml"))
 	c.Kubectl(t, "create", "namespace", "team")
-	harness.Eventually(t, func() error { // a pod is refused until its namespace has a service account
+	harness.Eventually(t, func() error {
+		// a pod is refused until its namespace has a service account
 		command := c.KubectlCommand(t, "admin", "run", "web", "-n", "team", "--image", r.Host+"/team/app:v1")
 		if got := harness.Run(t, command); got.Code != 0 {
 			return fmt.Errorf("%s", got.Stderr)

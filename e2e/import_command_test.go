@@ -286,10 +286,12 @@ func TestImportTargets(t *testing.T) {
 	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }
 	dataDir := filepath.Join(t.TempDir(), "data")
 
-	if got := harness.Run(t, harness.ImportCommand(t, "--data-dir", dataDir, ref(0))); got.Code != 2 { // nor is one made
+	if got := harness.Run(t, harness.ImportCommand(t, "--data-dir", dataDir, ref(0))); got.Code != 2 {
+		// nor is one made
 		t.Errorf("exit code %d, want 2:\n%s", got.Code, got.Stderr)
 	}
-	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dataDir, "--create-data-dir", ref(0))) // none runs
+	// none runs
+	harness.MustRun(t, harness.ImportCommand(t, "--data-dir", dataDir, "--create-data-dir", ref(0)))
 	s := harness.StartServerOn(t, dataDir)
 	s.Kubectl(t, "get", "image", digest(0))
 

@@ -27,7 +27,8 @@ func TestImportFromPods(t *testing.T) {
 	tag := r.Push(t, "team/multi:1", multi)
 
 	config := filepath.Join(t.TempDir(), "tidewaiter.yaml")
-	must(t, os.WriteFile(config, []byte("importRunning: false\n"), 0o600)) // or it would do so by itself
+	// or it would do so by itself
+	must(t, os.WriteFile(config, []byte("importRunning: false\n"), 0o600))
 	cluster := harness.StartServer(t, "--config", config)
 	cluster.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"runs"},"spec":{"containers":[{"name":"c","image":"%s/library/busybox:gone"}]}}`, r.Host), "create", "-n", "team", "-f", "-")
 	cluster.Kubectl(t, "patch", "pod", "runs", "-n", "team", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(

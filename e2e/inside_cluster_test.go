@@ -190,7 +190,8 @@ func TestInsideACluster(t *testing.T) {
 		image := images.Numbered(t, 1)[0]
 		ref := r.Push(t, "viewed/app:v1", image)
 		c.Kubectl(t, "create", "namespace", "viewed")
-		harness.Eventually(t, func() error { // a pod is refused until its namespace has a service account
+		harness.Eventually(t, func() error {
+			// a pod is refused until its namespace has a service account
 			if got := c.TryKubectl(t, "admin", "run", "web", "-n", "viewed", "--image", ref); got.Code != 0 {
 				return fmt.Errorf("%s", got.Stderr)
 			}
@@ -245,7 +246,8 @@ func TestInsideACluster(t *testing.T) {
 		})
 		s.eventually(t, "admin", 0, []string{"in-cluster:default:app", ref}, "get", "clusterpods")
 		s.eventually(t, "viewer", 0, []string{"in-cluster", "True"}, "get", "clusters.tidewaiter.dev")
-		s.eventually(t, "viewer", 0, []string{digest}, "get", "images", "-o", "wide", "--field-selector", "used-by=in-cluster/default") // it was imported
+		// it was imported
+		s.eventually(t, "viewer", 0, []string{digest}, "get", "images", "-o", "wide", "--field-selector", "used-by=in-cluster/default")
 		s.eventually(t, "admin", 0, []string{"Imported"}, "get", "events", "-n", "default")
 	})
 
@@ -452,7 +454,8 @@ func (s *inCluster) away(t *testing.T, besides func()) {
 	s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
 	s.awaitAvailable(t)
 	s.eventually(t, "admin", 0, []string{"image-0", "watched"}, "get", "images")
-	c.Kubectl(t, "wait", "--for=delete", "namespace/waits", "--timeout=110s") // it is tried again after a minute at most
+	// it is tried again after a minute at most
+	c.Kubectl(t, "wait", "--for=delete", "namespace/waits", "--timeout=110s")
 	s.eventually(t, "admin", 0, []string{"No resources found"}, "get", "imagestreams", "-n", "waits")
 
 	s.Kill(t)

@@ -30,7 +30,8 @@ func startPostgres(t *testing.T) (endpoint string) {
 	if len(found) == 0 {
 		t.Skip("this machine has no PostgreSQL (Debian's package postgresql)")
 	}
-	dir, err := os.MkdirTemp("", "postgres") // a directory of the test is not passable for another user
+	// a directory of the test is not passable for another user
+	dir, err := os.MkdirTemp("", "postgres")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	port := harness.FreePort(t)

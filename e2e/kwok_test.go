@@ -51,7 +51,8 @@ func startFollowed(t *testing.T, name string, nodes int) *followed {
 	}
 	c.Kubectl(t, "create", "namespace", "team")
 	c.client = c.Client(t)
-	harness.Eventually(t, func() error { // pods are refused until their namespace has its service account
+	harness.Eventually(t, func() error {
+		// pods are refused until their namespace has its service account
 		_, err := c.client.CoreV1().ServiceAccounts("team").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -160,7 +161,8 @@ func TestPodsOfClusters(t *testing.T) {
 	for c := range creators {
 		creating.Go(func() {
 			for i := c; i < *kwokPods; i += creators {
-				if err := prod.run(t.Context(), i, refs[i%n], runs(i+1)); err != nil { // the tag has moved since
+				if err := prod.run(t.Context(), i, refs[i%n], runs(i+1)); err != nil {
+					// the tag has moved since
 					t.Error(err)
 				}
 			}

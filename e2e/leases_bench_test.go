@@ -40,7 +40,8 @@ func BenchmarkLeases(b *testing.B) {
 						b.Fatal(err)
 					}
 					renewing.Go(func() {
-						<-time.After(interval * time.Duration(i) / time.Duration(leases)) // not all at once
+						// not all at once
+						<-time.After(interval * time.Duration(i) / time.Duration(leases))
 						for tick := time.NewTicker(interval); ; {
 							select {
 							case <-stop:

@@ -117,7 +117,8 @@ func TestNotifications(t *testing.T) {
 	h.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":"ours"},"spec":{"scopes":["%s/team"],"policy":{"rootOfTrust":{"policyType":"PublicKey","publicKey":{"keyData":%q}},"signedIdentity":{"matchPolicy":"MatchRepository"}}}}`,
 		h.registry.Host, base64.StdEncoding.EncodeToString(key)), "create", "-f", "-")
 	all.await(t, "verdict.turned", whole[1], "NoPolicy Unsigned")
-	signer.sign("legacy", "release", whole[1]) // cosign pushes the signature, of which the registry tells
+	// cosign pushes the signature, of which the registry tells
+	signer.sign("legacy", "release", whole[1])
 	all.await(t, "verdict.turned", whole[1], "Unsigned True")
 	crane(t, "delete", whole[1])
 	all.await(t, "reference.gone", whole[1])

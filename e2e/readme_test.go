@@ -58,7 +58,8 @@ func TestAccessTask(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t)
 	authentication := openGuide(t, "reference/access.md", nil, "https://sso.example.com", p.issuer, "audiences: [kubectl]", fmt.Sprintf("audiences: [kubectl], certificateAuthority: %q", p.ca),
-		`{claim: groups, prefix: "sso:"}`, `{expression: "['sso:staff']"}`) // this provider tells no groups
+		// this provider tells no groups
+		`{claim: groups, prefix: "sso:"}`, `{expression: "['sso:staff']"}`)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
 	must(t, os.WriteFile(file, []byte(authentication.block("kind: AuthenticationConfiguration")), 0o600))
 	s := harness.StartServer(t, "--authentication-config", file)

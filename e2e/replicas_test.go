@@ -141,7 +141,8 @@ func TestReplicas(t *testing.T) {
 		return nil
 	})
 
-	for i, s := range r.Servers { // what looks into its file sees the copy, which has what was just read
+	for i, s := range r.Servers {
+		// what looks into its file sees the copy, which has what was just read
 		list, err := r.clients[i].CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{})
 		must(t, err)
 		file, err := sql.Open("sqlite3", "file:"+filepath.Join(s.DataDir, "tidewaiter.db")+"?mode=ro")
@@ -373,8 +374,8 @@ func (r *replicas) importers(host string) (importers []int) {
 	return importers
 }
 
-// TestReplicasShareRegistries: whichever of three servers is told of pushes, the images of a registry are imported by one of them,
-// and by another soon after that one has vanished.
+// TestReplicasShareRegistries: whichever of three servers is told of pushes, the images of a
+// registry are imported by one of them, and by another soon after that one has vanished.
 func TestReplicasShareRegistries(t *testing.T) {
 	t.Parallel()
 	const registries, tags = 4, 3
@@ -406,7 +407,8 @@ func TestReplicasShareRegistries(t *testing.T) {
 			t.Logf("the images of %s were imported by server %d", host, by[0])
 		}
 	}
-	// An ImageStreamImport asks the registry from the server that gets it. Its Lease says so, and it has no other Lease.
+	// An ImageStreamImport asks the registry from the server that gets it. Its Lease says so, and
+	// it has no other Lease.
 	look := fmt.Appendf(nil, `{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamImport","metadata":{"name":"app"},"spec":{"import":false,
 		"images":[{"from":{"kind":"DockerImage","name":%q}}]},"status":{}}`, refs[0])
 	askers, names := map[string]bool{}, map[string]bool{}
@@ -442,7 +444,8 @@ func TestReplicasShareRegistries(t *testing.T) {
 	t.Logf("a push to the registry of a server that was killed is imported after %s", time.Since(killed))
 }
 
-// TestReplicasKeepAPause: what a registry asks one of three servers for, to leave it alone for an hour (429), the others do, too.
+// TestReplicasKeepAPause: what a registry asks one of three servers for, to leave it alone for an
+// hour (429), the others do, too.
 func TestReplicasKeepAPause(t *testing.T) {
 	t.Parallel()
 	from := registry.Start(t, registry.Distribution)
@@ -450,7 +453,8 @@ func TestReplicasKeepAPause(t *testing.T) {
 	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: from.Host})
 	var refused atomic.Bool
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if strings.Contains(req.URL.Path, "/manifests/") && !refused.Swap(true) { // it would answer the next one
+		if strings.Contains(req.URL.Path, "/manifests/") && !refused.Swap(true) {
+			// it would answer the next one
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
@@ -488,8 +492,9 @@ func TestReplicasKeepAPause(t *testing.T) {
 	}
 }
 
-// TestReplicasFollowACluster: three servers follow a cluster and have each pod once. What runs there is imported by one of them,
-// and is deleted at none, also after the one that leads has vanished.
+// TestReplicasFollowACluster: three servers follow a cluster and have each pod once. What runs
+// there is imported by one of them, and is deleted at none, also after the one that leads has
+// vanished.
 func TestReplicasFollowACluster(t *testing.T) {
 	t.Parallel()
 	from, pushed := registry.Start(t, registry.Distribution), images.Numbered(t, 2)
@@ -529,8 +534,8 @@ func TestReplicasFollowACluster(t *testing.T) {
 	}
 }
 
-// TestReplicasShareTheSpool: what one server was told of another imports, when the first is gone with its data directory. All
-// servers show the same queue.
+// TestReplicasShareTheSpool: what one server was told of another imports, when the first is gone
+// with its data directory. All servers show the same queue.
 func TestReplicasShareTheSpool(t *testing.T) {
 	t.Parallel()
 	from := registry.Start(t, registry.Distribution)
@@ -569,8 +574,8 @@ func TestReplicasShareTheSpool(t *testing.T) {
 	hooked[1-by[0]].awaitEmptySpool(t)
 }
 
-// TestReplicasHandOver: when the server that leads vanishes, another leads. A busy machine takes longer than the 15 seconds that
-// make bench-replicas measures.
+// TestReplicasHandOver: when the server that leads vanishes, another leads. A busy machine takes
+// longer than the 15 seconds that make bench-replicas measures.
 func TestReplicasHandOver(t *testing.T) {
 	t.Parallel()
 	r := startReplicas(t, 2)
@@ -580,8 +585,8 @@ func TestReplicasHandOver(t *testing.T) {
 	t.Logf("the other server leads after %s", time.Since(killed))
 }
 
-// beforeTheFill are the cases that begin at revision 1 of an etcd, which is earlier than the fill of a copy: its history
-// begins there, and the answer is 410.
+// beforeTheFill are the cases that begin at revision 1 of an etcd, which is earlier than the fill
+// of a copy: its history begins there, and the answer is 410.
 var beforeTheFill = []string{
 	"TestUpstreamOnEtcd/WatchSemantics/allowWatchBookmarks=false,_sendInitialEvents=false,_RV=1",
 	"TestUpstreamOnEtcd/WatchSemantics/allowWatchBookmarks=true,_sendInitialEvents=false,_RV=1",
@@ -594,7 +599,8 @@ func TestStorageSuiteOnEtcd(t *testing.T) {
 	storageSuite(t, e.Servers, beforeTheFill)
 }
 
-// storageSuite runs Kubernetes' tests of storage over an etcd, or what stands in for it, and wants all to pass but some.
+// storageSuite runs Kubernetes' tests of storage over an etcd, or what stands in for it, and wants
+// all to pass but some.
 func storageSuite(t *testing.T, servers string, but []string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "kubestore.test")
@@ -677,9 +683,9 @@ func through(t *testing.T, servers string) (proxied string, cut func(bool)) {
 	}
 }
 
-// TestReplicasAreToldOfPushes: registries tell any of three servers of pushes, again where they get no answer, while servers
-// and members of etcd are killed and stopped, and a server is cut off from etcd. In the end each server has what the
-// registry has, at the same revisions, and nothing waits.
+// TestReplicasAreToldOfPushes: registries tell any of three servers of pushes, again where they get
+// no answer, while servers and members of etcd are killed and stopped, and a server is cut off from
+// etcd. In the end each server has what the registry has, at the same revisions, and nothing waits.
 func TestReplicasAreToldOfPushes(t *testing.T) {
 	t.Parallel()
 	// As many webhooks as most may wait for an answer: a third of all while a server is stopped.
@@ -738,7 +744,8 @@ func TestReplicasAreToldOfPushes(t *testing.T) {
 		}
 	})
 	disturbed := 0
-	for begun := time.Now(); disturbed < 4 || time.Since(begun) < *killFor/2; disturbed++ { // each kind once, on a slow machine, too
+	for begun := time.Now(); disturbed < 4 || time.Since(begun) < *killFor/2; disturbed++ {
+		// each kind once, on a slow machine, too
 		time.Sleep(2 * time.Second)
 		switch i := rand.IntN(3); disturbed % 4 {
 		case 0:

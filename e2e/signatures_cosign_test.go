@@ -210,7 +210,8 @@ func TestCosignKeys(t *testing.T) {
 			t.Parallel()
 			keys := every
 			if kind != registry.Distribution {
-				keys = []string{"p256"} // a registry takes a format or does not, whatever key made what is in it
+				// a registry takes a format or does not, whatever key made what is in it
+				keys = []string{"p256"}
 			}
 			signWithKeys(t, registry.Start(t, kind), newCosign(t), keys, "legacy", "bundle")
 		})

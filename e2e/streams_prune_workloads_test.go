@@ -110,7 +110,8 @@ workloads:
 		"kind": "ImageStream", "apiVersion": "image.openshift.io/v1", "metadata": map[string]any{"name": "app"}})
 
 	kinds := workloadKinds()
-	imgs := images.Numbered(t, len(kinds)+2) // then one that nothing needs, and one that the tag leads to now
+	// then one that nothing needs, and one that the tag leads to now
+	imgs := images.Numbered(t, len(kinds)+2)
 	digest := func(i int) string { return images.Digest(t, imgs[i]).String() }
 	for i, kind := range kinds {
 		cluster.Apply(t, kind.needing(t, "apps.example.com/team/app@"+digest(i)))

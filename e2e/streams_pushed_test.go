@@ -112,7 +112,8 @@ func TestSignaturesOfTheRegistryOfStreams(t *testing.T) {
 	}
 	bundle := lists.Manifests[0].Digest.String()
 	own.must(t, http.StatusCreated, "POST", "images", nil, pushedManifest(t, repository+"@"+bundle))
-	awaitVerdict(signed[1], "True") // by the bundle alone: whoever pushes it may be stopped before the index
+	// by the bundle alone: whoever pushes it may be stopped before the index
+	awaitVerdict(signed[1], "True")
 	mapped(index, referrers)
 	layers := own.must(t, http.StatusOK, "GET", "namespaces/team/imagestreams/app/layers", nil, nil)
 	if manifests, _ := at(layers, "images", at(index, "metadata", "name").(string), "manifests").([]any); !slices.Contains(manifests, any(bundle)) || at(layers, "blobs", bundle) == nil {

@@ -123,7 +123,8 @@ func TestVerdictsOfAServer(t *testing.T) {
 	if len(found.Signatures) != 2 {
 		t.Fatalf("%d signatures were found, want 2", len(found.Signatures))
 	}
-	if !bytes.Contains(found.Signatures[0], []byte("SignatureVerified")) { // they come in the order of their hashes
+	if !bytes.Contains(found.Signatures[0], []byte("SignatureVerified")) {
+		// they come in the order of their hashes
 		slices.Reverse(found.Signatures)
 	}
 	client := restClient(t, s.Config(t))

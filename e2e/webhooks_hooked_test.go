@@ -129,7 +129,8 @@ func awaitRow(t *testing.T, watch *harness.Process, digest string, parts ...stri
 	t.Helper()
 	watch.Stdout.Await(t, fmt.Sprintf("row of %s with %q", digest, parts), func(s string) bool {
 		return slices.ContainsFunc(lines(s), func(row string) bool {
-			return strings.HasSuffix(strings.TrimRight(row, " "), digest) && // NAME is the last column
+			// NAME is the last column
+			return strings.HasSuffix(strings.TrimRight(row, " "), digest) &&
 				!slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(row, p) })
 		})
 	})

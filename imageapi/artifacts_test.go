@@ -164,7 +164,8 @@ func TestArtifactsAreNoImages(t *testing.T) {
 func TestWatchesOfArtifacts(t *testing.T) {
 	t.Parallel()
 	s := newStorages(t, nil)
-	begin := s.mustCreate(t, plainImage()).ResourceVersion // without it a watch begins with what there is when it gets to run
+	// without it a watch begins with what there is when it gets to run
+	begin := s.mustCreate(t, plainImage()).ResourceVersion
 	watches := map[string]watch.Interface{}
 	for _, selector := range []string{"", "artifact=true"} {
 		options := selected(selector)

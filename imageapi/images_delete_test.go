@@ -233,7 +233,8 @@ func TestTaggedWhileDeleted(t *testing.T) {
 	s.withImages(map[int][]int{1: nil})
 	p.once = func() {
 		s.lead(tags.New(s.ref), digestOf(1), "webhook")
-		if err := allowDelete(s.images, digestOf(1), "none"); err != nil { // as an importer writes that the tag leads there
+		if err := allowDelete(s.images, digestOf(1), "none"); err != nil {
+			// as an importer writes that the tag leads there
 			t.Error(err)
 		}
 	}

@@ -602,7 +602,8 @@ func TestAttackStreamOfADeletedName(t *testing.T) {
 // push.
 func TestStreamsOfTheRegistry(t *testing.T) {
 	t.Parallel()
-	s := newMappings(t, allow{"default/registry.example.com--team--app"}) // who may follow that repository and no other
+	// who may follow that repository and no other
+	s := newMappings(t, allow{"default/registry.example.com--team--app"})
 	made := s.mustCreateStream(stream("app", ""))
 	made.Spec.DockerImageRepository, made.Labels = "", map[string]string{"a": "b"}
 	updated, err := s.updateStream(s.streams, made)
@@ -663,8 +664,9 @@ func TestHistoryOfMappingsUnderThreeWriters(t *testing.T) {
 	}
 	before := first.Status.Items
 	var all sync.WaitGroup
-	defer all.Wait()             // also after a failure: a push needs the test's database
-	ahead := make(chan bool, 10) // pushes that the watch was not told of: a watch that falls behind is ended
+	defer all.Wait() // also after a failure: a push needs the test's database
+	// pushes that the watch was not told of: a watch that falls behind is ended
+	ahead := make(chan bool, 10)
 	failed := make(chan bool)
 	defer close(failed)
 	for w := range writers {

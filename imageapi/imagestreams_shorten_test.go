@@ -125,7 +125,8 @@ func TestOwnHistoriesAreShortened(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.seconds += int64(time.Since(time.Unix(1700000000, 0)) / time.Second) // after what the stream has
+	// after what the stream has
+	s.seconds += int64(time.Since(time.Unix(1700000000, 0)) / time.Second)
 	s.lead(tag, digestOf(3), "push")
 	if got := history(s.stream("app"), "v1"); got != "3 2 9 8 7" {
 		t.Fatalf("history is %s", got)

@@ -476,7 +476,8 @@ func TestStreamTagPagesWhileTagsMove(t *testing.T) {
 	if got := page(); !slices.Equal(got, []string{"app:v0", "app:v1", "app:v2"}) {
 		t.Fatalf("first %v", got)
 	}
-	for _, tag := range []string{"v2", "v4"} { // the one that the page ended with, and one of the next
+	for _, tag := range []string{"v2", "v4"} {
+		// the one that the page ended with, and one of the next
 		if _, _, err := s.tags.Delete(inNamespace(tags.Namespace, "alice"), "registry.example.com--team--app:"+tag, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,8 @@ func TestLeftOutIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			image := whole.DeepCopy()
 			tt.edit(image)
-			_ = manifest.Derive(image) // as the server does; what cannot be derived is for validation to say
+			// as the server does; what cannot be derived is for validation to say
+			_ = manifest.Derive(image)
 			if diff := cmp.Diff(tt.want, problems(imageregistry.ValidateImage(image))); diff != "" {
 				t.Error(diff)
 			}

@@ -226,7 +226,8 @@ func TestDocumentedQueries(t *testing.T) {
 	defer reader.Close()
 	rows, blocks := 0, regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text)+string(core), -1)
 	for _, block := range blocks {
-		for query := range strings.SplitSeq(block[1], ";\n") { // the driver runs the last of several alone
+		for query := range strings.SplitSeq(block[1], ";\n") {
+			// the driver runs the last of several alone
 			rows += len(queried(t, reader, query))
 		}
 	}

@@ -117,7 +117,8 @@ func TestJobEndsWithItsBudget(t *testing.T) {
 			if !strings.Contains(e.Error(), tc.says) {
 				t.Errorf("%v does not name the budget, %q", e, tc.says)
 			}
-			if limit := tc.limits.JobRequests; limit > 0 && int64(len(registry.AllRequests())) > limit+1 { // net/http repeats one
+			if limit := tc.limits.JobRequests; limit > 0 && int64(len(registry.AllRequests())) > limit+1 {
+				// net/http repeats one
 				t.Errorf("%d requests were made", len(registry.AllRequests()))
 			}
 		})

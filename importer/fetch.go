@@ -64,7 +64,8 @@ func fetchManifest(ctx context.Context, s *pull.Session, identifier, want string
 	} else {
 		m, err = manifest.Parse(raw, resp.Header.Get("Content-Type"))
 	}
-	if want == "" && errors.Is(err, manifest.ErrNoManifest) { // it may have been cut, as no digest says what to expect
+	if want == "" && errors.Is(err, manifest.ErrNoManifest) {
+		// it may have been cut, as no digest says what to expect
 		return nil, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the registry sent %d bytes that are not a manifest", part.Size), err)
 	}
 	if err != nil {

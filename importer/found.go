@@ -39,7 +39,8 @@ func record(image *imagev1.Image, repository reference.Reference, found []imagev
 	if text := annotations[annotation.Attestations]; text != "" {
 		r.Attestations = json.RawMessage(text)
 	}
-	_ = json.Unmarshal([]byte(annotations[annotation.Warnings]), &r.Warnings) // the finder's own, an array of strings
+	// the finder's own, an array of strings
+	_ = json.Unmarshal([]byte(annotations[annotation.Warnings]), &r.Warnings)
 	_ = json.Unmarshal([]byte(annotations[annotation.Manifests]), &r.Manifests)
 	setFound(image, repository, r)
 	for key, value := range annotations {

@@ -645,7 +645,8 @@ func TestOCIArtifactManifestIsSkipped(t *testing.T) {
 	image := newImage(t, sample.Spec{})
 	good := registry.Push("team/app:one", image)
 	goodRaw, _ := image.RawManifest()
-	for _, mediaType := range []string{manifest.MediaTypeOCIArtifact, string(types.OCIManifestSchema1)} { // as the index says
+	for _, mediaType := range []string{manifest.MediaTypeOCIArtifact, string(types.OCIManifestSchema1)} {
+		// as the index says
 		list := fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":%d},{"mediaType":%q,"digest":%q,"size":%d}]}`,
 			types.OCIImageIndex, types.OCIManifestSchema1, good, len(goodRaw), mediaType, manifest.Digest(raw), len(raw))
 		registry.PushManifest("team/app:list", string(types.OCIImageIndex), manifest.Digest(list), list)

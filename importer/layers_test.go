@@ -294,8 +294,10 @@ func TestLayersThatUnpackToTooMuch(t *testing.T) {
 
 // A frame says how much memory its reader needs.
 func TestZstdLayerWithAGreatWindow(t *testing.T) {
-	for exponent, want := range map[byte]pull.Reason{15: pull.DigestMismatch, 16: pull.InvalidImage, 17: pull.InvalidImage, 31: pull.InvalidImage} { // 32 MiB, 64 MiB, 128 MiB, 2 TiB
-		blob := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, exponent << 3, 0x03, 0x00, 0x10, 0x00} // the last block of 128 KiB
+	for exponent, want := range map[byte]pull.Reason{15: pull.DigestMismatch, 16: pull.InvalidImage, 17: pull.InvalidImage, 31: pull.InvalidImage} {
+		// 32 MiB, 64 MiB, 128 MiB, 2 TiB
+		// the last block of 128 KiB
+		blob := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, exponent << 3, 0x03, 0x00, 0x10, 0x00}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := importer.VerifyStream(t.Context(), bytes.NewReader(blob), godigest.FromBytes(blob).String(), godigest.FromString("x").String(), 1<<30)
@@ -314,7 +316,8 @@ func TestImportOfLayersThatUnpackToTooMuch(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: pull.Limits{JobContent: 1}})
-	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{}) // nothing in it packs 50 times
+	// nothing in it packs 50 times
+	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(io.LimitReader(zeros{}, 1<<20)), nil })
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,8 @@ func hadDocuments(image *imagev1.Image, repository string) bool {
 	var listed []struct {
 		Type, MediaType string
 	}
-	_ = json.Unmarshal(annotation.Found(image.Annotations)[repository].Attestations, &listed) // nothing, if anybody else wrote it
+	// nothing, if anybody else wrote it
+	_ = json.Unmarshal(annotation.Found(image.Annotations)[repository].Attestations, &listed)
 	return slices.ContainsFunc(listed, func(a struct{ Type, MediaType string }) bool {
 		return packages.IsDocument(a.Type) || packages.IsDocument(a.MediaType)
 	})
@@ -188,7 +189,8 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 	last := -1 // of ours, or of all
 	for i := range list.Sources {
 		ours := isOurs(list.Sources[i])
-		if ours && whole || len(list.Sources) < packages.MaxSources { // others read theirs when they are searched next
+		if ours && whole || len(list.Sources) < packages.MaxSources {
+			// others read theirs when they are searched next
 			dropNote(&list.Sources[i])
 		}
 		if ours || last < 0 || !isOurs(list.Sources[last]) {
@@ -209,7 +211,8 @@ func packedOf(s *packages.Source) []byte {
 	if s.Packed != nil {
 		return s.Packed
 	}
-	packed, _ := packages.Pack(s.Packages) // the server packs them again, and says what is wrong with them
+	// the server packs them again, and says what is wrong with them
+	packed, _ := packages.Pack(s.Packages)
 	return packed
 }
 

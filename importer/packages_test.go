@@ -177,7 +177,8 @@ func TestPackagesOfReferrersAndAttestations(t *testing.T) {
 	registry.Reset()
 	im.ForgetSignatures(parse(t, registry.Host+"/app@"+digest))
 	mustImport(t, im, registry.Host+"/app:v1", images)
-	if n := registry.Count("GET /v2/app/blobs/"); store.writes != 1 || n > 1 { // the attestation is read to be judged
+	if n := registry.Count("GET /v2/app/blobs/"); store.writes != 1 || n > 1 {
+		// the attestation is read to be judged
 		t.Errorf("%d writes; %v", store.writes, registry.Requests())
 	}
 
@@ -368,7 +369,8 @@ func TestPackagesOfDocumentsThatHaveNoRoom(t *testing.T) {
 			t.Errorf("%d and %d problems, %d writes", own, others, store.writes)
 		}
 	}
-	registry.Inject("/referrers/", 0, func(next http.Handler) http.Handler { // those leave for which there was no room
+	registry.Inject("/referrers/", 0, func(next http.Handler) http.Handler {
+		// those leave for which there was no room
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, r)

@@ -38,19 +38,22 @@ type Prefetcher struct {
 	repositories map[string]*listedTags     // by name
 	images       map[string]prefetchedImage // by digest
 
-	checks      []tags.Check // that are to be told
-	unconfirmed bool         // the server takes none: it is an older one, or its roles do not allow it
+	checks []tags.Check // that are to be told
+	// the server takes none: it is an older one, or its roles do not allow it
+	unconfirmed bool
 
 	prefetching sync.Mutex // held by Prefetch
 	refused     bool       // Images cannot be read so: an older server refuses it, or its roles do
 }
 
 const (
-	minExpected   = 50                 // references that are expected of a repository whose tags are listed
-	prefetchPage  = 500                // ImageTags read at a time
-	tagsAge       = time.Minute        // how long a list is used
-	checkAge      = 5 * time.Second    // how long a check waits for others
-	imageAge      = 2 * time.Second    // how long an Image is used; one that is deleted meanwhile is taken for stored
+	// references that are expected of a repository whose tags are listed
+	minExpected  = 50
+	prefetchPage = 500             // ImageTags read at a time
+	tagsAge      = time.Minute     // how long a list is used
+	checkAge     = 5 * time.Second // how long a check waits for others
+	// how long an Image is used; one that is deleted meanwhile is taken for stored
+	imageAge      = 2 * time.Second
 	maxPrefetched = 4 * PrefetchImages // Images that are held
 )
 

@@ -142,7 +142,9 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]", // the List asks whether the repository has any image, and the last is of one from which no more is expected
+		// the List asks whether the repository has any image, and the last is of one from which no
+		// more is expected
+		"[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]",
 		"[Get:60 ListTags:1]",
 	} {
 		all(references)
@@ -254,7 +256,8 @@ func TestImagesAreForeseen(t *testing.T) {
 	if got := all(prefetcher, references); !slices.Equal(got, []importer.Action{importer.Unchanged}) {
 		t.Errorf("known images are %v", got)
 	}
-	if got, want := images.asked(), "[Get:10 List:1 ListTags:1]"; got != want { // five before, and five behind the fifty
+	if got, want := images.asked(), "[Get:10 List:1 ListTags:1]"; got != want {
+		// five before, and five behind the fifty
 		t.Errorf("%s, want %s", got, want)
 	}
 

@@ -50,9 +50,10 @@ func (im *Importer) confirm(ctx context.Context, images Images, ref reference.Re
 
 // tagAnswer is the registry's last answer about a tag.
 type tagAnswer struct {
-	digest string // the digest that it leads to, whose manifest was read there; "" if that is not known
-	absent bool   // the registry does not have it
-	err    error  // why the registry could not be asked, or the image not be imported
+	// the digest that it leads to, whose manifest was read there; "" if that is not known
+	digest string
+	absent bool  // the registry does not have it
+	err    error // why the registry could not be asked, or the image not be imported
 }
 
 type causeKey struct{}

@@ -259,7 +259,9 @@ func TestNoSlotIsLost(t *testing.T) {
 			_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			registry.Heal()
-			for { // a busy machine may be slower than these limits, while a slot that is lost stays so
+			for {
+				// a busy machine may be slower than these limits, while a slot that is lost stays
+				// so
 				_, err := im.Import(ctx, parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
 				if err == nil {
 					break

@@ -97,7 +97,8 @@ type searches struct {
 type searched struct {
 	began time.Time
 	image types.UID
-	told  uint64 // searches.told when this digest was last reported; then began is zero until a later search
+	// searches.told when this digest was last reported; then began is zero until a later search
+	told uint64
 }
 
 // begin is called before a search; its result is passed to done.

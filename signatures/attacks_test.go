@@ -71,7 +71,8 @@ func newLogFixture(t *testing.T) *logFixture {
 // A log entry of another signature, attached to ours (CVE-2022-36056, GHSA-8gw7-4j42-w388).
 func TestAttackLogEntryOfAnotherSignature(t *testing.T) {
 	f := newLogFixture(t)
-	again := f.key.SimpleSigning(t, digest, repository) // ECDSA signatures of the same payload differ
+	// ECDSA signatures of the same payload differ
+	again := f.key.SimpleSigning(t, digest, repository)
 	f.d.Log(t, again, "sha256", f.key.PEM, now)
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest,
 		edited(f.honest, payload.AnnotationLogBundle, again.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
@@ -417,7 +418,8 @@ func TestAttackOwnCAInChain(t *testing.T) {
 	honest := d.Keyless(t, leaf, key, digest, repository, time.Now())
 	leaf, key = attacker.Identity(t, mail, nil)
 	evil := attacker.Keyless(t, leaf, key, digest, repository, time.Now())
-	d.Log(t, evil, "sha256", signaturestest.CertPEM(t, leaf), time.Now()) // the log takes anybody's entries
+	// the log takes anybody's entries
+	d.Log(t, evil, "sha256", signaturestest.CertPEM(t, leaf), time.Now())
 	attack(t, signatures.TypeSimpleSigning, set, honest, evil, "False NoMatchingKey / Unknown")
 }
 

@@ -27,10 +27,14 @@ const TypeAttestation = verdicts.TypeAttestation
 // Reasons of conditions on attestations, and of the verdicts that attestations decide.
 const (
 	ReasonAttestationVerified evidence.Reason = "AttestationVerified" // Trusted=True
-	ReasonPredicateRefused    evidence.Reason = "PredicateRefused"    // the policy's expression is not true of the predicate
-	ReasonAttestationMissing  evidence.Reason = "AttestationMissing"  // of a repository: none of the demanded type is there
-	ReasonAttestationLeftOut  evidence.Reason = "AttestationLeftOut"  // of a repository: one of the demanded type could not be kept
-	ReasonOnlyAttestations    evidence.Reason = "OnlyAttestations"    // of a repository: no signature, but attestations
+	// the policy's expression is not true of the predicate
+	ReasonPredicateRefused evidence.Reason = "PredicateRefused"
+	// of a repository: none of the demanded type is there
+	ReasonAttestationMissing evidence.Reason = "AttestationMissing"
+	// of a repository: one of the demanded type could not be kept
+	ReasonAttestationLeftOut evidence.Reason = "AttestationLeftOut"
+	// of a repository: no signature, but attestations
+	ReasonOnlyAttestations evidence.Reason = "OnlyAttestations"
 )
 
 // attest judges an attestation that the root of trust vouches for. It is trusted if it is about the

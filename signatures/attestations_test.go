@@ -389,7 +389,8 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 // oldEntry puts a layer into the log as cosign did before 2.2, with an entry of kind intoto 0.0.1.
 func oldEntry(t testing.TB, d *signaturestest.Deployment, l *payload.Blob, verifierPEM []byte, at time.Time) {
 	t.Helper()
-	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil) // nobody looks at the hash of the payload
+	// nobody looks at the hash of the payload
+	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil)
 	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"%x"},"payloadHash":{"algorithm":"sha256","value":"%x"}},"publicKey":%q}}`,
 		envelope, statement, signaturestest.B64(verifierPEM)), at, 4711)
 }

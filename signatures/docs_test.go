@@ -40,7 +40,8 @@ func documented(t *testing.T) []string {
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for part := range strings.SplitSeq(block[1], "---\n") {
 			switch {
-			case strings.HasPrefix(part, "apiVersion:") && !strings.Contains(part, "    rootOfTrust:"): // what else a policy may have
+			case strings.HasPrefix(part, "apiVersion:") && !strings.Contains(part, "    rootOfTrust:"):
+				// what else a policy may have
 				continue
 			case strings.HasPrefix(part, "apiVersion:"):
 				first = part
@@ -55,7 +56,8 @@ func documented(t *testing.T) []string {
 			case strings.HasPrefix(part, "  exceptions:"):
 				all = append(all, first+part)
 				continue
-			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"): // of the configuration
+			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"):
+				// of the configuration
 				continue
 			default:
 				t.Errorf("what is this?\n%s", part)

@@ -208,7 +208,8 @@ func signaturePacket(t *testing.T, key *openpgp.Entity, fields []byte, hash cryp
 	b := append(fields, sum[0], sum[1])
 	b = binary.BigEndian.AppendUint16(b, uint16(8*len(number)))
 	b = append(b, number...)
-	return append(binary.BigEndian.AppendUint32([]byte{0x8a}, uint32(len(b))), b...) // old format, tag 2, four bytes of length
+	// old format, tag 2, four bytes of length
+	return append(binary.BigEndian.AppendUint32([]byte{0x8a}, uint32(len(b))), b...)
 }
 
 func onePass(t *testing.T, key *openpgp.Entity, hash crypto.Hash) []byte {
@@ -223,7 +224,8 @@ func onePass(t *testing.T, key *openpgp.Entity, hash crypto.Hash) []byte {
 
 func literal(content []byte) []byte {
 	body := append([]byte{'b', 0, 0, 0, 0, 0}, content...)
-	return append(binary.BigEndian.AppendUint32([]byte{0xae}, uint32(len(body))), body...) // old format, tag 11, four bytes of length
+	// old format, tag 11, four bytes of length
+	return append(binary.BigEndian.AppendUint32([]byte{0xae}, uint32(len(body))), body...)
 }
 
 // signVersion3 makes a signature packet of version 3 (RFC 4880, section 5.2.2).
@@ -304,7 +306,8 @@ func TestAttackGPGManyPackets(t *testing.T) {
 	key := signaturestest.NewGPG(t, "Release", made, 0)
 	set := trustGPG(t, key.Public(t))
 	good := key.SimpleSigning(t, digest, repository, made)
-	signature := append([]byte{0xc2, 10}, 4, 0, 1, 8, 0, 0, 0, 0, 0, 0) // of version 4, with nothing in it
+	// of version 4, with nothing in it
+	signature := append([]byte{0xc2, 10}, 4, 0, 1, 8, 0, 0, 0, 0, 0, 0)
 	bomb := signaturestest.Compressed(t, append(bytes.Clone(good), bytes.Repeat(signature, (1<<20-len(good)-100)/len(signature))...))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -119,7 +119,8 @@ func TestVerifyGPG(t *testing.T) {
 func otherHash(t *testing.T, message []byte, hash byte) []byte {
 	t.Helper()
 	other := bytes.Clone(message)
-	if other[0] != 0xc4 || other[2] != 3 { // a new-format header of the tag one-pass signature, version 3
+	if other[0] != 0xc4 || other[2] != 3 {
+		// a new-format header of the tag one-pass signature, version 3
 		t.Fatalf("the message begins with % x", other[:4])
 	}
 	other[4] = hash

@@ -134,7 +134,9 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	sum := func(p verdictScope, by string) annotation.Verdict {
 		v, end := p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching, image.Name, now)
 		if !end.IsZero() {
-			judgeAgain(end.Add(-time.Second)) // it has ended at this time, and what is below is valid until the end of its last second
+			// it has ended at this time, and what is below is valid until the end of its last
+			// second
+			judgeAgain(end.Add(-time.Second))
 		}
 		return v
 	}
@@ -317,7 +319,8 @@ func (v *Verdict) conditions(before []imagev1.SignatureCondition, now time.Time)
 				continue
 			}
 			trusted, _ := v.Condition(verdicts.Trusted)
-			c = Condition{t, corev1.ConditionFalse, trusted.Reason, v.message("no longer")} // oc prints the message, not the status
+			// oc prints the message, not the status
+			c = Condition{t, corev1.ConditionFalse, trusted.Reason, v.message("no longer")}
 		}
 		n := imagev1.SignatureCondition{
 			Type: c.Type, Status: c.Status, Reason: string(c.Reason), Message: c.Message,

@@ -144,7 +144,8 @@ func TestAttackPolicyOfANamespace(t *testing.T) {
 	}
 	img := object(sig)
 	signatures.VerifyImage(img, setOf(t, many...), now, nil)
-	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 33 { // one says that there are more
+	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 33 {
+		// one says that there are more
 		t.Errorf("judged for the pods of %d namespaces", n)
 	}
 }

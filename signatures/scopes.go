@@ -263,10 +263,11 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 // Bounds of the signatures that repositories bring into one image. Those that clients write are not
 // counted.
 const (
-	maxHeld      = 128       // signatures and attestations
-	maxHeldBytes = 5 << 18   // bytes of their content: 1.25 MiB
-	maxUntrusted = 256 << 10 // bytes of those that are not trusted; the rest is room for one that may be
-	maxRecorded  = 1024      // names of signatures in the records of all repositories
+	maxHeld      = 128     // signatures and attestations
+	maxHeldBytes = 5 << 18 // bytes of their content: 1.25 MiB
+	// bytes of those that are not trusted; the rest is room for one that may be
+	maxUntrusted = 256 << 10
+	maxRecorded  = 1024 // names of signatures in the records of all repositories
 )
 
 // Ranks of a signature in a repository, the lowest first.

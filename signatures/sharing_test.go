@@ -52,7 +52,8 @@ func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
 					t.Errorf("%+v does not name both policies and the one that is not met, %s", v, tc.unmet)
 				}
 			}
-			for _, s := range img.Signatures { // a signature is trusted if one of the policies trusts it
+			for _, s := range img.Signatures {
+				// a signature is trusted if one of the policies trusts it
 				if trusted := condition(s, "Trusted"); (trusted.Status == "True") == (s.Name == byStranger.Name) {
 					t.Errorf("trusted %s: %s", trusted.Status, trusted.Message)
 				}
@@ -67,7 +68,8 @@ func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
 		for i := range 2 * signatures.MaxStored {
 			all = append(all, stored(t, signatures.TypeSimpleSigning, dev.SimpleSigning(t, digest, fmt.Sprintf("%s:%d", repository, i))))
 		}
-		long := repository + ":" + strings.Repeat("t", 100) // larger than the others, so it would be left out first
+		// larger than the others, so it would be left out first
+		long := repository + ":" + strings.Repeat("t", 100)
 		all = append(all, stored(t, signatures.TypeSimpleSigning, qa.SimpleSigning(t, digest, long)))
 		img := object(all...)
 		img.Annotations = map[string]string{}

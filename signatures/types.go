@@ -27,20 +27,32 @@ const (
 
 // Reasons of conditions, besides those in package evidence.
 const (
-	ReasonSignatureVerified      evidence.Reason = "SignatureVerified"      // Trusted=True
-	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch" // signed for another image name
-	ReasonNoSignedIdentity       evidence.Reason = "NoSignedIdentity"       // signs a digest only, and the policy wants a name
-	ReasonDigestMismatch         evidence.Reason = "DigestMismatch"         // a good signature, but of another image
-	ReasonDigestMatches          evidence.Reason = "DigestMatches"          // ForImage=True
-	ReasonNotEvaluated           evidence.Reason = "NotEvaluated"           // ForImage=Unknown: nobody vouches for the digest
-	ReasonIndexVerified          evidence.Reason = "IndexVerified"          // of a repository: an index there vouches for the image
-	ReasonIndexUnreadable        evidence.Reason = "IndexUnreadable"        // of a repository: it could not be read whether an index vouches
-	ReasonSignaturesLeftOut      evidence.Reason = "SignaturesLeftOut"      // of a repository: none of its signatures is held
-	ReasonSearchIncomplete       evidence.Reason = "SearchIncomplete"       // of a repository: not all signatures could be read
-	ReasonSignaturesUnusable     evidence.Reason = "SignaturesUnusable"     // of a repository: a possible signature there cannot be used
-	ReasonNotJudged              evidence.Reason = "NotJudged"              // of many repositories: there is no place for their verdicts
-	ReasonExcepted               evidence.Reason = "Excepted"               // an exception of the policy lets the image through
-	ReasonNoMatchingPolicy       evidence.Reason = "NoMatchingPolicy"       // nobody said who must sign this image
+	ReasonSignatureVerified evidence.Reason = "SignatureVerified" // Trusted=True
+	// signed for another image name
+	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch"
+	// signs a digest only, and the policy wants a name
+	ReasonNoSignedIdentity evidence.Reason = "NoSignedIdentity"
+	// a good signature, but of another image
+	ReasonDigestMismatch evidence.Reason = "DigestMismatch"
+	ReasonDigestMatches  evidence.Reason = "DigestMatches" // ForImage=True
+	// ForImage=Unknown: nobody vouches for the digest
+	ReasonNotEvaluated evidence.Reason = "NotEvaluated"
+	// of a repository: an index there vouches for the image
+	ReasonIndexVerified evidence.Reason = "IndexVerified"
+	// of a repository: it could not be read whether an index vouches
+	ReasonIndexUnreadable evidence.Reason = "IndexUnreadable"
+	// of a repository: none of its signatures is held
+	ReasonSignaturesLeftOut evidence.Reason = "SignaturesLeftOut"
+	// of a repository: not all signatures could be read
+	ReasonSearchIncomplete evidence.Reason = "SearchIncomplete"
+	// of a repository: a possible signature there cannot be used
+	ReasonSignaturesUnusable evidence.Reason = "SignaturesUnusable"
+	// of many repositories: there is no place for their verdicts
+	ReasonNotJudged evidence.Reason = "NotJudged"
+	// an exception of the policy lets the image through
+	ReasonExcepted evidence.Reason = "Excepted"
+	// nobody said who must sign this image
+	ReasonNoMatchingPolicy evidence.Reason = "NoMatchingPolicy"
 )
 
 // Annotations of an Image that this package and its subpackages write.

@@ -22,8 +22,9 @@ type Signature struct {
 
 // Image is the image that a signature is judged for.
 type Image struct {
-	Digest    string // "sha256:hex", of the manifest
-	Reference string // what it is known as; decides which policy applies and what the signature must name
+	Digest string // "sha256:hex", of the manifest
+	// what it is known as; decides which policy applies and what the signature must name
+	Reference string
 	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can
 	// need it. Of those, only bundles made with Ed25519, or with another hash than SHA-256, do.
 	Manifest []byte

@@ -127,7 +127,8 @@ func TestVerifyKeys(t *testing.T) {
 			key.Old = old
 			for _, rekor := range []bool{false, true} {
 				if rekor && old && kind == signaturestest.Ed25519 {
-					continue // a log entry holds a digest only, which pure Ed25519 cannot be verified with
+					// a log entry holds a digest only, which pure Ed25519 cannot be verified with
+					continue
 				}
 				t.Run(fmt.Sprintf("%s/old=%v/rekor=%v", kind, old, rekor), func(t *testing.T) {
 					var logKey []byte
@@ -319,7 +320,8 @@ func TestVerifyKeyless(t *testing.T) {
 		}
 		leaf, key := d.Identity(t, subject, nil)
 		for trustName, trust := range map[string]string{
-			"fulcio": d.TrustFulcio(t, field, d.Root, d.Intermediate), // bundles bring no intermediate along
+			// bundles bring no intermediate along
+			"fulcio": d.TrustFulcio(t, field, d.Root, d.Intermediate),
 			"root":   d.TrustRoot(t, field, nil),
 		} {
 			t.Run(trustName+"/"+subject, func(t *testing.T) {

@@ -305,7 +305,8 @@ func lockDir(dir string) (unlock func(), err error) {
 		return nil, errors.Join(fmt.Errorf("locking %s: %w", dir, err), d.Close())
 	}
 	return func() {
-		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN) // a child that is forked has it open, too, until it runs its program
+		// a child that is forked has it open, too, until it runs its program
+		_ = syscall.Flock(int(d.Fd()), syscall.LOCK_UN)
 		_ = d.Close()
 	}, nil
 }

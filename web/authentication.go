@@ -25,7 +25,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	_ "k8s.io/kubernetes/pkg/apis/authentication/install" // in the scheme k8s.io/kubernetes/pkg/api/legacyscheme
+	// in the scheme k8s.io/kubernetes/pkg/api/legacyscheme
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 	"k8s.io/kubernetes/pkg/registry/authentication/selfsubjectreview"
 	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
@@ -169,7 +170,8 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	issuers.ClientCert, issuers.WebHook = nil, nil
 	webhook.ClientCert, webhook.OIDC, webhook.AuthenticationConfigFile = nil, nil, ""
 	if options.ServiceAccounts != nil {
-		keyless := *options.ServiceAccounts // the issuers in it are the audiences of the API, and of no other way
+		// the issuers in it are the audiences of the API, and of no other way
+		keyless := *options.ServiceAccounts
 		keyless.ExternalPublicKeysGetter = nil
 		issuers.ServiceAccounts, webhook.ServiceAccounts = &keyless, &keyless
 	}
@@ -212,7 +214,8 @@ func (c claimed) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	}
 	kind, name := "user", response.User.GetName()
 	for _, g := range response.User.GetGroups() {
-		if strings.HasPrefix(g, systemPrefix) && g != user.AllAuthenticated { // which everybody is in
+		if strings.HasPrefix(g, systemPrefix) && g != user.AllAuthenticated {
+			// which everybody is in
 			kind, name = "group", g
 		}
 	}

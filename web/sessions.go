@@ -177,7 +177,8 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 // not what that server said of the credential. Which it is cannot be told from the outcome: both
 // are an error and nobody known.
 func isUnasked(err error) bool {
-	if all := utilerrors.Aggregate(nil); errors.As(err, &all) { // which errors.As does not look into
+	if all := utilerrors.Aggregate(nil); errors.As(err, &all) {
+		// which errors.As does not look into
 		return slices.ContainsFunc(all.Errors(), isUnasked)
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {

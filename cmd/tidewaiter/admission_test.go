@@ -163,12 +163,15 @@ func TestAdmission(t *testing.T) {
 	check(at+"team/signed:1", "true", 0)
 	check(at+"team/signed@"+signed, "true", 0)
 	check(at+"team/plain:1", "false", 0, at+"team/plain:1 ("+plain[:19]+")", `does not meet policy "harbour-master"`, "Unsigned")
-	check(at+"other/app@"+signed, "false", 0, "is not known to meet", "could not be imported", "not found") // a good digest that the repository does not have
+	// a good digest that the repository does not have
+	check(at+"other/app@"+signed, "false", 0, "is not known to meet", "could not be imported", "not found")
 	check(at+"trial/plain:1", "true", 1, "warned", `policy "trial"`)
 	check(at+"quiet/plain:1", "true", 0, "audited", `policy "quiet"`)
-	check(at+"lenient/plain:1", "false", 0, `does not meet policy "lenient"`, "Unsigned") // it is known in time
+	// it is known in time
+	check(at+"lenient/plain:1", "false", 0, `does not meet policy "lenient"`, "Unsigned")
 	check(at+"lenient/gone:1", "true", 0)
-	check(at+"quiet/gone:1", "true", 0, "audited", "is not known to meet") // the mode bounds what becomes of what is unknown
+	// the mode bounds what becomes of what is unknown
+	check(at+"quiet/gone:1", "true", 0, "audited", "is not known to meet")
 	check(private.Host+"/team/app:1", "false", 0, "does not meet", "Unsigned")
 	check(private.Host+"/other/app:1", "true", 0) // no policy covers it
 	if n := private.Count("GET /v2/other/app/manifests/*"); n != 0 {

@@ -204,7 +204,8 @@ func BenchmarkServer(b *testing.B) {
 			b.ReportMetric(float64((processorTime(b, os.Getpid())-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})
 	}
-	b.Run(fmt.Sprintf("Op=Table/Objects=%d/Limit=500", stored), func(b *testing.B) { // a page of kubectl get images
+	b.Run(fmt.Sprintf("Op=Table/Objects=%d/Limit=500", stored), func(b *testing.B) {
+		// a page of kubectl get images
 		config := restclient.CopyConfig(s.Config)
 		config.QPS = -1
 		client := newReviewer(b, config).client

@@ -215,7 +215,8 @@ func BenchmarkLivePages(b *testing.B) {
 		var open sync.WaitGroup
 		for range pages {
 			config := restclient.CopyConfig(s.Config)
-			config.Proxy = http.ProxyFromEnvironment // a function of its own, so that each has its own connection
+			// a function of its own, so that each has its own connection
+			config.Proxy = http.ProxyFromEnvironment
 			client, err := restclient.HTTPClientFor(config)
 			if err != nil {
 				b.Fatal(err)

@@ -348,7 +348,8 @@ func TestSigningKeyIsRotatedWhileServing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	admin := newClientset(t, serveIn(t, dir))
-	key := func(token string) string { header, _, _ := strings.Cut(token, "."); return header } // it names the key
+	// it names the key
+	key := func(token string) string { header, _, _ := strings.Cut(token, "."); return header }
 	old := serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})
 	if _, err := web.Rotate(dir, web.Rotation{SigningKey: true}, time.Now()); err != nil {
 		t.Fatal(err)

@@ -483,7 +483,8 @@ func (l *looker) onPlatform(ctx context.Context, f *found, platform string) (*fo
 // given. unchecked is why that failed.
 func (l *looker) check(cmd *cobra.Command, asked string) (unchecked, err error) {
 	f, err := l.find(cmd.Context(), asked, "")
-	if err != nil && (f == nil || f.Meaning.Reference == "" || !reference.NamesRegistry(asked)) { // what is not known here may be in the registry that is named
+	if err != nil && (f == nil || f.Meaning.Reference == "" || !reference.NamesRegistry(asked)) {
+		// what is not known here may be in the registry that is named
 		return nil, err
 	}
 	if f.Meaning.Reference == "" {

@@ -56,7 +56,8 @@ func historyOf(tag *imagev1.ImageTag) *historyReport {
 		return r
 	}
 	var by []string
-	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by) // only the server writes it; if it cannot be read, nobody is named
+	// only the server writes it; if it cannot be read, nobody is named
+	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by)
 	for i, item := range tag.Status.Items {
 		h := historyItem{Created: item.Created, Digest: item.Image}
 		if i < len(by) {

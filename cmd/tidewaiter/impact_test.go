@@ -68,8 +68,9 @@ type world struct {
 	digests []string
 	bare    []string // repository@digest
 	pods    int
-	builds  *rand.Rand                // of packages
-	lists   map[string]map[string]int // by digest, the minor versions of the packages that are known of an image
+	builds  *rand.Rand // of packages
+	// by digest, the minor versions of the packages that are known of an image
+	lists map[string]map[string]int
 }
 
 // worldNamespaces are those whose pods ask; the first is of pods that no ImagePolicy is for.
@@ -166,7 +167,8 @@ func (w *world) populate() {
 			children = append(children, digest)
 		}
 	}
-	for i, child := range children[:min(len(children), 2)] { // indexes that list one image each, in its repository
+	for i, child := range children[:min(len(children), 2)] {
+		// indexes that list one image each, in its repository
 		stored := w.get(child)
 		index := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":%q,"size":%d,"platform":{"os":"linux","architecture":"amd64"}}]}`, child, len(stored.DockerImageManifest))
 		digest, tag := manifest.Digest([]byte(index)), fmt.Sprintf("a/one:multi%d", i)
@@ -561,7 +563,8 @@ func TestImpactIsWhatHappens(t *testing.T) {
 func (w *world) compare(got *answers.ImpactReviewStatus, before, after map[asker]known) (wrong []string) {
 	rows := map[asker]answers.ImpactRow{}
 	for _, row := range got.Rows {
-		if row.Before.State == answers.Found || row.Effect == answers.Deleted { // only pods are judged by what leads nowhere
+		if row.Before.State == answers.Found || row.Effect == answers.Deleted {
+			// only pods are judged by what leads nowhere
 			rows[asker{row.Reference, row.Namespace}] = row
 		}
 	}
@@ -658,7 +661,8 @@ func TestImpactReviews(t *testing.T) {
 	if list, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=" + layer.Layer}); err != nil || len(list.Items) != 2 {
 		t.Errorf("the layer selects %d images, %v", len(list.Items), err)
 	}
-	other := layer.Layer[:len("sha256:")+16] + strings.Repeat("0", 48) // the index has the same for both
+	// the index has the same for both
+	other := layer.Layer[:len("sha256:")+16] + strings.Repeat("0", 48)
 	if list, err := l.images.List(t.Context(), metav1.ListOptions{FieldSelector: "layer=" + other}); err != nil || len(list.Items) != 0 {
 		t.Errorf("a layer whose digest begins alike selects %d images, %v", len(list.Items), err)
 	}

@@ -144,7 +144,8 @@ func (o *importOptions) validate() error {
 	if err := o.selection.Validate(time.Now()); err != nil {
 		return err
 	}
-	if err := o.selection.ValidateListed(o.catalog || o.allTags || len(o.files) > 0); err != nil { // files may have lines such as team/app:*
+	if err := o.selection.ValidateListed(o.catalog || o.allTags || len(o.files) > 0); err != nil {
+		// files may have lines such as team/app:*
 		return err
 	}
 	return o.pods.validate(o.catalog || o.allTags, o.dryRun)
@@ -196,7 +197,8 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		options.Signatures = finder
 	}
 	options.Limits.HostConcurrency = max(8, o.jobs)
-	options.Limits.MaxWait = time.Second // a registry that asks for more is paused, and its references wait without a slot
+	// a registry that asks for more is paused, and its references wait without a slot
+	options.Limits.MaxWait = time.Second
 	im, err := importer.New(options)
 	if err != nil {
 		hint := "--layers manifest or --layers verify"

@@ -323,7 +323,8 @@ func TestLookUp(t *testing.T) {
 			for line := range strings.Lines(cmd.Example) {
 				command, _, _ := strings.Cut(strings.TrimSpace(line), " | ")
 				args := strings.Fields(names.Replace(command))
-				if len(args) == 0 || args[0] == "#" || slices.Contains(args, "--platform") { // which is run above
+				if len(args) == 0 || args[0] == "#" || slices.Contains(args, "--platform") {
+					// which is run above
 					continue
 				}
 				ran++
@@ -556,7 +557,8 @@ func TestDescribeChecks(t *testing.T) {
 	if stdout, stderr, code := l.run("describe", "--check", l.b.Host+"/team/found:v1"); code != cli.ExitNone || !strings.Contains(stdout, "riscv64") || !strings.Contains(stderr, "has not confirmed "+l.b.Host+"/team/found:v1") {
 		t.Errorf("of a registry that is away: exit code %d:\n%s%s", code, stdout, stderr)
 	}
-	for _, asked := range []string{"18b9f2576376", "team/nothing", "nothing:v1"} { // Docker Hub is not asked about what names no registry
+	for _, asked := range []string{"18b9f2576376", "team/nothing", "nothing:v1"} {
+		// Docker Hub is not asked about what names no registry
 		if _, stderr, code := l.run("describe", "--check", asked); code != exitAbsent || strings.Contains(stderr, "importing into") {
 			t.Errorf("of %s: exit code %d: %s", asked, code, stderr)
 		}

@@ -330,7 +330,8 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		in("team", tag("spaced/app", "bare", "bare", "Unsigned", false)),
 		in("team", digest("spaced/app", "spaced", "True", true)),
 		in("team", digest("spaced/app", "bare", "Unsigned", false)),
-		in("team", tag("prod/app", "v2.0", "one", "False", false)), // the cluster's policy covers it
+		// the cluster's policy covers it
+		in("team", tag("prod/app", "v2.0", "one", "False", false)),
 		tag("multi/app", "v1.0", "index", "True", true),
 		digest("multi/app", "index", "True", true),
 		digest("multi/app", "amd64", "ByIndex", true),
@@ -526,7 +527,8 @@ func podsAreFound(t *testing.T, q *questions) {
 		{[]string{"app:moved"}, 0, []string{"prod:team:stays"}, ""},
 		{[]string{host + "/prod/app"}, 0, []string{"prod:team:stays", "pod-0 "}, "strict"},
 		{[]string{strings.TrimPrefix(q.digests["one"], "sha256:")[:12]}, 0, []string{"prod:team:stays", "pod-0 ", "pod-12 "}, "pod-3 "},
-		{[]string{q.digests["amd64"][:20]}, 0, []string{"pod-30 ", "pod-31 ", "pod-32 "}, ""}, // by its index, too
+		// by its index, too
+		{[]string{q.digests["amd64"][:20]}, 0, []string{"pod-30 ", "pod-31 ", "pod-32 "}, ""},
 		{[]string{host + "/multi/app:v1.0"}, 0, []string{"pod-30 ", "pod-32 "}, ""},
 		{[]string{"mirror.example.com/copy/app:moved"}, 0, []string{"prod:team:stays"}, ""},
 		{[]string{host + "/prod/app:none"}, 1, []string{"no pod of the followed clusters runs " + host + "/prod/app:none"}, ""},

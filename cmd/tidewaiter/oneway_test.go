@@ -27,7 +27,8 @@ var ways = []struct {
 	{"find out what a reference leads to: ask imageapi/answers", []string{"imageapi/tags.Now"}, []string{
 		"cmd/internal/notices", // says what changed, before and after
 		"imageapi/answers",
-		"imageapi/registry/imagetag", "imageapi/registry/imagestream", "imageapi/registry/imagestreamimport/tags.go", // keep and show histories
+		// keep and show histories
+		"imageapi/registry/imagetag", "imageapi/registry/imagestream", "imageapi/registry/imagestreamimport/tags.go",
 		"importer", // writes histories
 	}},
 	{"complete a reference that a person has shortened: ask imageapi/answers", []string{"imageapi/selectors.TagShort"}, []string{
@@ -43,12 +44,16 @@ var ways = []struct {
 	}, []string{
 		"signatures",
 		"imageapi/registry/image/fields.go", "imageapi/registry/image/indexverdict.go",
-		"imageapi/packages/vouch.go",                                 // that of the index which lists an SBOM, in the SBOM's repository
-		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go", // of an image that was just judged by --policy, without a server
+		// that of the index which lists an SBOM, in the SBOM's repository
+		"imageapi/packages/vouch.go",
+		// of an image that was just judged by --policy, without a server
+		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go",
 	}},
 	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "cmd/internal/server.Summarize"}, []string{
-		"cmd/internal/server/policy.go", "cmd/internal/server/server.go", // give them to the storage
-		"cmd/tidewaiter/verify.go",  // of an image that was just judged by --policy, without a server
+		// give them to the storage
+		"cmd/internal/server/policy.go", "cmd/internal/server/server.go",
+		// of an image that was just judged by --policy, without a server
+		"cmd/tidewaiter/verify.go",
 		"signatures/reverify",       // says what changed
 		"cmd/internal/demo/demo.go", // waits for the verdicts
 		"cmd/internal/notices",      // says what changed
@@ -59,10 +64,11 @@ var ways = []struct {
 	}},
 	{"count or name the pods and the workloads of an image: imageapi/registry/image/use.go does", []string{"PodsUsing", "UsedBy", "Users", "NeededBy()", "InUse"}, []string{
 		"imageapi/registry/image/use.go",
-		"imageapi/registry/image/indexes.go", // which indexes are used, so that use.go counts by them
-		"imageapi/answers/answer.go",         // asks use.go
-		"imageapi/answers/impact_use.go",     // asks use.go
-		"imageapi/registry/imagestream",      // what is needed, by the storage of images
+		// which indexes are used, so that use.go counts by them
+		"imageapi/registry/image/indexes.go",
+		"imageapi/answers/answer.go",     // asks use.go
+		"imageapi/answers/impact_use.go", // asks use.go
+		"imageapi/registry/imagestream",  // what is needed, by the storage of images
 	}},
 }
 

@@ -163,7 +163,8 @@ func TestOutputs(t *testing.T) {
 				for line := range strings.Lines(stdout) {
 					line = strings.TrimSuffix(line, "\n")
 					n, last := utf8.RuneCountInString(line), line[strings.LastIndexByte(line, ' ')+1:]
-					if c.table && n > cli.MaxWidth && strings.Contains(line, "   ") && len(last) < cli.MaxWidth/2 { // a reference is not broken
+					if c.table && n > cli.MaxWidth && strings.Contains(line, "   ") && len(last) < cli.MaxWidth/2 {
+						// a reference is not broken
 						t.Errorf("%q prints a line of %d columns:\n%s", c.args, n, stdout)
 						break
 					}
@@ -247,7 +248,8 @@ func TestCompletion(t *testing.T) {
 		}
 		args := slices.Concat([]string{"__complete"}, tt.args[:verb], []string{"--kubeconfig", l.kubeconfig}, tt.args[verb:])
 		code, stdout, stderr := tidewaiter(t, args...)
-		want := strings.Join(append(slices.Clone(tt.want), ":4"), "\n") + "\n" // 4 is "no names of files"
+		// 4 is "no names of files"
+		want := strings.Join(append(slices.Clone(tt.want), ":4"), "\n") + "\n"
 		if code != cli.ExitOK || stdout != want {
 			t.Errorf("%q completes %q, want %q: exit code %d, %s", tt.args, stdout, want, code, stderr)
 		}

@@ -180,7 +180,8 @@ func TestPackages(t *testing.T) {
 	if err != nil || len(list.Sources) != 1 || len(list.Sources[0].Packages) != 2 || list.Sources[0].Packed != nil {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if list, err = l.images.UpdatePackages(t.Context(), list, metav1.UpdateOptions{}); err != nil || list.Count() != 2 { // what is read can be written
+	if list, err = l.images.UpdatePackages(t.Context(), list, metav1.UpdateOptions{}); err != nil || list.Count() != 2 {
+		// what is read can be written
 		t.Errorf("%+v, %v", list, err)
 	}
 	deleteTagged(t, l.images, l.digests["old"])

@@ -186,7 +186,8 @@ func TestKubeconfigThatAnotherUserCanWrite(t *testing.T) {
 func TestVerbsDoNotNeedTheKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	serveOn(t, dir, listen(t))
-	if err := os.WriteFile(tidewaiterserver.KubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil { // after oc logout
+	if err := os.WriteFile(tidewaiterserver.KubeconfigPath(dir), []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil {
+		// after oc logout
 		t.Fatal(err)
 	}
 	if code, stdout, stderr := tidewaiter(t, "spool", "list", "--data-dir", dir); code != cli.ExitOK || !strings.Contains(stdout, "the spool is empty") {

@@ -232,7 +232,8 @@ type podContainer struct{ Image, Digest string }
 // isElsewhere reports whether a pod runs an index on a node of another platform than that of the
 // image that is asked about.
 func isElsewhere(row metav1.TableRow, about *found) bool {
-	var pod struct { // what is needed of a ClusterPod, whose package has the clients of clusters, too
+	var pod struct {
+		// what is needed of a ClusterPod, whose package has the clients of clusters, too
 		Spec struct {
 			Platform   string
 			Containers []podContainer

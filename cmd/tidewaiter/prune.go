@@ -89,7 +89,8 @@ type pruned struct {
 	Message    string     `json:"message"`
 	After      *time.Time `json:"after,omitempty"` // when it is deleted
 
-	unasked string // why it is unknown whether something needs it, and a flag says that this does not matter
+	// why it is unknown whether something needs it, and a flag says that this does not matter
+	unasked string
 }
 
 // errUnfollowed ends a run that cannot know what runs.
@@ -495,7 +496,8 @@ func (p *pruner) planFor(ctx context.Context, out io.Writer, where string) error
 		}
 		return nil
 	})
-	for err == nil && len(listed) > 0 { // what goes may have been the last index that listed an image
+	for err == nil && len(listed) > 0 {
+		// what goes may have been the last index that listed an image
 		var left []string
 		if left, err = p.planListed(ctx, plan, listed, is, false); err == nil && len(left) == len(listed) {
 			left, err = p.planListed(ctx, plan, listed, is, true)

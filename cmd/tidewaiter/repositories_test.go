@@ -143,7 +143,8 @@ func (h *harbour) want(what, digest, own string, verdicts map[string]string) {
 		return ""
 	}
 	var wrong string
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) { // what follows, follows soon
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		// what follows, follows soon
 		if wrong = check(); wrong == "" {
 			return
 		}

@@ -213,7 +213,8 @@ func TestVerdictsThatChangeAreLoggedAtOne(t *testing.T) {
 	q.image("one", "prod/app:v1")
 	q.bring("prod/app", q.digests["one"], q.sign(ours, "prod/app:v1", q.digests["one"], 0))
 	q.importTag("prod/app:v1")
-	q.copies("one", "strict/app:v1") // where nobody has signed, so the worst is Unsigned from now on
+	// where nobody has signed, so the worst is Unsigned from now on
+	q.copies("one", "strict/app:v1")
 	changed := func(in, verdict, before string) string {
 		return `msg="A verdict changed" image=` + q.digests["one"] + " in=" + host + in + " verdict=" + verdict + " before=" + before
 	}

@@ -74,7 +74,8 @@ func benchScale(b *testing.B, n int) {
 	names := seed(b, dir, n)
 	s := startProcess(b, dir)
 	maker := newImageMaker(b, *imageLabels)
-	maker.made = int(time.Now().UnixNano()) // other Images than those of the seed and of earlier runs
+	// other Images than those of the seed and of earlier runs
+	maker.made = int(time.Now().UnixNano())
 
 	b.Run("Op=Get", func(b *testing.B) {
 		b.SetParallelism(8)

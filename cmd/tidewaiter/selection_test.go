@@ -206,7 +206,8 @@ func TestADryRunTrustsTheListOfTags(t *testing.T) {
 	for i := range 30 {
 		registry.Push(fmt.Sprint("team/app:", i), servertest.SampleImage(t, fmt.Sprint(i)))
 	}
-	registry.Push("team/app:latest", servertest.SampleImage(t, "latest")) // a list of 30 may be one that was cut
+	// a list of 30 may be one that was cut
+	registry.Push("team/app:latest", servertest.SampleImage(t, "latest"))
 	code, _, stderr := tidewaiter(t, "import", "--dry-run", "--jobs", "1", "--all-tags", registry.Host+"/team/app")
 	if code != cli.ExitOK {
 		t.Fatalf("exit code %d, %s", code, stderr)

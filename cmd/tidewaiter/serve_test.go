@@ -37,7 +37,8 @@ func TestServeWaitsForItsDirectory(t *testing.T) {
 		}
 	}
 
-	if err := owner.SetInfo("https://127.0.0.1:6443"); err != nil { // the owner proves to be a server
+	if err := owner.SetInfo("https://127.0.0.1:6443"); err != nil {
+		// the owner proves to be a server
 		t.Fatal(err)
 	}
 	var locked *datafile.LockedError

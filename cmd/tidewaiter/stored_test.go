@@ -161,7 +161,8 @@ func (c *comparer) compare(path string, query url.Values) (next string) {
 	maps.Copy(slow, query)
 	var decoded answer
 	var stored map[string]answer
-	for before := ""; before == "" || before != c.revision(); { // the server's own Leases move the revision, too
+	for before := ""; before == "" || before != c.revision(); {
+		// the server's own Leases move the revision, too
 		before = c.revision()
 		stored = map[string]answer{
 			"stored": c.get(path, query, "identity"), "stored, compressed": c.get(path, query, "gzip"),
@@ -574,8 +575,9 @@ func TestStoredInitialEventsAreThoseOfDecodedOnes(t *testing.T) {
 	}
 }
 
-// takeRevision takes the revision off the bookmark that ends the initial events. The server's own Leases move it between
-// one watch and the next, so it has to be one from before the watch began up to now.
+// takeRevision takes the revision off the bookmark that ends the initial events. The server's own
+// Leases move it between one watch and the next, so it has to be one from before the watch began up
+// to now.
 func (c *comparer) takeRevision(bookmark map[string]any, before string) {
 	c.t.Helper()
 	object, _ := bookmark["object"].(map[string]any)

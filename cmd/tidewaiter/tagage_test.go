@@ -149,7 +149,8 @@ func TestMaxTagAge(t *testing.T) {
 		app, free := at+"team/app:v1", at+"free/app:v1"
 		doors("new", app, "True", true)
 		now.by.Store(int64(32 * time.Minute))
-		doors("old", app, "Unknown", false, "where "+app+" leads was last checked 3", "m ago, and policy \"harbour-master\" allows 10m") // 32m, or more on a slow machine
+		// 32m, or more on a slow machine
+		doors("old", app, "Unknown", false, "where "+app+" leads was last checked 3", "m ago, and policy \"harbour-master\" allows 10m")
 		doors("old, and not bounded", free, "True", true)
 		doors("old, by its digest", app[:strings.LastIndexByte(app, ':')]+"@"+review1.ask(answers.Question{Reference: app})[0].Meaning.Digest, "True", true)
 
@@ -180,7 +181,8 @@ func TestMaxTagAge(t *testing.T) {
 		}
 		now.by.Add(int64(time.Hour))
 		registry.Server().Close()
-		soon(t, "it is said that the tag could not be imported", func() bool { // a pod may wait for less long than an import
+		soon(t, "it is said that the tag could not be imported", func() bool {
+			// a pod may wait for less long than an import
 			ok, said := pod(app)
 			if ok || !strings.Contains(said, "is not known to meet policy") || !strings.Contains(said, "last checked 6") {
 				t.Errorf("while the registry is away it is answered %v: %s", ok, said)

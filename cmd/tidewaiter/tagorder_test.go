@@ -96,7 +96,8 @@ func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	defer watcher.Stop()
 
 	told := make(chan error, 1)
-	led := make(chan string, 10) // in the order of the pushes, which wait here: a watch that falls behind is ended
+	// in the order of the pushes, which wait here: a watch that falls behind is ended
+	led := make(chan string, 10)
 	go func() {
 		told <- func() error {
 			before := first.Status.Items

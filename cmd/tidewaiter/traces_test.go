@@ -153,7 +153,8 @@ func TestAPushIsOneTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch, err := images.Watch(t.Context(), metav1.ListOptions{}) // is served by the same handlers as without traces
+	// is served by the same handlers as without traces
+	watch, err := images.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

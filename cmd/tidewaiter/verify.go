@@ -242,7 +242,8 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	}
 	r.Policy = strings.Join(names, ",")
 	r.Verified, r.Signers, _ = signatures.Summary(image)
-	for _, v := range annotation.Judged(image.Annotations) { // only the repository that was asked has one
+	for _, v := range annotation.Judged(image.Annotations) {
+		// only the repository that was asked has one
 		r.Message, r.Index, r.Until = v.Message, v.Index, v.Until
 	}
 	return r, nil
@@ -295,7 +296,8 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 
 // reason says why, if no single signature does.
 func (r *verdictReport) reason() string {
-	if slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool { // the table has it, and all of it
+	if slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool {
+		// the table has it, and all of it
 		return r.Message != "" && strings.HasPrefix(verdicts.ConditionOf(&s, verdicts.Trusted).Message, strings.TrimSuffix(r.Message, "…"))
 	}) {
 		return ""

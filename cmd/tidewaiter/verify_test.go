@@ -303,7 +303,8 @@ func TestVerifyTagThatIsAScope(t *testing.T) {
 		t.Fatal(err)
 	}
 	document = []byte(strings.Replace(string(document), host, host+"/harbour/lighthouse:v1", 1))
-	document = []byte(strings.Replace(string(document), "MatchRepository", "MatchRepoDigestOrExact", 1)) // nothing was signed as a tag
+	// nothing was signed as a tag
+	document = []byte(strings.Replace(string(document), "MatchRepository", "MatchRepoDigestOrExact", 1))
 	if err := os.WriteFile(policy, document, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +418,8 @@ func TestVerifyAll(t *testing.T) {
 	t.Run("directory", func(t *testing.T) {
 		dir := t.TempDir()
 		importDemo(t, host, dir)
-		for _, changed := range []string{"[1-9] verdicts changed", "0 verdicts changed"} { // a platform may be judged before its index
+		for _, changed := range []string{"[1-9] verdicts changed", "0 verdicts changed"} {
+			// a platform may be judged before its index
 			code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy)
 			if code != cli.ExitOK || !regexp.MustCompile("^"+want+changed+"\n$").MatchString(stdout) {
 				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
@@ -433,7 +435,8 @@ func TestVerifyAll(t *testing.T) {
 		config := serveWith(t, server.Options{DataDir: dir, Policy: policy}, listener)
 		importDemo(t, host, dir)
 		code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir)
-		if code != cli.ExitOK || !strings.HasPrefix(stdout, want) { // the platforms may follow their index just now
+		if code != cli.ExitOK || !strings.HasPrefix(stdout, want) {
+			// the platforms may follow their index just now
 			t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 		}
 		code, stdout, stderr = tidewaiter(t, "verify", "--all", "--data-dir", dir, "-o", "json")

@@ -156,7 +156,8 @@ func (c *Clusters) Uses() usage.Source {
 			images = append(images, podimages.Uses(container.Image, container.ImageID)...)
 			ref, err := reference.Parse(container.Image)
 			if runs := Runs(&container).Digest; err == nil && ref.Digest == "" && runs != "" {
-				tagged = append(tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)}) // not the pod's whole text
+				// not the pod's whole text
+				tagged = append(tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)})
 			}
 		}
 		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Images: images, Tagged: tagged}, nil

@@ -21,7 +21,8 @@ const (
 	clusterField   = "spec.cluster"
 	namespaceField = "spec.namespace"
 	outdatedField  = "outdated" // computed when asked, and not stored
-	imageField     = "image"    // one value for each digest, reference and repository of the pod's containers
+	// one value for each digest, reference and repository of the pod's containers
+	imageField = "image"
 	// podField is the pod's name in its cluster, or that without its last part or two: as a rule,
 	// its workload's name.
 	podField = "pod"

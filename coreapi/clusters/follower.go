@@ -67,10 +67,11 @@ type follower struct {
 	server     string
 	end        time.Time // of the credential; zero if it has none, or none that is known
 	endKnown   bool
-	synced     bool      // all pods were stored once, maybe by an earlier process
-	watchState           // of the pods
-	seen       time.Time // the last answer while what was stored was what the cluster has; zero for never
-	pods       int
+	synced     bool // all pods were stored once, maybe by an earlier process
+	watchState      // of the pods
+	// the last answer while what was stored was what the cluster has; zero for never
+	seen time.Time
+	pods int
 }
 
 func newFollower(c *Clusters, s Source) *follower {
@@ -381,10 +382,12 @@ type writer struct {
 	nodes    cache.Store // nil if they may not be read
 	queue    workqueue.TypedRateLimitingInterface[string]
 
-	mu      sync.Mutex
-	stored  map[string]struct{} // pods that are stored as the cluster has them
-	begun   bool                // initial is known
-	initial map[string]struct{} // pods that were there at the beginning, here or in the cluster, and are not stored or deleted yet
+	mu     sync.Mutex
+	stored map[string]struct{} // pods that are stored as the cluster has them
+	begun  bool                // initial is known
+	// pods that were there at the beginning, here or in the cluster, and are not stored or deleted
+	// yet
+	initial map[string]struct{}
 }
 
 func newWriter(f *follower) *writer {
@@ -467,7 +470,8 @@ func (w *writer) begin(ctx context.Context) {
 	}
 	maps.Copy(known, gone)
 	w.initial, w.begun = known, true
-	for k := range known { // also known ones: some may be gone by now, and no event would report them
+	for k := range known {
+		// also known ones: some may be gone by now, and no event would report them
 		w.queue.Add(k)
 	}
 	w.mu.Unlock()

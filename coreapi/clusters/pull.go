@@ -69,7 +69,8 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, done := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), pullTimeout) // at verbosity 8 answers would be logged
+	// at verbosity 8 answers would be logged
+	ctx, done := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), pullTimeout)
 	defer done()
 	for _, p := range pullers {
 		keychain, err := p.keychain(ctx, client)
@@ -143,7 +144,8 @@ func named(k authn.Keychain, err error) (authn.Keychain, error) {
 func (k anyName) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	found, err := k.Keychain.Resolve(r)
 	host, path, below := strings.Cut(r.String(), "/")
-	canonical, badHost := reference.ParseHost(host) // go-containerregistry calls Docker Hub index.docker.io
+	// go-containerregistry calls Docker Hub index.docker.io
+	canonical, badHost := reference.ParseHost(host)
 	if badHost != nil {
 		return found, err
 	}

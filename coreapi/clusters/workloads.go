@@ -62,7 +62,8 @@ func Workloads() []Workload {
 		{"apps", "replicasets", "spec.template"}, // also what a Deployment is rolled back to
 		{"apps", "statefulsets", "spec.template"},
 		{"apps", "daemonsets", "spec.template"},
-		{"apps", "controllerrevisions", "data.spec.template"}, // what a StatefulSet or DaemonSet is rolled back to
+		// what a StatefulSet or DaemonSet is rolled back to
+		{"apps", "controllerrevisions", "data.spec.template"},
 		{"batch", "jobs", "spec.template"},
 		{"batch", "cronjobs", "spec.jobTemplate.spec.template"},
 		{"apps.openshift.io", "deploymentconfigs", "spec.template"},
@@ -95,7 +96,8 @@ func (w Workload) images(object map[string]any) (all []string) {
 				switch from["kind"] {
 				case "DockerImage":
 					add(name)
-				case "ImageStreamImage": // STREAM@DIGEST; what a tag of a stream leads to is needed anyway
+				case "ImageStreamImage":
+					// STREAM@DIGEST; what a tag of a stream leads to is needed anyway
 					_, digest, _ := strings.Cut(name, "@")
 					add(digest)
 				}
@@ -256,7 +258,8 @@ func (f *follower) followWorkloads(ctx context.Context, config *restclient.Confi
 		return nil
 	}
 	config = restclient.CopyConfig(config)
-	config.UserAgent, config.QPS = userAgent, -1 // few ask at a time, and the cluster knows its own limits
+	// few ask at a time, and the cluster knows its own limits
+	config.UserAgent, config.QPS = userAgent, -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return err
@@ -344,8 +347,9 @@ func (w *workloads) list(ctx context.Context, resource dynamic.ResourceInterface
 
 // catalog lists the resources that a cluster serves. It asks for each group only when needed.
 type catalog struct {
-	client    restclient.Interface
-	versions  map[string][]string        // by group, the preferred one first; none if it is not served
+	client restclient.Interface
+	// by group, the preferred one first; none if it is not served
+	versions  map[string][]string
 	resources map[string]map[string]bool // by group/version, those that can be created
 }
 

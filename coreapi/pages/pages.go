@@ -119,7 +119,8 @@ func Informer[C any](client cache.Getter, resource string, example runtime.Objec
 				}
 				return meta.ListAccessor(list)
 			}, func(of metav1.ListInterface) error {
-				version = cmp.Or(version, of.GetResourceVersion()) // a watch from here tells what has changed meanwhile
+				// a watch from here tells what has changed meanwhile
+				version = cmp.Or(version, of.GetResourceVersion())
 				of.SetResourceVersion(version)
 				page, err := meta.ExtractList(list)
 				items = append(items, page...)

@@ -79,7 +79,8 @@ func (r *REST) Get(ctx context.Context, name string, options runtime.Object) (ru
 		all := api.LogStreamAll
 		opts.Stream = &all
 	}
-	if errs := validation.ValidatePodLogOptions(opts, splits); len(errs) > 0 { // before the pod is looked for, as upstream
+	if errs := validation.ValidatePodLogOptions(opts, splits); len(errs) > 0 {
+		// before the pod is looked for, as upstream
 		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
 	}
 	pod, err := r.pod(ctx, name)

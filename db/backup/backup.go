@@ -176,7 +176,8 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	}
 	defer owned.Close()
 	path := filepath.Join(dir, datafile.FileName)
-	for _, f := range []string{path, path + "-wal", path + "-journal"} { // SQLite would apply a log that is left to the new file
+	for _, f := range []string{path, path + "-wal", path + "-journal"} {
+		// SQLite would apply a log that is left to the new file
 		if _, err := os.Lstat(f); err == nil {
 			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
 		}

@@ -68,7 +68,8 @@ func TestRestoreRefuses(t *testing.T) {
 			if tt.name == "directory in use" {
 				return
 			}
-			if left, _ := filepath.Glob(filepath.Join(tt.dir, "*")); len(left) > 2 { // the lock and the revision file
+			if left, _ := filepath.Glob(filepath.Join(tt.dir, "*")); len(left) > 2 {
+				// the lock and the revision file
 				t.Errorf("left behind: %v", left)
 			}
 		})

@@ -25,7 +25,8 @@ func Check(ctx context.Context, dir string) error {
 	defer c.Close()
 	err = check(c, path)
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		corrupt.Copy, _ = IsMirror(c) // what is damaged may be just that, and is restored as any other then
+		// what is damaged may be just that, and is restored as any other then
+		corrupt.Copy, _ = IsMirror(c)
 	}
 	return err
 }

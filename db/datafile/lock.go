@@ -129,7 +129,8 @@ func writeLock(f *os.File, info string) error {
 		return err
 	}
 	b = append(b, '\n')
-	if _, err := f.WriteAt(b, 0); err != nil { // before Truncate, since a full disk may have no room for it afterwards
+	if _, err := f.WriteAt(b, 0); err != nil {
+		// before Truncate, since a full disk may have no room for it afterwards
 		return err
 	}
 	return f.Truncate(int64(len(b)))

@@ -306,7 +306,8 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 	}()
 	for r := range waiting {
 		changes, err := s.changes(nil, &from, r)
-		for more := true; more && err == nil && len(changes) < maxTogether; { // what came during the last apply
+		for more := true; more && err == nil && len(changes) < maxTogether; {
+			// what came during the last apply
 			select {
 			case r, more = <-waiting:
 				if more {

@@ -12,8 +12,10 @@ import (
 // Unix milliseconds, 0 for never. etcd's leases would end several keys at one revision. A value
 // that begins like a header has one.
 const (
-	asIs        = 1 // the value follows as it is
-	zipped      = 2 // the value follows as a block of S2, which costs a fifth of the time of zstd and 1.4 times its bytes
+	asIs = 1 // the value follows as it is
+	// the value follows as a block of S2, which costs a fifth of the time of zstd and 1.4 times its
+	// bytes
+	zipped      = 2
 	forms       = 8 // up to here a byte begins a header; other forms are those of later releases
 	headerBytes = 9
 	// minZipped is how many bytes a value has at least that is compressed: of a smaller one etcd's

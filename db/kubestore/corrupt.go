@@ -50,7 +50,8 @@ type corruptError struct {
 
 func (e *corruptError) Error() string {
 	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
-	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && !d.Copy { // a plain deletion reads it, too
+	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && !d.Copy {
+		// a plain deletion reads it, too
 		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
 	return message

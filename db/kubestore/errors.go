@@ -34,7 +34,8 @@ func (s *Store) interpret(err error) error {
 	var large *truth.TooLargeError
 	switch {
 	case errors.As(err, &unknown):
-		return apierrors.NewTimeoutError(unknown.Error(), 0) // which clients do not repeat by themselves
+		// which clients do not repeat by themselves
+		return apierrors.NewTimeoutError(unknown.Error(), 0)
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError(large.Error())
 	case errors.As(err, &unavailable):

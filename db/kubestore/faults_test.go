@@ -124,7 +124,8 @@ func TestDamagedObject(t *testing.T) {
 	if err := store.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil || len(list.Items) != 2 {
 		t.Errorf("list afterwards: %d objects, %v; want 2", len(list.Items), err)
 	}
-	if err := d.Compact(ctx, d.Revision()); err != nil { // so that the check at the end finds a whole file
+	if err := d.Compact(ctx, d.Revision()); err != nil {
+		// so that the check at the end finds a whole file
 		t.Fatal(err)
 	}
 }

@@ -33,7 +33,8 @@ type index struct {
 // declareIndexes keeps an index for each trigger and indexer, and one of labels.
 // One that both declare, as registries for the watch cache do, is kept once.
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
-	byName, known := map[string]*index{}, map[string]*index{} // by the name in the database, and by that of predicates
+	// by the name in the database, and by that of predicates
+	byName, known := map[string]*index{}, map[string]*index{}
 	add := func(stored string, values func(runtime.Object) ([]string, error)) {
 		name, _, _ := strings.Cut(stored, meaningMark)
 		if known[name] == nil {

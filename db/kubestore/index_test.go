@@ -140,7 +140,8 @@ func TestMeaningOfAnIndex(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name, prefix string) *fixture {
 		return setupOn(t, dbtest.OpenOptions(t, db.Options{Dir: dir}), func(cfg *Config) {
-			cfg.Triggers = storage.IndexerFuncs{} // not nil: an index is built while the fixture is made
+			// not nil: an index is built while the fixture is made
+			cfg.Triggers = storage.IndexerFuncs{}
 			cfg.Indexers = cache.Indexers{name: func(obj any) ([]string, error) { return []string{prefix + obj.(*example.Pod).Spec.NodeName}, nil }}
 		})
 	}

@@ -84,7 +84,8 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		return nil, err
 	}
 	if !w.initial || w.since > 0 { // else the read of what exists waits
-		if err := s.db.CatchUp(ctx, w.since); err != nil { // to a revision that another server may have reported
+		if err := s.db.CatchUp(ctx, w.since); err != nil {
+			// to a revision that another server may have reported
 			w.cancel()
 			return nil, s.interpret(err)
 		}

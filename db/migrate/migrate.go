@@ -40,7 +40,8 @@ func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys
 		})
 		return wctx.Err()
 	})
-	return keys, written, cmp.Or(writing.Wait(), err) // what compare says after a failed write follows from it
+	// what compare says after a failed write follows from it
+	return keys, written, cmp.Or(writing.Wait(), err)
 }
 
 const (

@@ -99,8 +99,9 @@ func (r *release) image(p *program) (v1.Image, error) {
 	config.OS, config.Architecture, config.Created = p.platform.OS, p.platform.Architecture, v1.Time{Time: r.created}
 	config.Config = v1.Config{
 		User: "65532:65532", WorkingDir: "/" + dataPath, Labels: r.labels(),
-		Entrypoint:   []string{"/" + binaryPath},
-		Cmd:          []string{"serve", "--bind-address", "0.0.0.0"}, // the data directory is ./tidewaiter-data, where other verbs find it
+		Entrypoint: []string{"/" + binaryPath},
+		// the data directory is ./tidewaiter-data, where other verbs find it
+		Cmd:          []string{"serve", "--bind-address", "0.0.0.0"},
 		ExposedPorts: map[string]struct{}{"6443/tcp": {}},
 		Volumes:      map[string]struct{}{"/" + dataPath: {}},
 	}
@@ -141,8 +142,10 @@ type file struct {
 func baseFiles() []file {
 	var roots bytes.Buffer
 	for root := range bundle.Roots() {
-		if root.Constraint == nil { // a file cannot say that an authority is trusted for a part only
-			_ = pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // writing to a buffer cannot fail
+		if root.Constraint == nil {
+			// a file cannot say that an authority is trusted for a part only
+			// writing to a buffer cannot fail
+			_ = pem.Encode(&roots, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
 		}
 	}
 	return []file{

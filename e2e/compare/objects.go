@@ -71,7 +71,8 @@ func configMap(number int) object {
 		return encode(fields{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{"name": name, "labels": fields{"team": fmt.Sprint(number % 50)}}, "data": fields{"image": string(text)}})
 	}
 	size := len(whole.body)
-	return object{name, of(whole.body[:size*size/len(of(whole.body))])} // its quotation marks are escaped
+	// its quotation marks are escaped
+	return object{name, of(whole.body[:size*size/len(of(whole.body))])}
 }
 
 func encode(f fields) []byte {

@@ -48,7 +48,8 @@ func TestNeverLooserWhenAsked(t *testing.T) {
 			for _, signed := range []string{names[0] + ":v1", names[0] + ":v2", names[0], names[0] + "@" + digest, names[1] + ":v1", names[2] + ":v1", names[3] + ":v1", "vendor.example.com/app:v1", "vendor.example.com/app"} {
 				for _, signers := range [][]root{{ours}, {others}, {ours, others}} {
 					for _, name := range names {
-						short := strings.Replace(name, "docker.io/library/", "", 1) // the other spelling of one of them
+						// the other spelling of one of them
+						short := strings.Replace(name, "docker.io/library/", "", 1)
 						for _, asked := range []string{name + ":v1", name + ":v2", name + "@" + digest, short + ":v1", name} {
 							what := fmt.Sprintf("%s, two policies %v, signed as %s by %d, asked as %s", rule, two, signed, len(signers), asked)
 							var contents [][]byte
@@ -73,7 +74,8 @@ func TestNeverLooserWhenAsked(t *testing.T) {
 								}
 								refused = errors.Join(refused, some)
 							}
-							for _, judged := range []bool{false, true} { // by what the Image holds, too
+							for _, judged := range []bool{false, true} {
+								// by what the Image holds, too
 								verdict := askStored(t, name, asked, digest, contents, func(image *imagev1.Image, ref reference.Reference) annotation.Verdict {
 									if judged {
 										signatures.VerifyImage(image, set, time.Now(), nil)

@@ -29,7 +29,8 @@ type Server struct {
 
 	balanced bool     // several servers, by turns of connections
 	process  *Process // nil for an attached server
-	home     string   // kubectl's HOME: its discovery cache is keyed by host and port, and ports come round again
+	// kubectl's HOME: its discovery cache is keyed by host and port, and ports come round again
+	home string
 }
 
 // readyLine is the one line a server prints once it serves.

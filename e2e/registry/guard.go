@@ -161,7 +161,8 @@ func (a *Authority) serveToken(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "expires_in": 300}) // the client may be gone
+	// the client may be gone
+	_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "expires_in": 300})
 }
 
 // jwt signs claims with the key of the certificate, which it names (RFC 7515, "x5c").

@@ -26,7 +26,8 @@ type Log struct {
 	Key     string // file with its public key, PEM
 	Origin  string // of version 2: what its checkpoints are signed as
 
-	TSA      string // URL of the timestamp authority beside it; "" for version 1, which tells the time itself
+	// URL of the timestamp authority beside it; "" for version 1, which tells the time itself
+	TSA      string
 	TSAChain string // file with the authority's certificates, PEM
 }
 

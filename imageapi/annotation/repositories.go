@@ -83,9 +83,10 @@ const MaxRepositories = 32
 
 // Bounds of Repositories.
 const (
-	maxDetails = 3 << 10   // bytes of the attestations of one repository
-	maxLeftOut = 64        // signatures, and manifests, that are named as left out
-	maxTotal   = 160 << 10 // bytes of all annotations; Kubernetes allows 256 KiB with those of users
+	maxDetails = 3 << 10 // bytes of the attestations of one repository
+	maxLeftOut = 64      // signatures, and manifests, that are named as left out
+	// bytes of all annotations; Kubernetes allows 256 KiB with those of users
+	maxTotal = 160 << 10
 )
 
 // Repository is the result of the last search of one repository.

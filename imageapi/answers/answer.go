@@ -244,7 +244,8 @@ func (a *Answer) history(tag *imagev1.ImageTag) {
 		return
 	}
 	var by []string
-	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by) // only the server writes it; if it cannot be read, nobody is named
+	// only the server writes it; if it cannot be read, nobody is named
+	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by)
 	items := tag.Status.Items
 	c.Registry, c.Since, c.LastChecked = Present, items[0].Created.DeepCopy(), tags.Checked(tag)
 	if items[0].Image == "" {

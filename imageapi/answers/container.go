@@ -61,7 +61,8 @@ func (a *Answerer) Container(ctx context.Context, namespace, image, runs string)
 	}
 	for _, candidate := range append([]reference.Reference{ref}, s.sourcesOf(ref)...) {
 		if ref.Tag == "" || out.Outdated || out.Now != "" {
-			candidate = candidate.WithDigest(runs) // the tag leads elsewhere, so the digest is what runs
+			// the tag leads elsewhere, so the digest is what runs
+			candidate = candidate.WithDigest(runs)
 		}
 		if out.Verdict, err = s.verdictIn(ctx, running, candidate, nil, namespace); out.Verdict != nil || err != nil {
 			return out, err

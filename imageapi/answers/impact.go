@@ -69,9 +69,10 @@ type projection struct {
 	hidden  string                    // the digest of an image that is deleted
 	unread  map[string]bool           // digests that are used, and of which no image was seen
 
-	status    ImpactReviewStatus
-	omitted   int
-	pods      map[string]bool // that are touched; true for those that admission would refuse from then on
+	status  ImpactReviewStatus
+	omitted int
+	// that are touched; true for those that admission would refuse from then on
+	pods      map[string]bool
 	workloads map[string]bool
 	complete  bool // no more pods than these are touched, as far as the pods of each row are known
 	images    int
@@ -91,7 +92,9 @@ type place struct {
 	ref       reference.Reference
 	checked   time.Time // when a registry last confirmed the tag
 	namespace string    // whose pods ask, if it has policies of its own
-	state     State     // what the reference means: not Found if only a container that runs the image knows that it led there
+	// what the reference means: not Found if only a container that runs the image knows that it led
+	// there
+	state State
 }
 
 // Impact answers a review of an act for the caller in ctx, who must be allowed to list images.

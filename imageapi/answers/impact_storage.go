@@ -20,8 +20,9 @@ type impactREST struct {
 	rest.TableConvertor
 	answerer *Answerer
 
-	mu    sync.Mutex
-	asked map[string]bool // the users whose reviews are being answered: requests in flight bound them
+	mu sync.Mutex
+	// the users whose reviews are being answered: requests in flight bound them
+	asked map[string]bool
 }
 
 var (

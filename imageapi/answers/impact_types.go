@@ -151,7 +151,8 @@ const (
 	Deleted    Effect = "Deleted"    // it means nothing any more
 	Incomplete Effect = "Incomplete" // the index lists an image that is deleted
 	Contains   Effect = "Contains"   // the image has the layer, or the package
-	MayContain Effect = "MayContain" // the image has the package, and it is not known whether in a version of the range
+	// the image has the package, and it is not known whether in a version of the range
+	MayContain Effect = "MayContain"
 )
 
 // ImpactRow is a reference that an act touches.

@@ -270,7 +270,8 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 		if isShort(text, pulled) {
 			assumed = append(assumed, "the registry "+pulled.Host)
 			others, err = r.endingSo(ctx, text, pulled, shortOf(text, pulled)+":"+pulled.Tag)
-			if err != nil && !errors.As(err, new(*unpermitted)) { // callers who may not list tags may still have this one
+			if err != nil && !errors.As(err, new(*unpermitted)) {
+				// callers who may not list tags may still have this one
 				return nil, err
 			}
 		}

@@ -109,14 +109,16 @@ type State string
 
 // The states of an Answer.
 const (
-	Found       State = "Found"       // the image is stored
-	NotImported State = "NotImported" // it is known where the tag leads, and that image is not stored
-	Gone        State = "Gone"        // the registry no longer has the tag
-	Unseen      State = "Unseen"      // the tag is known, and no registry has confirmed yet where it leads
-	Absent      State = "Absent"      // nothing is known
-	Ambiguous   State = "Ambiguous"   // the reference may mean several things
-	Invalid     State = "Invalid"     // the text is not a reference
-	Unknown     State = "Unknown"     // the caller may not read it, or it cannot be read
+	Found State = "Found" // the image is stored
+	// it is known where the tag leads, and that image is not stored
+	NotImported State = "NotImported"
+	Gone        State = "Gone" // the registry no longer has the tag
+	// the tag is known, and no registry has confirmed yet where it leads
+	Unseen    State = "Unseen"
+	Absent    State = "Absent"    // nothing is known
+	Ambiguous State = "Ambiguous" // the reference may mean several things
+	Invalid   State = "Invalid"   // the text is not a reference
+	Unknown   State = "Unknown"   // the caller may not read it, or it cannot be read
 )
 
 // Answer is what is known of a reference.

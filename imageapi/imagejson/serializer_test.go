@@ -66,7 +66,8 @@ func TestDerivedIsDropped(t *testing.T) {
 	}
 	for document, kept := range map[string]bool{
 		sample: false,
-		change(`"Size":1500`, `"Comment":"\ud83d\ude00"`):                               false, // is not read plainly
+		// is not read plainly
+		change(`"Size":1500`, `"Comment":"\ud83d\ude00"`):                               false,
 		change(`"name":"a"`, `"name":"a","resourceVersion":"1"`):                        true,
 		strings.Replace(sample, "dockerImageConfig", "dockerImageManifestMediaType", 1): true,
 	} {

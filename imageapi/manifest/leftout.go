@@ -30,10 +30,11 @@ type LeftOutPart struct {
 
 // Why content is left out.
 const (
-	LeftOutTooLarge    = "too large"
-	LeftOutUnprintable = "unprintable" // JSON or YAML cannot hold it: it is not UTF-8, or has control characters
-	LeftOutUnreadable  = "unreadable"  // nothing can be derived from it
-	LeftOutAmbiguous   = "ambiguous"   // a manifest that programs read in different ways
+	LeftOutTooLarge = "too large"
+	// JSON or YAML cannot hold it: it is not UTF-8, or has control characters
+	LeftOutUnprintable = "unprintable"
+	LeftOutUnreadable  = "unreadable" // nothing can be derived from it
+	LeftOutAmbiguous   = "ambiguous"  // a manifest that programs read in different ways
 )
 
 // Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on
@@ -146,7 +147,8 @@ func Fit(image *imagev1.Image) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("manifest %s is %w for an Image", m.Digest, ErrTooLarge) // cannot be: nothing is held in the last case
+	// cannot be: nothing is held in the last case
+	return fmt.Errorf("manifest %s is %w for an Image", m.Digest, ErrTooLarge)
 }
 
 func reason(isYAML bool) string {

@@ -70,7 +70,8 @@ type Descriptor struct {
 	Size         int64             `json:"size"` // bytes
 	Annotations  map[string]string `json:"annotations,omitempty"`
 	ArtifactType string            `json:"artifactType,omitempty"`
-	Platform     *Platform         `json:"platform,omitempty"` // children of an index only; may be absent
+	// children of an index only; may be absent
+	Platform *Platform `json:"platform,omitempty"`
 }
 
 // IsAttestation reports whether an index's child is a BuildKit attestation (provenance, SBOM) and

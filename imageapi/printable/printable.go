@@ -45,7 +45,8 @@ func isPrint(r rune) bool { return unicode.IsPrint(r) || r == '\u200c' || r == '
 // IsPlain reports whether s is printable ASCII, as nearly all text is.
 func IsPlain[T string | []byte](s T) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for ; len(s) >= 8; s = s[8:] { // eight bytes at a time, as configs of many kB are read on each write
+	for ; len(s) >= 8; s = s[8:] {
+		// eight bytes at a time, as configs of many kB are read on each write
 		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 		if (x|(x-' '*ones)|(x+ones))&tops != 0 { // a byte above 0x7f, below ' ', or 0x7f
 			return false

@@ -82,7 +82,8 @@ func FuzzPrintable(f *testing.F) {
 		if printable.IsYAML(s) && err != nil {
 			t.Errorf("%q is said to be for YAML: %v", s, err)
 		}
-		if utf8.ValidString(s) && !printable.IsYAML(s) && err == nil && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) { // JSON escapes those
+		if utf8.ValidString(s) && !printable.IsYAML(s) && err == nil && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
+			// JSON escapes those
 			t.Errorf("%q is said not to be for YAML", s)
 		}
 	})

@@ -100,7 +100,8 @@ func FuzzAgainstDistribution(f *testing.F) {
 		}
 		want := reference.Reference{Host: canonicalHost(host), Repository: path, Tag: tag, Digest: digest}
 		if want.Host == reference.DockerHub && !strings.Contains(path, "/") {
-			want.Repository = "library/" + path // Index.Docker.io/x, which distribution takes for another host
+			// Index.Docker.io/x, which distribution takes for another host
+			want.Repository = "library/" + path
 		}
 		if ref != want {
 			t.Fatalf("%q: %+v, distribution reads %+v", s, ref, want)

@@ -81,7 +81,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		version, err := k.readAll(ctx)
 		for err == nil && ctx.Err() == nil {
 			pause = firstPause
-			if version, err = k.watchTags(ctx, version); err == nil { // the server ends a watch after a while
+			if version, err = k.watchTags(ctx, version); err == nil {
+				// the server ends a watch after a while
 				sleep(ctx, firstPause)
 			}
 		}
@@ -113,7 +114,8 @@ func (k *Keeper) readAll(ctx context.Context) (version string, err error) {
 		return k.keep(ctx, last, at)
 	}
 	err = pages.Each(ctx, metav1.ListOptions{Limit: page}, k.Client.ListTags, func(list *imagev1.ImageTagList) error {
-		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what moves meanwhile
+		// a watch from here reports what moves meanwhile
+		version = cmp.Or(version, list.ResourceVersion)
 		for i := range list.Items {
 			repository, ok := repositoryOf(&list.Items[i])
 			if !ok {
@@ -239,7 +241,8 @@ func (k *Keeper) keep(ctx context.Context, repository string, m moved) error {
 			k.missing[namespace] = true
 		}
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		slog.Warn("A repository has no image stream", "repository", repository, "err", err) // another try would fail, too
+		// another try would fail, too
+		slog.Warn("A repository has no image stream", "repository", repository, "err", err)
 	default:
 		return fmt.Errorf("creating an image stream for %s: %w", repository, err)
 	}

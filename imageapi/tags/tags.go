@@ -41,8 +41,8 @@ const (
 // Stream is the name of a repository where a name can have no slash. Two repositories never have
 // the same:
 //
-//   - a slash is written -- and the colon before a port _, so that registry.example.com:5000/team/app is
-//     registry.example.com_5000--team--app;
+//   - a slash is written -- and the colon before a port _, so that
+//     registry.example.com:5000/team/app is registry.example.com_5000--team--app;
 //   - two or more dashes in a row become one more;
 //   - an IPv6 address is ipv6_ and its 32 hex digits;
 //   - what is longer than 200 bytes is cut, and ends in ___ and the SHA-256 of the repository.
@@ -242,7 +242,8 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 		}
 	}
 	if len(list.Items) > 0 && next.Created.Before(&list.Items[0].Created) {
-		next.Created = list.Items[0].Created // a tag that is followed again keeps the time of its move
+		// a tag that is followed again keeps the time of its move
+		next.Created = list.Items[0].Created
 	}
 	items := append([]imagev1.TagEvent{next}, list.Items...)
 	list.Items, list.Conditions = items[:min(len(items), MaxItems)], nil

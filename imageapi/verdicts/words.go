@@ -33,7 +33,8 @@ const (
 	Unsigned        = "Unsigned" // there is no signature; there may be attestations
 	NoPolicy        = "NoPolicy" // there is no signature, and no policy covers the reference
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
-	Excepted        = "Excepted" // it does not meet the policy, which lets it through until an exception ends
+	// it does not meet the policy, which lets it through until an exception ends
+	Excepted = "Excepted"
 )
 
 // All are these words, the worst first.

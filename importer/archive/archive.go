@@ -91,7 +91,8 @@ type Source struct {
 	manifest string            // path of manifests, with %s for the hex digits
 
 	subjects sync.Once
-	about    map[string][]v1.Descriptor // digest → manifests of a layout whose subject it is, once subjects is done
+	// digest → manifests of a layout whose subject it is, once subjects is done
+	about map[string][]v1.Descriptor
 }
 
 const (
@@ -229,7 +230,8 @@ func (s *Source) choose(path, wanted string, as reference.Reference) error {
 // localhost and the name of the file.
 func named(i Image, path string) reference.Reference {
 	host, _, _ := strings.Cut(i.name, "/")
-	if _, err := reference.ParseHost(host); err == nil && host != i.name || i.Made { // docker save leaves docker.io/library out
+	if _, err := reference.ParseHost(host); err == nil && host != i.name || i.Made {
+		// docker save leaves docker.io/library out
 		if ref, err := reference.Parse(i.name); err == nil {
 			return ref.Pulled()
 		}

@@ -27,7 +27,8 @@ type section struct{ offset, size int64 }
 const maxLinks = 8
 
 func openTar(name string) (fs.FS, func() error, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else a named pipe would have us wait for its writer
+	// else a named pipe would have us wait for its writer
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}

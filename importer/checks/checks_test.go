@@ -58,7 +58,8 @@ func TestChecksSurviveARestart(t *testing.T) {
 		}
 		c.Flush(t.Context())
 	}
-	c.Confirm([]tags.Check{{Reference: tag, Digest: digestA, At: now.Add(-time.Minute)}}) // told late
+	// told late
+	c.Confirm([]tags.Check{{Reference: tag, Digest: digestA, At: now.Add(-time.Minute)}})
 	c.Flush(t.Context())
 	if err := first.Close(); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,8 @@
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
 //   - certificates: containers-certs.d(5), and docker's certs.d;
-//   - registries.conf: containers-registries.conf(5), of which insecure, blocked, locations and mirrors count here.
+//   - registries.conf: containers-registries.conf(5), of which insecure, blocked, locations and
+//     mirrors count here.
 //
 // The reading is that of go.podman.io/image, which those programs use.
 package containers

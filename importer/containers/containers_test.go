@@ -108,7 +108,8 @@ func TestDockerAndPodmanFilesCountTogether(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(home, "run"))
 	t.Setenv("XDG_CONFIG_HOME", "")
-	t.Setenv("DOCKER_CONFIG", filepath.Join(home, ".docker")) // the home directory is looked up once for the process
+	// the home directory is looked up once for the process
+	t.Setenv("DOCKER_CONFIG", filepath.Join(home, ".docker"))
 	t.Setenv("REGISTRY_AUTH_FILE", "")
 	writeFile(t, auths(map[string]string{"a.example.com": "podman", "both.example.com": "podman"}), home, "run/containers/auth.json")
 	writeFile(t, auths(map[string]string{"b.example.com": "docker", "both.example.com": "docker"}), home, ".docker/config.json")

@@ -23,7 +23,8 @@ func (m Mirrors) registry() (*sysregistriesv2.Registry, error) {
 		if strings.ContainsAny(source, "/:") {
 			return nil, fmt.Errorf("mirrors of %q: a prefix that begins with *. has neither a port nor a path", m.Source)
 		}
-		r.Prefix, r.Location = strings.Replace(source, "x.", "*.", 1), "" // each host stays as it is
+		// each host stays as it is
+		r.Prefix, r.Location = strings.Replace(source, "x.", "*.", 1), ""
 	}
 	add := func(mirrors []string, pull string) {
 		for _, mirror := range mirrors {

@@ -83,8 +83,9 @@ location = "m.example.com/old"
 		"conf.example.com/team/app@" + digest:      "both.example.com/m/app@" + digest + "! digests.example.com/app@" + digest + " moved.example.com/old/app@" + digest,
 		"old.example.com/app:v1":                   "old.example.com/app:v1",
 		"old.example.com/app@" + digest:            "m.example.com/old/app@" + digest + " old.example.com/app@" + digest,
-		"only.example.com/app:v1":                  "m.example.com/only/app:v1 only.example.com/app:v1", // which is refused when it is asked
-		"only.example.com/ours/app:v1":             "ours.example.com/app:v1 only.example.com/ours/app:v1",
+		// which is refused when it is asked
+		"only.example.com/app:v1":      "m.example.com/only/app:v1 only.example.com/app:v1",
+		"only.example.com/ours/app:v1": "ours.example.com/app:v1 only.example.com/ours/app:v1",
 	} {
 		sources, err := f.PullSources(parse(t, ref))
 		if err != nil {
@@ -107,7 +108,8 @@ location = "m.example.com/old"
 		for _, p := range sources {
 			back, err := f.MirrorOf(p.Reference)
 			wildcard := strings.HasPrefix(p.Reference.Name(), "all.example.com/corp/")
-			moved := p.Reference.Host == "moved.example.com" // where the source is, and not its mirror
+			// where the source is, and not its mirror
+			moved := p.Reference.Host == "moved.example.com"
 			if p.Reference != own && (err != nil || slices.Contains(back, own) == (wildcard || moved)) {
 				t.Errorf("%s is a mirror of %v, %v, not of %s", p.Reference, back, err, own)
 			}

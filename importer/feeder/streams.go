@@ -96,9 +96,11 @@ func (f *Streams) queueReferences(ctx context.Context, refs []reference.Referenc
 			return fmt.Errorf("looking for a job about %s: %w", ref, err)
 		}
 		switch {
-		case job == nil || job.State == push.Leased: // a leased one may have asked the registry before the tag was written
+		case job == nil || job.State == push.Leased:
+			// a leased one may have asked the registry before the tag was written
 			err = add(e)
-		case job.State == push.Dead || job.Attempts > 0: // it failed before; now it is asked for again
+		case job.State == push.Dead || job.Attempts > 0:
+			// it failed before; now it is asked for again
 			if err = f.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
 				err = add(e) // it is being imported, or is done
 			}

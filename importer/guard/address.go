@@ -30,8 +30,9 @@ var special = []struct {
 	{netip.MustParsePrefix("10.0.0.0/8"), kindPrivate},
 	{netip.MustParsePrefix("172.16.0.0/12"), kindPrivate},
 	{netip.MustParsePrefix("192.168.0.0/16"), kindPrivate},
-	{netip.MustParsePrefix("100.64.0.0/10"), kindPrivate}, // shared by a provider's customers, RFC 6598
-	{netip.MustParsePrefix("fc00::/7"), kindPrivate},      // unique local, RFC 4193
+	// shared by a provider's customers, RFC 6598
+	{netip.MustParsePrefix("100.64.0.0/10"), kindPrivate},
+	{netip.MustParsePrefix("fc00::/7"), kindPrivate}, // unique local, RFC 4193
 	{netip.MustParsePrefix("169.254.0.0/16"), kindLink},
 	{netip.MustParsePrefix("fe80::/10"), kindLink},
 	{netip.MustParsePrefix("0.0.0.0/8"), kindSpecial}, // 0.0.0.0 is this host
@@ -86,7 +87,8 @@ func embedded(addr netip.Addr) netip.Addr {
 		return last
 	case sixToFour.Contains(addr):
 		return netip.AddrFrom4([4]byte(b[2:6]))
-	case (b[8] == 0 || b[8] == 2) && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP, RFC 5214
+	case (b[8] == 0 || b[8] == 2) && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
+		// ISATAP, RFC 5214
 		return last
 	}
 	return addr

@@ -3,10 +3,11 @@
 //
 //   - a host that is not known to answer is given one job at a time, one that answers up to
 //     a bound;
-//   - a host that cannot be reached, does not answer in time, refuses requests or asks to be
-//     left alone is backed off from: for as long as it asked, and at least for a second, which doubles up
-//     to five minutes with each failure. Then one job probes it. A host that returns an image
-//     and refuses only what is asked about its signatures is backed off from for as long as it asked;
+//   - a host that cannot be reached, does not answer in time, refuses requests or asks to be left
+//     alone is backed off from: for as long as it asked, and at least for a second, which doubles
+//     up to five minutes with each failure. Then one job probes it. A host that returns an image
+//     and refuses only what is asked about its signatures is backed off from for as long as it
+//     asked;
 //   - the first job of a host has a slot of its own, of which there are many, because a job that
 //     hangs costs little else. Further jobs of hosts that answer share other slots. So
 //     however many hosts hang, up to that many, a push to another host finds a slot.

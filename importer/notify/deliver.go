@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	maxAnswer = 16 << 10  // bytes of an answer that are read, so that its connection can be used again
+	// bytes of an answer that are read, so that its connection can be used again
+	maxAnswer = 16 << 10
 	maxPause  = time.Hour // that a receiver may ask for
 )
 
@@ -124,7 +125,8 @@ var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // slack is an event as a message of Slack.
 func slack(event *cloudEvent) string {
-	b, _ := json.Marshal(map[string]string{"text": slackText.Replace(event.Data.Message)}) // strings always marshal
+	// strings always marshal
+	b, _ := json.Marshal(map[string]string{"text": slackText.Replace(event.Data.Message)})
 	return string(b)
 }
 

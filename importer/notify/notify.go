@@ -191,7 +191,8 @@ func (n *Notifier) Jobs(e Event) (all []push.Event) {
 			continue
 		}
 		job := push.NewNotification(name, string(e.Kind), e.Subject, e.ID, payload)
-		for limit := maxText; payload == "" || len(job.Encode()) > maxStored; limit = limit/2 + 1 { // what is escaped takes seven times as much
+		for limit := maxText; payload == "" || len(job.Encode()) > maxStored; limit = limit/2 + 1 {
+			// what is escaped takes seven times as much
 			payload = n.encode(e, limit)
 			job.Payload = payload
 		}

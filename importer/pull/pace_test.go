@@ -42,7 +42,8 @@ func TestPaceFollowsTheHost(t *testing.T) {
 	want("it refuses", 400)
 	now = window(p, now, 3000, 10*time.Millisecond, false)
 	want("and is spared for a while", 400)
-	now = window(p, now.Add(calm), 20, 10*time.Millisecond, false) // ends the window that was open meanwhile
+	// ends the window that was open meanwhile
+	now = window(p, now.Add(calm), 20, 10*time.Millisecond, false)
 	now = window(p, now, 3000, 10*time.Millisecond, false)
 	want("then tried again", 800)
 	for range 10 {

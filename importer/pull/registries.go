@@ -103,7 +103,8 @@ func (rs registries) lookup(where string) (r Registry) {
 		}
 	}
 	if rs.files != nil {
-		r.Insecure, r.Blocked, _ = rs.files.Registry(where) // the first look would have met an error
+		// the first look would have met an error
+		r.Insecure, r.Blocked, _ = rs.files.Registry(where)
 	}
 	r.Insecure = r.Insecure || rs.insecure
 	return r

@@ -211,7 +211,8 @@ func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool)
 		return 0, false
 	}
 	var d time.Duration
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) { // then it is the largest
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		// then it is the largest
 		d = time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 	} else if at, err := http.ParseTime(value); err == nil {
 		d = at.Sub(now)
@@ -224,7 +225,8 @@ func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool)
 // spentFor returns for how long a host says that its quota is used up: RateLimit-Remaining is 0,
 // and RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
 func spentFor(header http.Header) (time.Duration, bool) {
-	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";") // Docker Hub adds the window
+	// Docker Hub adds the window
+	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";")
 	if strings.TrimSpace(remaining) != "0" {
 		return 0, false
 	}

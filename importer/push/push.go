@@ -107,7 +107,8 @@ func OfNotifications(name string) string { return notifyPrefix + name }
 
 const (
 	notifyPrefix = "notify/"
-	notifyHost   = "notify:" // begins the Host of such events, which no registry can have: each receiver is away by itself
+	// begins the Host of such events, which no registry can have: each receiver is away by itself
+	notifyHost = "notify:"
 )
 
 // NotifiedHost returns whom the jobs with a Host notify; ok is false for a registry.

@@ -58,7 +58,8 @@ func TestWorkerMarksWhatIsGone(t *testing.T) {
 		w.do("delete team/app@" + digest)
 		w.expect("marked", w.gone(digest), []string{"team/app@" + digest})
 	})
-	t.Run("digest with its tags", func(t *testing.T) { // as Azure and zot tell, and as skopeo deletes
+	t.Run("digest with its tags", func(t *testing.T) {
+		// as Azure and zot tell, and as skopeo deletes
 		w := startWorker(t)
 		digest, other := w.push("team/app:1.0", "a"), w.push("team/app:2.0", "b")
 		w.push("team/app:latest", "a")

@@ -172,7 +172,8 @@ func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 			}
 			o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
 			streams := &fakeStreams{}
-			o.Streams, o.Clock = streams, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
+			// a registry that is left alone is so for ever
+			o.Streams, o.Clock = streams, clocktesting.NewFakeClock(time.Now())
 			w.run(o)
 			digest := w.push("team/app:refused", "refused")
 			hex := strings.TrimPrefix(digest, "sha256:")

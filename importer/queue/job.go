@@ -28,7 +28,8 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	if name, ok := push.Notified(j.Receiver); ok {
-		return w.Deliverer.Deliver(ctx, name, j.Events[0].Payload) // each has a key, and so a job, of its own
+		// each has a key, and so a job, of its own
+		return w.Deliverer.Deliver(ctx, name, j.Events[0].Payload)
 	}
 	if cluster, ok := j.Cluster(); ok {
 		return w.doRunning(ctx, cluster, j)
@@ -317,7 +318,8 @@ func failure(err error, attempt int) push.Failure {
 	switch {
 	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
 		f.Permanent = true
-	case !errors.As(err, &e) || temporary(err): // an error of the API or of the network, which goes away
+	case !errors.As(err, &e) || temporary(err):
+		// an error of the API or of the network, which goes away
 	case e.Reason == pull.InvalidImage || e.Reason == pull.TooLarge || e.Reason == pull.OverBudget:
 		f.Permanent = true
 	default:

@@ -67,7 +67,8 @@ func TestWorkerAsksWhereTheTagPoints(t *testing.T) {
 // as distribution sends it: the first time the tag is missing, then it leads to
 // what was there before.
 func TestWorkerIsToldTooEarly(t *testing.T) {
-	patient := func(o *queue.Options) { o.Settle = 10 * time.Second } // so that it looks three times on a slow machine
+	// so that it looks three times on a slow machine
+	patient := func(o *queue.Options) { o.Settle = 10 * time.Second }
 	t.Run("no tag yet", func(t *testing.T) {
 		w := startWorker(t, patient)
 		digest := w.push("team/app:1.0", "a")

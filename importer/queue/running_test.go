@@ -70,7 +70,8 @@ func TestWhatRunsIsImportedWithItsPullSecrets(t *testing.T) {
 			}
 		}
 		w.expect("imported", w.references(digest), []string{"team/app:1", "team/app@" + digest})
-		w.expect("told", w.notices.take(), []string{"Imported " + digest, "Imported " + digest}) // it is known by its digest now, too
+		// it is known by its digest now, too
+		w.expect("told", w.notices.take(), []string{"Imported " + digest, "Imported " + digest})
 
 		other := w.push("team/app:2", "b")
 		if e := w.try(1, "push team/app:2@"+other); e.How != "failed" || !strings.Contains(e.Failure.Error, "unauthorized") {
@@ -246,7 +247,8 @@ func TestSweepAsksWithPullSecrets(t *testing.T) {
 		}
 		worker.SweepOnce(t.Context())
 		w.expect("gone while it is there", w.gone(a), nil)
-		w.registry.Inject("/v2/team/app/manifests/"+a, 0, func(next http.Handler) http.Handler { // to whom it would be shown, it is gone
+		w.registry.Inject("/v2/team/app/manifests/"+a, 0, func(next http.Handler) http.Handler {
+			// to whom it would be shown, it is gone
 			return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				shown := httptest.NewRecorder()
 				if next.ServeHTTP(shown, r.Clone(r.Context())); shown.Code == http.StatusOK {

@@ -134,8 +134,10 @@ type hostSweep struct {
 	*sweeper
 	name                   string
 	repositories, followed []reference.Reference
-	running                map[reference.Reference][]string // images that pods run, with clusters whose pull secrets may be used
-	left                   atomic.Bool                      // it does not answer now, or asks to be left alone for too long
+	// images that pods run, with clusters whose pull secrets may be used
+	running map[reference.Reference][]string
+	// it does not answer now, or asks to be left alone for too long
+	left atomic.Bool
 }
 
 // wants reports whether this sweep asks a registry.
@@ -345,7 +347,8 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 func (w *Worker) sweepTag(ctx context.Context, ref reference.Reference, images importer.Images, asked *askedOf) (result string, err error) {
 	imported, err := w.importPresent(ctx, w.Importer(), ref, images)
 	switch {
-	case pull.ReasonOf(err) == pull.NotAnImage, pull.ReasonOf(err) == pull.NotFound: // a chart, say, or deleted since
+	case pull.ReasonOf(err) == pull.NotAnImage, pull.ReasonOf(err) == pull.NotFound:
+		// a chart, say, or deleted since
 		return "known", nil
 	case imported == nil:
 		return "failed", err

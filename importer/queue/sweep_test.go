@@ -392,7 +392,8 @@ func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}}))
-	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now()) // a registry that is left alone is so for ever
+	// a registry that is left alone is so for ever
+	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now())
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
 	worker, err := queue.New(o)
 	if err != nil {

@@ -177,7 +177,8 @@ func (c *collector) statement(d *json.Decoder) error {
 		return errEnough
 	}
 	var s struct {
-		Vulnerability json.RawMessage `json:"vulnerability"` // a text in version 0.0.1, else an object
+		// a text in version 0.0.1, else an object
+		Vulnerability json.RawMessage `json:"vulnerability"`
 		Status        string          `json:"status"`
 		Justification string          `json:"justification"`
 	}

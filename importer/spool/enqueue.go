@@ -195,7 +195,8 @@ func (s *Spool) makeRoom(t db.Transaction, receiver string, added *addition) (dr
 			id, events, waited = row[0].(int64), row[1].(int64), row[2] == string(push.Waiting)
 			return nil
 		}, `SELECT id, payloads, state FROM spool_jobs WHERE source = ? AND state <> 'leased'
-			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, receiver, string(keep)) // "dead" is before "waiting"
+			// "dead" is before "waiting"
+			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, receiver, string(keep))
 		if err != nil {
 			break
 		}

@@ -76,7 +76,8 @@ func TestClaimHeedsRoom(t *testing.T) {
 	mu.Lock()
 	rooms["full.example.com"] = 1
 	mu.Unlock()
-	for stepped := time.Duration(0); ; stepped += time.Second { // less than the lease of what is held
+	for stepped := time.Duration(0); ; stepped += time.Second {
+		// less than the lease of what is held
 		select {
 		case jobs := <-claimed:
 			if len(jobs) != 1 || jobs[0].Key != "full.example.com/app:2" {

@@ -28,7 +28,8 @@ import (
 func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
 	return claim(ctx, s.db, s.wake, n, lease, room, func(now time.Time, room push.Room) (jobs []*push.Job, due bool, next time.Time, err error) {
 		if due, next, err = s.nextDue(ctx, now, room); due {
-			jobs, err = s.claim(ctx, n, lease, room) // none if a lease had ended, and its job is dead or in a lane without room
+			// none if a lease had ended, and its job is dead or in a lane without room
+			jobs, err = s.claim(ctx, n, lease, room)
 		}
 		return jobs, due, next, err
 	})

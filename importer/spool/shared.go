@@ -24,14 +24,16 @@ import (
 // Shared is a Spool for servers that share their objects. It keeps its promises, with jobs that are
 // keys of the database:
 //
-//   - Enqueue returns once every job is where the objects are, whatever becomes of the server. If it fails, a part of the
-//     events may be there;
-//   - each server has the same jobs, and any may do them, but those of one registry are done by one server at a time
-//     (Options.Servers), so that what a registry is asked stays within its bounds. It begins when it knows all that the former
-//     one has begun and when that has ended, and takes over the jobs of a server that is gone;
-//   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The second has no effect.
-//   - while two servers are told of pushes at the same time, a receiver may be past its quota by the last of them, until the
-//     next one.
+//   - Enqueue returns once every job is where the objects are, whatever becomes of the server. If
+//     it fails, a part of the events may be there;
+//   - each server has the same jobs, and any may do them, but those of one registry are done by one
+//     server at a time (Options.Servers), so that what a registry is asked stays within its bounds.
+//     It begins when it knows all that the former one has begun and when that has ended, and takes
+//     over the jobs of a server that is gone;
+//   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The
+//     second has no effect.
+//   - while two servers are told of pushes at the same time, a receiver may be past its quota by
+//     the last of them, until the next one.
 //
 // Every server knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the
 // bounds.

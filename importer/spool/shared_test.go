@@ -335,7 +335,9 @@ func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
 		}
 	}
 	sending.Wait()
-	a.keys("local", push.Waiting) // now it has heard of all that the other was told: until then both may be over by what was told last
+	// now it has heard of all that the other was told: until then both may be over by what was told
+	// last
+	a.keys("local", push.Waiting)
 	a.enqueue(request("last", "", "p"))
 	if st := a.stats(); st.Payloads != 20 || st.Waiting != 20 {
 		t.Errorf("in a quota of 20: %+v", st)

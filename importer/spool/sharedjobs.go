@@ -183,7 +183,8 @@ func (s *Shared) victim(receiver string, keep map[int64]bool) (first *entry) {
 		if e.Receiver != receiver || e.State == push.Leased || keep[e.ID] || s.leaving[e.ID] {
 			continue
 		}
-		if first == nil || cmp.Or(cmp.Compare(e.State, first.State), e.Latest.Compare(first.Latest), cmp.Compare(e.ID, first.ID)) < 0 { // "dead" is before "waiting"
+		if first == nil || cmp.Or(cmp.Compare(e.State, first.State), e.Latest.Compare(first.Latest), cmp.Compare(e.ID, first.ID)) < 0 {
+			// "dead" is before "waiting"
 			first = e
 		}
 	}

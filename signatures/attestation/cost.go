@@ -14,7 +14,8 @@ type coster struct{}
 // CallCost implements interpreter.ActualCostEstimator; nil leaves the count to CEL.
 func (coster) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
 	switch function {
-	case "contains", "startsWith", "endsWith", "matches": // only texts have these, so CEL counts their size itself
+	case "contains", "startsWith", "endsWith", "matches":
+		// only texts have these, so CEL counts their size itself
 		return nil
 	case "size", "_[_]", "_[?_]", "_?._": // these do not go through their argument
 		return nil

@@ -26,8 +26,9 @@ func TestExpressions(t *testing.T) {
 		`predicate.findings.exists(f, f.severity == "CRITICAL")`:             false,
 		`has(predicate.nothing)`:                                             false,
 		`predicate.?nothing.?deeper.orValue("x") == "x"`:                     true,
-		`predicate.nothing == 1`:                                             false, // an error counts as no
-		`predicate.runs == "3"`:                                              false,
+		// an error counts as no
+		`predicate.nothing == 1`: false,
+		`predicate.runs == "3"`:  false,
 	} {
 		d, err := attestation.NewDemand("d", "slsaprovenance1", expression)
 		if err != nil {

@@ -96,7 +96,8 @@ func (s *search) attestationLayers(m *manifest) {
 			s.attest(Attestation{
 				Type:   cmp.Or(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
 				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
-			}, l, l.MediaType == mediaTypeEnvelope) // a statement that nobody has signed cannot be judged
+				// a statement that nobody has signed cannot be judged
+			}, l, l.MediaType == mediaTypeEnvelope)
 		}
 	}
 }

@@ -4,9 +4,11 @@
 //
 // Where it looks, for one image digest:
 //
-//   - referrers of the digest, by the OCI 1.1 API with all its pages, or by the fallback tag where the registry
-//     has no such API: sigstore bundles, cosign's oci-1-1 mode, Notary envelopes, attestations;
-//   - the tags that cosign derives from the digest: sha256-<hex>.sig (signatures) and .att (attestations);
+//   - referrers of the digest, by the OCI 1.1 API with all its pages, or by the fallback tag where
+//     the registry has no such API: sigstore bundles, cosign's oci-1-1 mode, Notary envelopes,
+//     attestations;
+//   - the tags that cosign derives from the digest: sha256-<hex>.sig (signatures) and .att
+//     (attestations);
 //   - OpenShift's signature extension, if the registry announces it;
 //   - lookaside storage, if a registries.d file names one for the image.
 //

@@ -40,7 +40,8 @@ type fixture struct {
 	t      *testing.T
 	host   string
 	digest string
-	client *http.Client // its own client: the shared one loses its connections when the server of another test closes
+	// its own client: the shared one loses its connections when the server of another test closes
+	client *http.Client
 	// around, if set, handles requests before the registry does.
 	around   func(http.ResponseWriter, *http.Request, http.Handler)
 	requests []string
@@ -361,7 +362,8 @@ func TestFindReferrers(t *testing.T) {
 			annotated := func(predicate string) map[string]string {
 				return map[string]string{"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": predicate}
 			}
-			sbom := make([]byte, find.MaxSignature+1) // larger than a signature may be, and never fetched
+			// larger than a signature may be, and never fetched
+			sbom := make([]byte, find.MaxSignature+1)
 			digests := []string{
 				f.refer(bundleType, annotated(payload.PredicateCosignSign), bundle(payload.PredicateCosignSign)),
 				f.refer(bundleType, nil, bundle("https://slsa.dev/provenance/v1")),
@@ -828,9 +830,11 @@ func TestFindExtension(t *testing.T) {
 	}
 	answer = `{"signatures":[` + entry("atomic", 2, "one") + "," + entry("AtomicImageV1", 2, "two") + "," + entry("atomic", 2, "one") + "," + entry("other", 2, "three") + "," + entry("atomic", 1, "four") + `]}`
 	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `unknown type "other"`, "version 1")
-	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}` // of a registry whose API Tidewaiter is
+	// of a registry whose API Tidewaiter is
+	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}`
 	f.find(find.Options{}).expect(t, "AtomicImageV1")
-	for _, unknown := range []string{entry("other", 2, "three"), entry("atomic", 1, "four"), entry("", 2, "five")} { // any may be a signature
+	for _, unknown := range []string{entry("other", 2, "three"), entry("atomic", 1, "four"), entry("", 2, "five")} {
+		// any may be a signature
 		answer = `{"signatures":[` + unknown + `]}`
 		r := f.find(find.Options{})
 		r.expect(t, "", "signature extension")

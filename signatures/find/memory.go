@@ -168,9 +168,10 @@ type tagPages struct {
 	// whole is set when all tags have been listed. Until then tags are asked for one by one.
 	whole  bool
 	tags   map[string]bool
-	listed int    // tags of all kinds
-	asked  int    // digests that were looked for without the whole list
-	last   string // the tag whose successors were asked for, as the registry did not say where the list goes on
+	listed int // tags of all kinds
+	asked  int // digests that were looked for without the whole list
+	// the tag whose successors were asked for, as the registry did not say where the list goes on
+	last string
 	// none says that the registry has listed no tag, or no repository, to a search of an image that
 	// was pushed without a tag: a repository that is new. Other searches look again.
 	none bool

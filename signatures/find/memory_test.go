@@ -155,7 +155,8 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 	begun, ended := r.clock.Now(), make(chan bool)
 	go func() {
-		_, _, _, _ = r.finder.Find(t.Context(), digest, inRepository, r.client.Transport, begun, false) // what it finds is old
+		// what it finds is old
+		_, _, _, _ = r.finder.Find(t.Context(), digest, inRepository, r.client.Transport, begun, false)
 		close(ended)
 	}()
 	<-listing

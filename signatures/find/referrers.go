@@ -137,7 +137,8 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 // fallbackTag reads the index that clients keep at a tag where the registry has no referrers API.
 func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
 	index, err := s.tag(ctx, strings.Replace(s.digest, ":", "-", 1), s.demanded || s.attested)
-	if err != nil || index == nil || index.digest == s.digest { // cosign copy leaves the image itself there
+	if err != nil || index == nil || index.digest == s.digest {
+		// cosign copy leaves the image itself there
 		return nil, err
 	}
 	if index.Manifests == nil && index.MediaType != mediaTypeIndex {

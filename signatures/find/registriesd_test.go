@@ -64,11 +64,12 @@ docker:
 		t.Fatal(err)
 	}
 	for image, want := range map[string]string{
-		"registry.example.com/team/app:v1":     "https://tag",
-		"registry.example.com/team/app:v2":     "https://app",
-		"registry.example.com/team/app/sub":    "https://app",
-		"registry.example.com/team/apple":      "https://team",
-		"registry.example.com/team/written":    "https://team", // keys for writing say nothing of reading
+		"registry.example.com/team/app:v1":  "https://tag",
+		"registry.example.com/team/app:v2":  "https://app",
+		"registry.example.com/team/app/sub": "https://app",
+		"registry.example.com/team/apple":   "https://team",
+		// keys for writing say nothing of reading
+		"registry.example.com/team/written":    "https://team",
 		"registry.example.com/other":           "https://host",
 		"registry.example.com:5000/team/app":   "https://port",
 		"registry.example.com:5000/other":      "https://default",

@@ -12,14 +12,16 @@ import (
 
 // Bounds on one search.
 const (
-	MaxManifest     = imagemanifest.MaxManifestSize // bytes of a manifest, an index or a page of referrers
-	MaxSignature    = verdicts.MaxContent           // bytes of a signature, payload, bundle or envelope
-	MaxLooked       = 64                            // signatures and referrers looked at
-	maxFound        = 16 << 20                      // bytes of signatures returned
-	MaxAttestations = 64                            // attestations listed
-	MaxAttestation  = 512 << 10                     // bytes of an attestation that is read
-	MaxRead         = 16                            // attestations read
-	maxPages        = 16                            // pages of referrers
+	// bytes of a manifest, an index or a page of referrers
+	MaxManifest = imagemanifest.MaxManifestSize
+	// bytes of a signature, payload, bundle or envelope
+	MaxSignature    = verdicts.MaxContent
+	MaxLooked       = 64        // signatures and referrers looked at
+	maxFound        = 16 << 20  // bytes of signatures returned
+	MaxAttestations = 64        // attestations listed
+	MaxAttestation  = 512 << 10 // bytes of an attestation that is read
+	MaxRead         = 16        // attestations read
+	maxPages        = 16        // pages of referrers
 	maxWarnings     = 32
 	maxWarningBytes = 256
 )

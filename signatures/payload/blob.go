@@ -17,12 +17,14 @@ const MediaTypeEnvelope = "application/vnd.dsse.envelope.v1+json"
 
 // Keys of the annotations that cosign puts on a signature layer.
 const (
-	AnnotationSignature   = "dev.cosignproject.cosign/signature"   // base64
-	AnnotationCertificate = "dev.sigstore.cosign/certificate"      // PEM, the leaf
-	AnnotationChain       = "dev.sigstore.cosign/chain"            // PEM, intermediates then root
-	AnnotationLogBundle   = "dev.sigstore.cosign/bundle"           // JSON, the Rekor entry with its promise
-	AnnotationTimestamp   = "dev.sigstore.cosign/rfc3161timestamp" // JSON, a timestamp authority's answer
-	maxAnnotations        = 64
+	AnnotationSignature   = "dev.cosignproject.cosign/signature" // base64
+	AnnotationCertificate = "dev.sigstore.cosign/certificate"    // PEM, the leaf
+	AnnotationChain       = "dev.sigstore.cosign/chain"          // PEM, intermediates then root
+	// JSON, the Rekor entry with its promise
+	AnnotationLogBundle = "dev.sigstore.cosign/bundle"
+	// JSON, a timestamp authority's answer
+	AnnotationTimestamp = "dev.sigstore.cosign/rfc3161timestamp"
+	maxAnnotations      = 64
 )
 
 // Blob is one cosign signature or attestation, with everything that is needed to verify it:

@@ -96,7 +96,8 @@ func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
 		if err := json.Unmarshal(value, &text); err != nil {
 			return malformed("%w", err)
 		}
-	case bytes.ContainsAny(value, "eE") || len(value) > 300: // there may be a number that no float64 holds; containers/image refuses those, too
+	case bytes.ContainsAny(value, "eE") || len(value) > 300:
+		// there may be a number that no float64 holds; containers/image refuses those, too
 		var anything any
 		if err := json.Unmarshal(value, &anything); err != nil {
 			return malformed("%w", err)
@@ -115,7 +116,8 @@ func (s *SimpleSigning) addOptional(key string, value json.RawMessage) error {
 		if seconds != math.Trunc(seconds) || seconds < math.MinInt64 || seconds >= math.MaxInt64 {
 			return malformed("%s is not a whole number of seconds", value)
 		}
-		if t := time.Unix(int64(seconds), 0).UTC(); t.Year() >= 1 && t.Year() <= 9999 { // RFC 3339 has no others
+		if t := time.Unix(int64(seconds), 0).UTC(); t.Year() >= 1 && t.Year() <= 9999 {
+			// RFC 3339 has no others
 			s.Timestamp = t
 		}
 	}

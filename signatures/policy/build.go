@@ -31,8 +31,9 @@ import (
 
 // builder turns one decoded document into a Policy and knows where in the file each field is.
 type builder struct {
-	doc    *decoded
-	folder string // the folder that …Path fields are relative to; "" for an object, which names no files
+	doc *decoded
+	// the folder that …Path fields are relative to; "" for an object, which names no files
+	folder string
 }
 
 func (b *builder) fail(field, format string, args ...any) error {
@@ -772,7 +773,8 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 		if len(publics) > 0 && !bytes.HasPrefix(bytes.TrimSpace(rest), []byte("-----BEGIN ")) {
 			return nil, b.fail(field, "has something after key %d that is not a key: %.40q", len(publics), bytes.TrimSpace(rest))
 		}
-		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) > 1 { // pem.Decode passes over damage
+		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) > 1 {
+			// pem.Decode passes over damage
 			return nil, b.fail(field, "has a damaged PEM block after key %d", len(publics))
 		}
 		if len(publics) == maxAlternatives {

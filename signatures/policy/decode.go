@@ -15,8 +15,9 @@ type Error struct {
 	File     string // as given or found; "" for documents that were never in a file
 	Document int    // counted from 1 within the file; 0 when the file itself is the matter
 	Line     int    // counted from 1; 0 when unknown
-	Field    string // path from the document's root, such as spec.policy.rootOfTrust; "" for the whole document
-	Err      error
+	// path from the document's root, such as spec.policy.rootOfTrust; "" for the whole document
+	Field string
+	Err   error
 }
 
 func (e *Error) Error() string {

@@ -43,8 +43,9 @@ func (i Identity) String() string {
 // docker-reference exactly as it was signed. The rules are those of containers/image
 // (signature/policy_reference_match.go):
 //
-//   - MatchRepoDigestOrExact: signed must have a tag or digest; for an intended tag both must be equal, for an
-//     intended digest the repositories must be. The digest in the name is not looked at: that which is signed is.
+//   - MatchRepoDigestOrExact: signed must have a tag or digest; for an intended tag both must be
+//     equal, for an intended digest the repositories must be. The digest in the name is not looked
+//     at: that which is signed is.
 //   - MatchRepository: equal repositories.
 //   - ExactRepository: signed is in the configured repository.
 //   - RemapIdentity: a prefix of intended is replaced, then as MatchRepoDigestOrExact.

@@ -173,7 +173,8 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com:443/x", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "UPPER", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "a.example.com/x:v1" + digest, true},
-		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "A.Example.com/x:v1", false}, // another host to containers/image
+		// another host to containers/image
+		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "A.Example.com/x:v1", false},
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox:1", "Docker.io/library/busybox:1", false},
 		{"{matchPolicy: MatchRepository}", "a.example.com/x:v1", "", false},
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},

@@ -49,7 +49,8 @@ func enclosing(scope string) string {
 		return "*." + domain
 	}
 	path := strings.LastIndexByte(scope, '/')
-	if i := strings.LastIndexAny(scope, ":@"); i > path && path >= 0 { // the tag or the digest of an image
+	if i := strings.LastIndexAny(scope, ":@"); i > path && path >= 0 {
+		// the tag or the digest of an image
 		if at := strings.IndexByte(scope, '@'); at >= 0 {
 			i = at
 		}

@@ -114,10 +114,11 @@ func (p *Policy) Exceptions() (all []Exception, until []time.Time) {
 // Set is the policies in force. It does not change; a new one replaces it. The zero Set and nil
 // cover nothing.
 type Set struct {
-	policies     []*Policy
-	byScope      map[string][]*Policy // in order of their names
-	inNamespaces map[string][]*Policy // the policies of namespaces by scope, in order of their namespaces and names
-	byTag        bool                 // some scope is a repository and a tag
+	policies []*Policy
+	byScope  map[string][]*Policy // in order of their names
+	// the policies of namespaces by scope, in order of their namespaces and names
+	inNamespaces map[string][]*Policy
+	byTag        bool // some scope is a repository and a tag
 	hash         string
 }
 

@@ -54,17 +54,20 @@ type Keeper struct {
 	polling sync.Mutex // held while changes are asked
 	behind  bool       // there are changes that are not in force
 
-	mu     sync.Mutex
-	own    map[int64]struct{} // revisions at which the keeper wrote a status, and of which changes have not told
-	files  *policy.Set
-	loaded error                          // why the last read of the objects failed; errNotLoaded before the first
+	mu sync.Mutex
+	// revisions at which the keeper wrote a status, and of which changes have not told
+	own   map[int64]struct{}
+	files *policy.Set
+	// why the last read of the objects failed; errNotLoaded before the first
+	loaded error
 	faults map[types.NamespacedName]fault // why objects are not in force
 	tally  tally
 
 	uncovered bool // as was logged
 
 	exceptions *metrics.GaugeVec
-	told       map[string]string // the states of exceptions when they were last told, by what names them; Run alone uses it
+	// the states of exceptions when they were last told, by what names them; Run alone uses it
+	told map[string]string
 }
 
 // stores are where the keeper reads and writes objects of a kind, and where it writes their status.

@@ -41,12 +41,14 @@ const (
 
 // The reasons of conditions.
 const (
-	ReasonInForce     = "InForce"
-	ReasonOverridden  = "Overridden"  // ClusterImagePolicies have all scopes of a namespace's policy
-	ReasonNameTaken   = "NameTaken"   // a file has a policy of the same name
-	ReasonInvalid     = "Invalid"     // an older version accepted it
-	ReasonUsable      = "Usable"      // the root of trust can be used
-	ReasonEndsSoon    = "EndsSoon"    // all of the root of trust will have expired in 30 days; an exception ends in a week
+	ReasonInForce = "InForce"
+	// ClusterImagePolicies have all scopes of a namespace's policy
+	ReasonOverridden = "Overridden"
+	ReasonNameTaken  = "NameTaken" // a file has a policy of the same name
+	ReasonInvalid    = "Invalid"   // an older version accepted it
+	ReasonUsable     = "Usable"    // the root of trust can be used
+	// all of the root of trust will have expired in 30 days; an exception ends in a week
+	ReasonEndsSoon    = "EndsSoon"
 	ReasonEnded       = "Ended"       // all exceptions have
 	ReasonExpired     = "Expired"     // all of the root of trust has
 	ReasonImagesFound = "ImagesFound" // by the last sweep
@@ -171,7 +173,8 @@ func (k *Keeper) Written(image *imagev1.Image, set *policy.Set) {
 		}
 	}
 	if found {
-		if t.set == nil && t.covered != nil { // else a sweep is under way, or about to begin, and its end tells
+		if t.set == nil && t.covered != nil {
+			// else a sweep is under way, or about to begin, and its end tells
 			k.changed()
 		}
 		k.awake()

@@ -19,7 +19,8 @@ func TestCounted(t *testing.T) {
 	}{
 		{"", "2 images in 1 repository", 0, first},
 		{"being counted", "2 images in 1 repository", 0, first},
-		{"2 images in 1 repository", "2 images in 1 repository", 0, first}, // a release before wrote it
+		// a release before wrote it
+		{"2 images in 1 repository", "2 images in 1 repository", 0, first},
 		{first, "2 images in 1 repository", recount - time.Second, first},
 		{first, "2 images in 1 repository", recount, "2 images in 1 repository, as of 2026-11-26T12:10:00Z"},
 		{first, "3 images in 1 repository", time.Second, "3 images in 1 repository, as of 2026-11-26T12:00:01Z"},

@@ -24,8 +24,10 @@ const maxFollowers = 10_000
 type followers struct {
 	added chan struct{}
 
-	mu      sync.Mutex
-	waiting map[string][]string // by digest: the repositories in which the image should be verified; nil to judge it in any case
+	mu sync.Mutex
+	// by digest: the repositories in which the image should be verified; nil to judge it in any
+	// case
+	waiting map[string][]string
 }
 
 func newFollowers() followers {
@@ -101,7 +103,8 @@ func (s *Sweeper) judgeFollowers(ctx context.Context) error {
 				s.followed(before, image)
 			}
 		}
-		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil { // an index may list what is not stored
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			// an index may list what is not stored
 			slog.Error("Verifying an image by its index failed", "image", digest, "err", err)
 		}
 	}

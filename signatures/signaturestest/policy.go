@@ -20,7 +20,8 @@ func Set(t testing.TB, rootOfTrust, signedIdentity string) *policy.Set {
 // SetFrom is a set of the given documents.
 func SetFrom(t testing.TB, yaml string) *policy.Set {
 	t.Helper()
-	policies, err := policy.Parse([]byte(yaml), "policies.yaml") // paths are those of the test's folder
+	// paths are those of the test's folder
+	policies, err := policy.Parse([]byte(yaml), "policies.yaml")
 	must(t, err)
 	s, err := policy.NewSet(policies)
 	must(t, err)

@@ -253,11 +253,12 @@ func TestUnknownImages(t *testing.T) {
 	unknown := reviewOf("CREATE", pod("registry.example.com/new:1", "registry.example.com/good:1"), "", "")
 	for name, c := range map[string]struct {
 		review, timeout string
-		then            *admission.Judgement // what is known three seconds after the import was asked for
-		imports         int
-		allowed         bool
-		least, most     time.Duration
-		says            string
+		// what is known three seconds after the import was asked for
+		then        *admission.Judgement
+		imports     int
+		allowed     bool
+		least, most time.Duration
+		says        string
 	}{
 		"imported in time":     {review: unknown, then: &admission.Judgement{}, imports: 1, allowed: true, least: 3 * time.Second, most: 3200 * time.Millisecond},
 		"imported and refused": {review: unknown, then: new(finding("prod", admission.Deny)), imports: 1, least: 3 * time.Second, most: 3200 * time.Millisecond, says: "does not meet"},
@@ -325,7 +326,8 @@ func TestAttackFillPlaces(t *testing.T) {
 					all.Go(func() { send(ctx, fmt.Sprintf("evil-%d", i%2), fmt.Sprintf("evil-%d:1", i)) })
 				}
 				synctest.Wait()
-				if n := len(s.imported); n > 16 { // eight of each namespace at most, though some lost their places
+				if n := len(s.imported); n > 16 {
+					// eight of each namespace at most, though some lost their places
 					t.Errorf("two namespaces had %d images imported", n)
 				}
 				if away {

@@ -156,7 +156,8 @@ type liveWriter struct {
 // send sends an event. A browser that does not read it within half a minute is given up; between
 // events it may wait.
 func (l *liveWriter) send(id, event, data string) error {
-	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second)) // a writer that cannot be bound is not a connection
+	// a writer that cannot be bound is not a connection
+	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()
 	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, strings.ReplaceAll(data, "\n", " ")); err != nil {
 		return err

@@ -67,7 +67,8 @@ func (c *caller) request(ctx context.Context, method, path string, query url.Val
 		r.Header.Set("Content-Type", asJSON)
 	}
 	for name, values := range c.from.Header {
-		if strings.HasPrefix(name, "Impersonate-") { // whom the person asks for; the API says whether they may
+		if strings.HasPrefix(name, "Impersonate-") {
+			// whom the person asks for; the API says whether they may
 			r.Header[name] = values
 		}
 	}
@@ -104,7 +105,8 @@ func (c *caller) table(ctx context.Context, path string, query url.Values) (*tab
 	if err != nil {
 		return t, err
 	}
-	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"]) // those that cannot be read are for no one
+	// those that cannot be read are for no one
+	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"])
 	for _, w := range warnings {
 		t.Warnings = append(t.Warnings, textOf(w.Text))
 	}

@@ -41,8 +41,9 @@ type imageView struct {
 type layerView struct {
 	Digest, By text
 	Size       int64
-	Share      int      // of the largest, in percent
-	In         *counted // the images with this layer, this one among them; nil if they were not counted
+	Share      int // of the largest, in percent
+	// the images with this layer, this one among them; nil if they were not counted
+	In *counted
 }
 
 // checkView is a signature or attestation, and each check of it.

@@ -33,8 +33,9 @@ const (
 type imageRow struct {
 	Digest, Repository, Verdict, Size, Platform, Signers, Pods, Outdated text
 	Tags                                                                 []text
-	Created                                                              string // as the table has it
-	Known                                                                time.Time
+	// as the table has it
+	Created string
+	Known   time.Time
 }
 
 // imageFilter is a field that images are selected by, on the page.
@@ -56,18 +57,21 @@ type imageList struct {
 	Rows      []imageRow
 	Total     int64 // -1 if it is not known
 	Sort      string
-	Sorted    bool      // all that match are on the page, in the order asked for
-	FirstOf   time.Time // when the images on the page were the first that match in the order; zero if that was not counted
-	From, To  int       // the places of the images on the page in the order of all that match; 0 if they are not known
-	NoOrder   *notice   // why they are not
-	OwnOrder  bool      // the images on the page are sorted among themselves alone
-	Next      string
-	First     string // the address of the first page, on a later one
-	ByDigest  string // that of those that match in the order of their digests
-	Refused   *notice
-	Warnings  []text // of the API
-	MayAsk    bool   // the person may have what is not known imported
-	Done      string // what has just been asked for
+	Sorted    bool // all that match are on the page, in the order asked for
+	// when the images on the page were the first that match in the order; zero if that was not
+	// counted
+	FirstOf time.Time
+	// the places of the images on the page in the order of all that match; 0 if they are not known
+	From, To int
+	NoOrder  *notice // why they are not
+	OwnOrder bool    // the images on the page are sorted among themselves alone
+	Next     string
+	First    string // the address of the first page, on a later one
+	ByDigest string // that of those that match in the order of their digests
+	Refused  *notice
+	Warnings []text // of the API
+	MayAsk   bool   // the person may have what is not known imported
+	Done     string // what has just been asked for
 }
 
 // filters are the filters of the page with their values in a query.
@@ -162,7 +166,8 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		data.First = ""
 		t, err = v.call.table(v.ctx(), imagesPath, ask)
 	}
-	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" && data.Total <= maxSorted { // or not known
+	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" && data.Total <= maxSorted {
+		// or not known
 		err = v.readToSort(t, ask)
 	}
 	if err != nil {

@@ -142,7 +142,8 @@ func (v *visit) repository() error {
 		t := &tags.Items[i]
 		line := tagLine{Tag: t.Spec.Name, Reference: text(data.Name) + ":" + t.Spec.Name, Failing: find(t.Status.Conditions, "ImportSuccess")}
 		var by []text
-		_ = json.Unmarshal([]byte(t.Metadata.Annotations["tidewaiter.dev/by"]), &by) // without it nobody is named
+		// without it nobody is named
+		_ = json.Unmarshal([]byte(t.Metadata.Annotations["tidewaiter.dev/by"]), &by)
 		for j, item := range t.Status.Items {
 			m := move{Digest: item.Image, Since: item.Created}
 			if j+1 < len(t.Status.Items) {

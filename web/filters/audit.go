@@ -204,7 +204,8 @@ func (o *ownRecords) keep(e *auditinternal.Event) bool {
 	if e.Stage == auditinternal.StageResponseStarted && !stranger {
 		return false
 	}
-	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews" // these are questions; the answers are in the audit log of the cluster that asks
+	// these are questions; the answers are in the audit log of the cluster that asks
+	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews"
 	switch e.Verb {
 	case "get", "list", "watch", "head", "options":
 		reads = true
@@ -241,7 +242,8 @@ func boundEvent(e *auditinternal.Event) {
 	e.AuditID = boundText(e.AuditID)
 	e.Verb = boundText(e.Verb)
 	if len(e.SourceIPs) > maxAuditTexts {
-		e.SourceIPs = e.SourceIPs[len(e.SourceIPs)-maxAuditTexts:] // the last one is the address of the connection
+		// the last one is the address of the connection
+		e.SourceIPs = e.SourceIPs[len(e.SourceIPs)-maxAuditTexts:]
 	}
 	if o := e.ObjectRef; o != nil {
 		for _, s := range []*string{&o.Namespace, &o.Name, &o.Resource, &o.Subresource, &o.APIGroup, &o.APIVersion} {

@@ -32,7 +32,8 @@ func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 			return
 		}
 		if deadline, ok := r.Context().Deadline(); ok {
-			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace)) // a writer that cannot be bound is not a connection
+			// a writer that cannot be bound is not a connection
+			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace))
 		}
 		next.ServeHTTP(w, r)
 	})

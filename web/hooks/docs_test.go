@@ -60,7 +60,8 @@ func TestDocumentedPayloads(t *testing.T) {
 		})
 	}
 	for _, typ := range hooks.Types() {
-		if !seen[typ] && typ != "gitlab" && typ != "gar" { // gitlab sends what distribution does, and a program makes gar's
+		if !seen[typ] && typ != "gitlab" && typ != "gar" {
+			// gitlab sends what distribution does, and a program makes gar's
 			t.Errorf("the documentation has no test of type %s that works", typ)
 		}
 		if !strings.Contains(string(text), "`"+typ+"`") {

@@ -19,7 +19,8 @@ func TestAttackActor(t *testing.T) {
 	}
 	for typ, body := range bodies {
 		inside := map[string]func(string) string{"distribution": func(s string) string { return `{"name":` + s + `}` }, "generic": func(s string) string { return s }}[typ]
-		long, _ := json.Marshal("\x1b[31m\n" + strings.Repeat("a", 4000)) // a string always marshals
+		// a string always marshals
+		long, _ := json.Marshal("\x1b[31m\n" + strings.Repeat("a", 4000))
 		for actor, want := range map[string]string{
 			inside(`"ann"`): "ann", `7`: "", `[]`: "", `null`: "", inside(`{"x":1}`): "", inside(`["ann"]`): "",
 			inside(string(long)): "\ufffd[31m " + strings.Repeat("a", 100),

@@ -241,7 +241,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	defer body.Release()
 	if err != nil {
 		if unproved && !errors.Is(err, limits.ErrBusy) {
-			err = fmt.Errorf("%w: %w", errUnauthorized, err) // the log tells the rest; the answer does not
+			// the log tells the rest; the answer does not
+			err = fmt.Errorf("%w: %w", errUnauthorized, err)
 		}
 		return failed(err)
 	}
@@ -305,7 +306,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 // mistake says of what type a payload is that a receiver cannot decode, or in which it finds
 // nothing; "" if nothing is wrong.
 func mistake(rc *receiver, header http.Header, body []byte, err error) string {
-	for _, name := range append([]string{"distribution"}, Types()...) { // of which others are dialects
+	for _, name := range append([]string{"distribution"}, Types()...) {
+		// of which others are dialects
 		v := vendors[name]
 		if v.decode == nil || name == rc.Type {
 			continue

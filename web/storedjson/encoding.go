@@ -59,7 +59,8 @@ type sums struct{ all, object gzipparts.Sum }
 // run is the unit in which an answer is sent.
 type run struct {
 	filecache.Run[sums]
-	framed []byte        // the same with other texts than commas between the objects, if it is sent so
+	// the same with other texts than commas between the objects, if it is sent so
+	framed []byte
 	sum    gzipparts.Sum // of what is sent
 }
 
@@ -210,7 +211,8 @@ func (f *encoding) send(ctx context.Context, p *scan, fr framing, to sink, sent 
 // each calls use with each run. The run belongs to use from then on.
 func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run) error) error {
 	keep := false
-	if f.costly || p.more || len(p.rest) > 0 { // otherwise everything has been read, and is quick to form
+	if f.costly || p.more || len(p.rest) > 0 {
+		// otherwise everything has been read, and is quick to form
 		objects, size, err := f.k.source.Totals(ctx)
 		// If not all objects find room, keeping them helps only answers that go through them at
 		// the same time.

@@ -83,7 +83,8 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 		head, rest, err = k.parts(make([]byte, 0, len(k.head)+48), &s)
 	}
 	if err != nil {
-		next.ServeHTTP(w, req) // it says what is wrong, and may know a place of its own for an object that is not here
+		// it says what is wrong, and may know a place of its own for an object that is not here
+		next.ServeHTTP(w, req)
 		return
 	}
 	k.answer(w, req, "GET", "resource", func(w http.ResponseWriter, req *http.Request) {

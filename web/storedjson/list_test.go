@@ -245,7 +245,8 @@ func TestListMeetsDamage(t *testing.T) {
 		if n := strings.Count(text, `"kind":"Pod",`); n != 249 || !json.Valid([]byte(text)) {
 			t.Errorf("a list of what is left has %d objects", n)
 		}
-		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil { // so that the check at the end finds a whole file
+		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil {
+			// so that the check at the end finds a whole file
 			t.Fatal(err)
 		}
 	}

@@ -27,8 +27,9 @@ type Getter struct {
 	dir    string
 	served map[schema.GroupVersionResource]Kind
 
-	mu    sync.Mutex
-	kinds map[schema.GroupVersionResource]*kind // the kinds that are served, by the resource that registries asked for
+	mu sync.Mutex
+	// the kinds that are served, by the resource that registries asked for
+	kinds map[schema.GroupVersionResource]*kind
 }
 
 // NewGetter returns a Getter over inner, which serves kinds as they are stored. It keeps the

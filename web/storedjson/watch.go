@@ -166,7 +166,8 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts wa
 		} else {
 			slog.Log(ctx, verbose, "a watch ended before it had sent what exists", "resource", k.Resource, "err", err)
 		}
-		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err)) // a Status can always be encoded
+		// a Status can always be encoded
+		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err))
 		text = append(append(eventHead(watch.Error), text...), eventEnd...)
 	}
 	if len(text) > 0 {

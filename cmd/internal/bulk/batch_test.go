@@ -408,7 +408,8 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 				began := clock.Now()
 				references := append(pushTags(t, registry, 10), registry.Host+"/team/app:refused")
 				refused := registry.Push("team/app:refused", servertest.SampleImage(t, "refused"))
-				if !strings.HasPrefix(place, "/referrers/") { // then the tag in place of referrers is read
+				if !strings.HasPrefix(place, "/referrers/") {
+					// then the tag in place of referrers is read
 					registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
 				}
 				var header []string

@@ -31,7 +31,8 @@ func CreateFailures(path string) (*failures, error) {
 	case err != nil:
 		return nil, f.explain(err)
 	}
-	f.file, err = os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+"-*") // with mode 0600
+	// with mode 0600
+	f.file, err = os.CreateTemp(filepath.Dir(f.path), "."+filepath.Base(f.path)+"-*")
 	return f, f.explain(err)
 }
 

@@ -22,9 +22,11 @@ type host struct {
 	round       int
 	silences    int       // failures to answer, in a row
 	silentSince time.Time // the first of them
-	busySince   time.Time // the registry has asked to be left alone, or refused, since then; zero if it has answered
-	suspect     *Job      // what was refused last; nil if it is not the last that the registry was asked for
-	noticed     time.Time // until when it is paused, as it was last said
+	// the registry has asked to be left alone, or refused, since then; zero if it has answered
+	busySince time.Time
+	// what was refused last; nil if it is not the last that the registry was asked for
+	suspect *Job
+	noticed time.Time // until when it is paused, as it was last said
 
 	tried map[Job]trials // of jobs that wait again
 }

@@ -29,13 +29,14 @@ func Outputs() []string { return []string{"name", "json", "jsonl", "yaml", "wide
 // report prints the result of each reference: results to standard output, in the chosen format and
 // as they come, failures and warnings to standard error.
 type report struct {
-	dryRun    bool
-	out       io.Writer
-	errOut    io.Writer
-	hint      string // the last that was printed
-	progress  *progress
-	print     func(reference string, result *importer.Result) error
-	printBare func(Line) error // prints a reference without a result; nil if standard error has it alone
+	dryRun   bool
+	out      io.Writer
+	errOut   io.Writer
+	hint     string // the last that was printed
+	progress *progress
+	print    func(reference string, result *importer.Result) error
+	// prints a reference without a result; nil if standard error has it alone
+	printBare func(Line) error
 	finish    func(Summary) error
 
 	Done, Failed int

@@ -67,7 +67,8 @@ func TestHintsKeepFlags(t *testing.T) {
 		{[]string{"get", "--token", "secret", "a"}, "tidewaiter import b", "tidewaiter import --token … b"},
 		{[]string{"get", "--tls-verify=false", "--all", "a"}, "tidewaiter get b", "tidewaiter get --all --tls-verify=false b"},
 		{[]string{"get", "--filter", "x y", "--filter", "z", "a"}, "tidewaiter get b", "tidewaiter get --filter 'x y' --filter z b"},
-		{[]string{"get", "--server", "X", "-o", "xml", "a"}, "tidewaiter get -o json", "tidewaiter get --server X -o json"}, // about the flag that was wrong
+		// about the flag that was wrong
+		{[]string{"get", "--server", "X", "-o", "xml", "a"}, "tidewaiter get -o json", "tidewaiter get --server X -o json"},
 		{[]string{"get", "--server", "X", "a"}, "is it a tidewaiter server? --server names another", "is it a tidewaiter server? --server names another"},
 		{[]string{"get", "--server", "X", "a"}, "try that (tidewaiter import), or another", "try that (tidewaiter import --server X), or another"},
 	} {

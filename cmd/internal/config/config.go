@@ -411,7 +411,8 @@ func (c *Config) certificates() (map[string]containers.Certificates, error) {
 		if below {
 			return nil, c.Fault(fmt.Sprintf("registries[%d]", i), fmt.Errorf("certificates apply to a whole host: give caFile and certDir to the entry with the prefix %q", host))
 		}
-		if canonical, err := reference.ParseHost(host); err == nil { // else the importer says what is wrong
+		if canonical, err := reference.ParseHost(host); err == nil {
+			// else the importer says what is wrong
 			host = canonical
 		}
 		certs := containers.Certificates{Dir: r.CertDir}

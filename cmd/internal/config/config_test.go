@@ -314,8 +314,9 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 		"{clusters: [{nam: x}], receivers: [{nam: x}]}\n":           "did you mean clusters.name? docs/reference/config.md has all keys; line 1: there is no key \"nam\" here; did you mean receivers.name?",
 		"importRuning: true\n":                                      "did you mean importRunning?",
 		"clusters: [{importRuning: true}]\n":                        "did you mean clusters.importRunning?",
-		"kubelet:\n  insecure: true\n":                              "did you mean registries.insecure?", // none of the kubelet's is near
-		strings.Repeat("x", 1000) + ": 1\n":                         "there is no key",
+		// none of the kubelet's is near
+		"kubelet:\n  insecure: true\n":      "did you mean registries.insecure?",
+		strings.Repeat("x", 1000) + ": 1\n": "there is no key",
 	} {
 		if _, err := Load(servertest.WriteConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%.100q: %v", text, err)

@@ -68,7 +68,8 @@ func (c *Config) MirrorOf(isolated bool) (MirrorOf, error) {
 	var o importer.Options
 	files := containers.Options{}
 	if isolated {
-		files.Root = filepath.Join(filepath.Dir(c.file), "isolated") // no folder: the machine's files are not read
+		// no folder: the machine's files are not read
+		files.Root = filepath.Join(filepath.Dir(c.file), "isolated")
 	}
 	if err := c.AddFiles(&o, files); err != nil {
 		return nil, err

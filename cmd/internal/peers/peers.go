@@ -84,10 +84,12 @@ type Peers struct {
 	joined  time.Time        // when the server saw its own Lease; zero before
 	leader  string           // "" if nobody leads
 	changed []func()
-	state   string               // what changed was last called for
-	asked   map[string]time.Time // hosts and when they were asked last; at most maxAsked and anyHost
-	told    map[string]time.Time // hosts and until when they asked this server for a pause; at most maxAsked
-	heard   map[string]time.Time // the same of the other servers; at most maxHeard
+	state   string // what changed was last called for
+	// hosts and when they were asked last; at most maxAsked and anyHost
+	asked map[string]time.Time
+	// hosts and until when they asked this server for a pause; at most maxAsked
+	told  map[string]time.Time
+	heard map[string]time.Time // the same of the other servers; at most maxHeard
 }
 
 // peer is what is known of a server.

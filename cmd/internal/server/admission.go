@@ -105,7 +105,8 @@ func (a *Admitter) Judge(ctx context.Context, pod admission.Pod, image reference
 		return admission.Judgement{}, fmt.Errorf("looking up %s: %w", image, err)
 	}
 	by, asked := signatures.PoliciesFor(image, pod.Namespace, set), image
-	if len(by) == 0 && pull.Reference != image { // a mirror's name, which no policy covers, does not slip past one
+	if len(by) == 0 && pull.Reference != image {
+		// a mirror's name, which no policy covers, does not slip past one
 		by, asked = signatures.PoliciesFor(pull.Reference, pod.Namespace, set), pull.Reference
 	}
 	if len(by) == 0 {

@@ -31,10 +31,11 @@ type Options struct {
 	nodePorts    string
 	podLogsDir   string
 	Policy       string
-	Quota        int64          // bytes; 0 for none
-	Etcd         etcd.Options   // none without servers
-	PKIDir       string         // of the credentials that several servers share; empty for DataDir/pki
-	Backups      backup.Options // none without a folder
+	Quota        int64        // bytes; 0 for none
+	Etcd         etcd.Options // none without servers
+	// of the credentials that several servers share; empty for DataDir/pki
+	PKIDir  string
+	Backups backup.Options // none without a folder
 	// Isolated imports pushes without the credentials and the lookaside storage of the server's
 	// user.
 	Isolated bool

@@ -36,16 +36,17 @@ type followedTags struct{ *imagestreamimport.TagImports }
 
 // Server is an API server over a data directory.
 type Server struct {
-	Options      Options
-	Config       *config.Config
-	listener     net.Listener // nil when only the process itself reaches the server
-	connections  *limits.Connections
-	tracer       tracing.TracerProvider // nil if nothing is traced
-	URL          string                 // empty without a listener
-	DB           *db.DB
-	etcd         *etcd.Store // nil for a server whose database is its own
-	local        *web.Local
-	Access       *access.Access        // of a server that listens on its own; others have one caller
+	Options     Options
+	Config      *config.Config
+	listener    net.Listener // nil when only the process itself reaches the server
+	connections *limits.Connections
+	tracer      tracing.TracerProvider // nil if nothing is traced
+	URL         string                 // empty without a listener
+	DB          *db.DB
+	etcd        *etcd.Store // nil for a server whose database is its own
+	local       *web.Local
+	// of a server that listens on its own; others have one caller
+	Access       *access.Access
 	authorizer   authorizer.Authorizer // of a server that listens
 	cluster      *web.Cluster          // nil for a server on its own
 	Web          *web.Server

@@ -143,7 +143,8 @@ func NewPushImporter(cfg *config.Config, demands config.Demands, server Options,
 		o.Others = all
 	}
 	signatures := config.NewFinder
-	o.Limits.MaxWait = time.Second // a registry that asks for more is paused, and its jobs wait without a slot
+	// a registry that asks for more is paused, and its jobs wait without a slot
+	o.Limits.MaxWait = time.Second
 	if o.Clock = server.Clock; server.Isolated {
 		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
 		signatures = config.NewIsolatedFinder

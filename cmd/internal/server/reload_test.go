@@ -78,7 +78,8 @@ func TestReload(t *testing.T) {
 		{two + "sweep: {every: 1s}\n", true, before, false, nil},
 		{one + "sweep: {every: 2h}\nstreams: {auto: false}\n", false, []string{"b other.example.com"}, false, []string{"streams"}},
 		{two, false, before, false, nil},
-		{"hooks: {listen: \"127.0.0.1:0\"}\n", true, before, false, nil}, // with it no server would start
+		// with it no server would start
+		{"hooks: {listen: \"127.0.0.1:0\"}\n", true, before, false, nil},
 		{two + told, false, before, false, nil},
 		{two + told + "  insecure: true\n  format: xml\n", true, before, false, nil},
 		{"receivers:\n- {name: a, type: generic, hosts: [r.example.com], secretFile: none}\n", true, before, false, nil},

@@ -61,8 +61,10 @@ func OpenShift() []rbacv1.ClusterRole {
 			resources("", []string{"get", "list"}, "pods", "replicationcontrollers", "limitranges"),
 			resources("apps", []string{"get", "list"}, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			resources("batch", []string{"get", "list"}, "jobs", "cronjobs"),
-			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),       // not served: callers who may ask get 404,
-			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"), // by which oc goes on
+			// not served: callers who may ask get 404,
+			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),
+			// by which oc goes on
+			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"),
 			resources(imageGroup, []string{"delete"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
 			resources(imageGroup, []string{"update"}, "imagestreams/status")),
@@ -78,7 +80,8 @@ func OpenShift() []rbacv1.ClusterRole {
 func streamEditing() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		resources(imageGroup, readWrite, "imagestreams", "imagestreamtags"),
-		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"), // a watch shows only those of registries
+		// a watch shows only those of registries
+		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"),
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
 		resources(imageGroup, []string{"create"}, "imagestreamimports"),
 	}
@@ -91,7 +94,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		resources(imageGroup, []string{"get"}, "imagestreams/status", "imagestreamimages"),
 		resources(policyGroup, read, policies...),
 		resources(ownGroup, read, "imagepackages"),
-		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews")) // an answer shows what its caller may read
+		// an answer shows what its caller may read
+		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews"))
 	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
 		resources(ownGroup, read, "clusters", "clusterpods"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
@@ -103,10 +107,12 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		role("tidewaiter:importer", "For tidewaiter import: writes images, their packages, signatures, image tags and Events, and reads which signatures policies demand.",
 			resources(imageGroup, importing, "images"),
 			resources(imageGroup, []string{"get", "list"}, "imagetags"),
-			resources(imageGroup, []string{"create", "update"}, "imagetags/status"), // an update of a tag that does not exist creates it
+			// an update of a tag that does not exist creates it
+			resources(imageGroup, []string{"create", "update"}, "imagetags/status"),
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
 			resources(ownGroup, []string{"get", "create", "update"}, "imagepackages"),
-			resources(policyGroup, []string{"get", "list"}, policies...), // without them an import searches for all that any policy may demand
+			// without them an import searches for all that any policy may demand
+			resources(policyGroup, []string{"get", "list"}, policies...),
 			resources("", []string{"create", "patch"}, "events"),
 			resources("events.k8s.io", []string{"create", "patch"}, "events"),
 			paths([]string{"post"}, "/tidewaiter/imports")), // has the server import
@@ -120,7 +126,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		role("tidewaiter:pruner", "For tidewaiter prune: finds images that nothing needs, marks and deletes them.",
 			resources(imageGroup, []string{"get", "list", "patch", "delete"}, "images"),
 			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
-			resources(ownGroup, []string{"create"}, "referencereviews")), // --verdict asks for the verdict in each repository
+			// --verdict asks for the verdict in each repository
+			resources(ownGroup, []string{"create"}, "referencereviews")),
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
 		// Not part of the viewer: a path in the role view would have nobody with that role in a
 		// namespace grant it there.

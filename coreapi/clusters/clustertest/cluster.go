@@ -28,12 +28,13 @@ import (
 type Cluster struct {
 	server *httptest.Server
 
-	mu        sync.Mutex
-	objects   map[string]metav1.Object // by resource/namespace/name
-	events    []event                  // all events so far; the one at i has the resource version i+1
-	more      chan struct{}            // closed when there are more events
-	forbidden map[string]bool          // resources that are refused
-	asked     []string                 // paths of objects that were read by name
+	mu      sync.Mutex
+	objects map[string]metav1.Object // by resource/namespace/name
+	// all events so far; the one at i has the resource version i+1
+	events    []event
+	more      chan struct{}   // closed when there are more events
+	forbidden map[string]bool // resources that are refused
+	asked     []string        // paths of objects that were read by name
 	kinds     map[string]metav1.APIResource
 	hangs     chan struct{} // closed when requests are answered again; nil while they are
 }

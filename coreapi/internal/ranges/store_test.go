@@ -54,7 +54,8 @@ func TestDamagedBitmap(t *testing.T) {
 	if ok, err := s.Allocate(1); !ok || err != nil {
 		t.Errorf("after it is made anew: %v, %v", ok, err)
 	}
-	if err := d.Compact(t.Context(), d.Revision()); err != nil { // so that the check at the end finds a whole file
+	if err := d.Compact(t.Context(), d.Revision()); err != nil {
+		// so that the check at the end finds a whole file
 		t.Fatal(err)
 	}
 }

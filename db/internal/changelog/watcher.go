@@ -35,7 +35,8 @@ type Watcher struct {
 	idle bool
 	next int64
 
-	gone error // why there is nothing to watch: the start was before the history, or after all of it
+	// why there is nothing to watch: the start was before the history, or after all of it
+	gone error
 }
 
 // Watch follows the changes after revision rev, which reads gets where the log has dropped them: of

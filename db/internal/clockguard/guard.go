@@ -16,7 +16,8 @@ const (
 // who mistyped, would delete every Event at once. If the clock is still there after
 // Wait, it was right, as when a suspended machine wakes up.
 type Guard struct {
-	Last    time.Time     // what the clock said at the last look, or when something was last written
+	// what the clock said at the last look, or when something was last written
+	Last    time.Time
 	looked  time.Time     // when that look was, by the process's own clock, which nobody sets
 	Ahead   time.Duration // of the clock, not believed
 	waiting time.Duration // since it was set ahead

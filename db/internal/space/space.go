@@ -46,8 +46,9 @@ type Guard struct {
 
 	disk  atomic.Pointer[datafile.UnavailableError] // why writes that grow are refused
 	limit atomic.Pointer[datafile.UnavailableError] // the same, because of the quota
-	low   atomic.Bool                               // deletions, too, would take what compaction needs
-	used  atomic.Int64                              // bytes of pages in use, when there is a quota
+	// deletions, too, would take what compaction needs
+	low  atomic.Bool
+	used atomic.Int64 // bytes of pages in use, when there is a quota
 
 	mu     sync.Mutex
 	held   int64 // bytes that the reserve holds

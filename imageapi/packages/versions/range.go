@@ -5,8 +5,10 @@
 // <, <=, >, >=, = and !=; none is =. Which versions come first is the ecosystem's affair, so
 // libraries decide it:
 //
-//   - Go, npm, PyPI, Maven, crates.io, NuGet, RubyGems and Composer: deps.dev/util/semver, of Google's deps.dev.
-//   - Debian and Ubuntu, RPM, Alpine: knqyf263/go-deb-version, go-rpm-version and go-apk-version, which scanners use.
+//   - Go, npm, PyPI, Maven, crates.io, NuGet, RubyGems and Composer: deps.dev/util/semver, of
+//     Google's deps.dev.
+//   - Debian and Ubuntu, RPM, Alpine: knqyf263/go-deb-version, go-rpm-version and go-apk-version,
+//     which scanners use.
 //
 // Of any other type of package, and of a version that its library cannot read, it is unknown
 // whether it is in the range.
@@ -127,7 +129,8 @@ var systems = map[string]semver.System{
 // that the order is unknown.
 func Compare(typ, a, b string) (order int, err error) {
 	defer func() {
-		if r := recover(); r != nil { // what strangers write is given to libraries that expect what builders write
+		if r := recover(); r != nil {
+			// what strangers write is given to libraries that expect what builders write
 			order, err = 0, fmt.Errorf("versions %q and %q of type %q cannot be compared", a, b, typ)
 		}
 	}()
@@ -168,7 +171,8 @@ func Compare(typ, a, b string) (order int, err error) {
 
 func compareIn(system semver.System, a, b string) (int, error) {
 	parse := func(text string) (*semver.Version, error) {
-		if system == semver.Go && text != "" && '0' <= text[0] && text[0] <= '9' { // the standard library's, as people write them
+		if system == semver.Go && text != "" && '0' <= text[0] && text[0] <= '9' {
+			// the standard library's, as people write them
 			text = "v" + text
 		}
 		v, err := system.Parse(text)

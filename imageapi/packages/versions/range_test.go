@@ -81,7 +81,8 @@ func FuzzVersions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, typ, a, b string) {
 		below, err := versions.Parse("<" + b)
 		other, errOther := versions.Parse(">=" + b)
-		if err == nil && errOther == nil && !strings.Contains(b, ",") { // else they are several comparisons
+		if err == nil && errOther == nil && !strings.Contains(b, ",") {
+			// else they are several comparisons
 			isBelow, err := below.Has(typ, a)
 			isOther, errOther := other.Has(typ, a)
 			if (err == nil) != (errOther == nil) || err == nil && isBelow == isOther {

@@ -106,7 +106,8 @@ func (r *REST) about(ctx context.Context, options *internalversion.ListOptions) 
 		}
 		switch {
 		case err != nil || !known:
-			return name, value, err // if nobody has looked yet, the references recorded on images are all there is
+			// if nobody has looked yet, the references recorded on images are all there is
+			return name, value, err
 		case digest == "":
 			return nameField, "none", nil
 		}

@@ -62,7 +62,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 // was kept.
 func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	var mu sync.Mutex
-	refused := map[string]bool{} // by name, as one may be asked about twice. The generic storage holds all objects meanwhile
+	// by name, as one may be asked about twice. The generic storage holds all objects meanwhile
+	refused := map[string]bool{}
 	var named []string
 	obj, err := store.DeleteCollection(ctx, func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {

@@ -108,7 +108,8 @@ func (f *facts) warnOfStale(ctx context.Context) {
 		return
 	}
 	f.indexes.readAgain(ctx)
-	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" { // its headers have been sent
+	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" {
+		// its headers have been sent
 		return
 	}
 	for _, doubt := range f.allStaleReasons() {

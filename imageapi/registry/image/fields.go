@@ -27,8 +27,9 @@ const (
 	warningManifestLeftOut = "ManifestLeftOut"
 	warningConfigLeftOut   = "ConfigLeftOut"
 	warningOldReferences   = selectors.WarningOldReferences
-	warningSignatures      = "SignaturesLeftOut" // signatures were found, but are too many or too large
-	warningIncomplete      = "SearchIncomplete"  // not all signatures could be read
+	// signatures were found, but are too many or too large
+	warningSignatures = "SignaturesLeftOut"
+	warningIncomplete = "SearchIncomplete" // not all signatures could be read
 )
 
 // indexedFields are those that the storage answers from an index. A selector that names several

@@ -40,14 +40,17 @@ func listed(image *imagev1.Image) []string {
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
-	over  func(ctx context.Context, digest string) ([]string, error)       // the indexes that list an image
+	// the indexes that list an image
+	over func(ctx context.Context, digest string) ([]string, error)
 
 	mu         sync.RWMutex
 	calls      uint64                   // of refresh so far
 	refreshing map[string]*refreshCalls // by the digest of an index: the looks that have begun
 	listed     map[string][]string      // by the digest of an index: the images that it lists
-	in         map[string][]string      // by the digest of an image: the indexes that list it, each with its platform there
-	above      map[string][]string      // by the digest of an image that pods use: the indexes that list it
+	// by the digest of an image: the indexes that list it, each with its platform there
+	in map[string][]string
+	// by the digest of an image that pods use: the indexes that list it
+	above map[string][]string
 	// again has the indexes that the next reader must read again, and why they could not be read.
 	// The reason is nil for an index that was deleted: it may have been created again since.
 	again map[string]error
@@ -209,7 +212,8 @@ func (x *usedIndexes) add(index string, lists []imagev1.ImageManifest) {
 	for _, m := range lists {
 		as := index
 		if m.OS != "" && m.Architecture != "" {
-			as += "@" + m.OS + "/" + m.Architecture // as nodes tell their platforms, without a variant
+			// as nodes tell their platforms, without a variant
+			as += "@" + m.OS + "/" + m.Architecture
 		}
 		x.in[m.Digest] = append(x.in[m.Digest], as)
 		x.listed[index] = append(x.listed[index], m.Digest)

@@ -239,7 +239,8 @@ func listOnly(options *internalversion.ListOptions) error {
 	case selectsBy(options, packageField):
 		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted: their packages are in imagepackages, which can be watched by it", packageField))
 	case selectsBy(options, baseField):
-		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted", baseField)) // a tag of theirs moves
+		// a tag of theirs moves
+		return apierrors.NewBadRequest(fmt.Sprintf("images can be listed by field label %q, but not watched or deleted", baseField))
 	}
 	return nil
 }

@@ -20,13 +20,16 @@ import (
 // every image that the rest of the selector leaves.
 type REST struct {
 	*genericregistry.Store
-	artifacts           *genericregistry.Store
-	get                 func(ctx context.Context, digest string) (*imagev1.Image, error) // nil if there is none
-	Tags                *genericregistry.Store
-	Facts               *facts
-	Streams             Streams  // set once both exist
-	packages            Packages // nil if nobody knows which packages images have
-	Answers             Answers  // set once both exist; nil knows references as they are recorded on images, and the verdicts that these hold
+	artifacts *genericregistry.Store
+	// nil if there is none
+	get      func(ctx context.Context, digest string) (*imagev1.Image, error)
+	Tags     *genericregistry.Store
+	Facts    *facts
+	Streams  Streams  // set once both exist
+	packages Packages // nil if nobody knows which packages images have
+	// set once both exist; nil knows references as they are recorded on images, and the verdicts
+	// that these hold
+	Answers             Answers
 	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
 	judgedAgain         func(before, after *imagev1.Image)
 	indexVerdictChanged func(index *imagev1.Image)
@@ -159,25 +162,33 @@ type Answers interface {
 
 // The fields that images are selected by.
 const (
-	nameField          = "metadata.name"
-	digestField        = selectors.Digest // the beginning of the name; see listByDigest
-	referenceField     = "dockerImageReference"
-	mediaTypeField     = "dockerImageManifestMediaType"
-	architectureField  = "dockerImageMetadata.Architecture"
-	verifiedField      = "signatures.verified"
-	signerField        = selectors.Signer             // one value for each signer
-	attestedField      = "attestations.verified"      // "" of most
-	knownField         = selectors.References         // one value for each reference and repository that the image is known by
-	recordedField      = selectors.RecordedReferences // the same, but never asks where a tag leads now
-	verdictsField      = selectors.Verdicts           // one value for each repository that the image is in, with the verdict there
-	indexVerdictsField = selectors.IndexVerdicts      // of an index: the images that are verified through it
-	listsField         = selectors.Lists              // of an index: the images that it lists
-	layerField         = selectors.Layer              // the digests of the layers
-	baseField          = selectors.Base               // the base that the annotations name, by digest, reference and repository
-	warningsField      = selectors.Warnings           // one value for each kind of warning about the image
-	packageField       = selectors.Package            // of another kind; see listWithPackage
-	goneField          = selectors.Gone               // "true" if a repository no longer has the digest
-	unprintableField   = selectors.Unprintable
-	usedField          = "used"           // computed when asked, and not stored
-	usedByField        = selectors.UsedBy // the same, with one value for each cluster and namespace that has pods which use the image
+	nameField         = "metadata.name"
+	digestField       = selectors.Digest // the beginning of the name; see listByDigest
+	referenceField    = "dockerImageReference"
+	mediaTypeField    = "dockerImageManifestMediaType"
+	architectureField = "dockerImageMetadata.Architecture"
+	verifiedField     = "signatures.verified"
+	signerField       = selectors.Signer        // one value for each signer
+	attestedField     = "attestations.verified" // "" of most
+	// one value for each reference and repository that the image is known by
+	knownField = selectors.References
+	// the same, but never asks where a tag leads now
+	recordedField = selectors.RecordedReferences
+	// one value for each repository that the image is in, with the verdict there
+	verdictsField = selectors.Verdicts
+	// of an index: the images that are verified through it
+	indexVerdictsField = selectors.IndexVerdicts
+	listsField         = selectors.Lists // of an index: the images that it lists
+	layerField         = selectors.Layer // the digests of the layers
+	// the base that the annotations name, by digest, reference and repository
+	baseField = selectors.Base
+	// one value for each kind of warning about the image
+	warningsField = selectors.Warnings
+	packageField  = selectors.Package // of another kind; see listWithPackage
+	// "true" if a repository no longer has the digest
+	goneField        = selectors.Gone
+	unprintableField = selectors.Unprintable
+	usedField        = "used" // computed when asked, and not stored
+	// the same, with one value for each cluster and namespace that has pods which use the image
+	usedByField = selectors.UsedBy
 )

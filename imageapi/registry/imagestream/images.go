@@ -43,7 +43,8 @@ func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference st
 	if !annotation.IsElsewhere(image.Annotations, image.DockerImageReference, repository) {
 		return &shown
 	}
-	holders := map[string][]string{} // by the second half of a signature's name, the repositories that have brought it
+	// by the second half of a signature's name, the repositories that have brought it
+	holders := map[string][]string{}
 	for name, found := range annotation.Found(image.Annotations) {
 		for _, signature := range found.Signatures {
 			holders[signature] = append(holders[signature], name)
@@ -57,7 +58,8 @@ func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference st
 		}
 		signature := image.Signatures[i]
 		if len(holders[half]) > 1 {
-			imageregistry.ClearVerdict(&signature) // its conditions are those of the repository where it is worth least
+			// its conditions are those of the repository where it is worth least
+			imageregistry.ClearVerdict(&signature)
 		}
 		shown.Signatures = append(shown.Signatures, signature)
 	}

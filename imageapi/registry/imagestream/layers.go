@@ -77,7 +77,8 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 		config := *parsed.Config // shared
 		out.Config = &config.Digest
 		add(config.Digest, config.MediaType, &config.Size)
-	} else if metadata, err := manifest.Metadata(m.Image); err == nil && len(out.Manifests) == 0 && reference.IsDigest(metadata.ID) { // its manifest was left out
+	} else if metadata, err := manifest.Metadata(m.Image); err == nil && len(out.Manifests) == 0 && reference.IsDigest(metadata.ID) {
+		// its manifest was left out
 		out.Config = &metadata.ID
 		add(metadata.ID, "", nil)
 	}

@@ -22,7 +22,8 @@ type metadataOnly struct{}
 // watches all streams in this way, and each event of a stream would read all its tags, of which
 // there may be 100,000.
 func WithMetadataReads(next http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
-	scope := &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(imagev1.Resource("imagestreams"))} // whose rules say what is answered
+	// whose rules say what is answered
+	scope := &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(imagev1.Resource("imagestreams"))}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		info, ok := genericapirequest.RequestInfoFrom(ctx)

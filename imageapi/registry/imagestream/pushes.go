@@ -156,7 +156,8 @@ func (r *Reader) leadPushed(ctx context.Context, stream, before *imagev1.ImageSt
 			continue
 		}
 		history := HistoryOf(stream, tag.Name)
-		if !Leads(history) || IsGuarded(tag) && tag.Generation != nil && history.Items[0].Generation < *tag.Generation { // it waits
+		if !Leads(history) || IsGuarded(tag) && tag.Generation != nil && history.Items[0].Generation < *tag.Generation {
+			// it waits
 			continue
 		}
 		if err := r.leadKnown(ctx, repository.WithTag(tag.Name), history.Items[0]); err != nil {
@@ -202,7 +203,8 @@ func (r *Reader) Own(stream *imagev1.ImageStream) (repository reference.Referenc
 // names (oc registry login), so no other host is ever named there.
 func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	repository, _ := r.Own(stream)
-	if _, err := reference.ParseRepository(repository.Name()); err != nil { // some names are not the path of a repository
+	if _, err := reference.ParseRepository(repository.Name()); err != nil {
+		// some names are not the path of a repository
 		return ""
 	}
 	return repository.Name()

@@ -47,7 +47,8 @@ func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedO
 		shorter = &shortening{}
 		stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
 		if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "patch" && apiequality.Semantic.DeepEqual(stream.Status, before.Status) {
-			return obj, nil // a patch is applied to what is stored: this one leaves the status alone
+			// a patch is applied to what is stored: this one leaves the status alone
+			return obj, nil
 		}
 		shown, err := r.shown.Show(ctx, before)
 		if err != nil {

@@ -75,7 +75,8 @@ func (s *StoredStreams) Promote(ctx context.Context, image string) error {
 	if err != nil {
 		return err
 	}
-	selected := []string{fields.OneTermEqualSelector(selectors.StreamLeads, image).String()} // a tag may follow one that leads there
+	// a tag may follow one that leads there
+	selected := []string{fields.OneTermEqualSelector(selectors.StreamLeads, image).String()}
 	of := obj.(*imagev1.Image)
 	for _, repository := range annotation.In(of.Annotations, of.DockerImageReference, image) {
 		selected = append(selected, fields.OneTermEqualSelector(selectors.StreamRepository, repository.Name()).String())

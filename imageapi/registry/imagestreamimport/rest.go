@@ -43,7 +43,8 @@ type Importer interface {
 
 // Bounds of imports.
 const (
-	maxImports        = 50               // images of one request; the other tags of a repository are named as additional tags
+	// images of one request; the other tags of a repository are named as additional tags
+	maxImports        = 50
 	maxAdditionalTags = 1000             // names of tags of one repository
 	importsAtOnce     = 4                // images of one request
 	maxImporting      = 8                // requests that import at a time
@@ -421,7 +422,8 @@ func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []s
 		if stream, err = update(r.given, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 			stream := old.(*imagev1.ImageStream).DeepCopy()
 			for i := range all {
-				if w := &all[i]; w.tag != "" && w.out.Image == nil { // a tag that its registry is known to have shows what is known instead
+				if w := &all[i]; w.tag != "" && w.out.Image == nil {
+					// a tag that its registry is known to have shows what is known instead
 					imagestream.SetFailed(imagestream.OwnHistory(stream, w.tag), &w.out.Status, stream.Generation)
 				}
 			}

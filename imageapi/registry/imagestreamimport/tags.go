@@ -124,7 +124,8 @@ func (t *TagImports) each(ctx context.Context, options *internalversion.ListOpti
 		}
 		return obj.(*imagev1.ImageStreamList), nil
 	}, func(list *imagev1.ImageStreamList) error {
-		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what is written meanwhile
+		// a watch from here reports what is written meanwhile
+		version = cmp.Or(version, list.ResourceVersion)
 		for i := range list.Items {
 			if err := visit(&list.Items[i]); err != nil {
 				return err
@@ -229,7 +230,8 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 			}
 		}
 		if err == nil && known == nil {
-			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String()) // the registry no longer has it
+			// the registry no longer has it
+			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String())
 		}
 		if err == nil && imagestream.IsGuarded(tag) && (!imagestream.Leads(own) || own.Items[0].Image != known.Image) {
 			err = unverified // nobody else moves it there

@@ -82,11 +82,12 @@ type streamTagLister struct {
 	namespace string // "" for all
 	fields    fields.Selector
 	ofStreams internalversion.ListOptions // the streams that may have some, from the first on
-	first     string                      // the stream in which the page before ended, as a key in the namespace or in all
-	last      string                      // the last tag of that page
-	only      string                      // the only tag that the selector selects; "" for any
-	pending   bool                        // tags of a spec that lead nowhere yet are listed, too
-	selected  func(listedTag) bool
+	// the stream in which the page before ended, as a key in the namespace or in all
+	first    string
+	last     string // the last tag of that page
+	only     string // the only tag that the selector selects; "" for any
+	pending  bool   // tags of a spec that lead nowhere yet are listed, too
+	selected func(listedTag) bool
 }
 
 func newStreamTagLister(ctx context.Context, options *internalversion.ListOptions, most int) (*streamTagLister, context.Context, error) {

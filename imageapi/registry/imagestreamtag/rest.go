@@ -474,7 +474,8 @@ func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Ob
 	}
 	if tag.Tag != nil {
 		_, tag.Tag.Name, _ = strings.Cut(tag.Name, ":")
-		if imagestream.IsGuarded(before.Tag) { // oc tag sends no annotations, and must not take the guard off
+		if imagestream.IsGuarded(before.Tag) {
+			// oc tag sends no annotations, and must not take the guard off
 			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, imagestream.PromotionAnnotation, imagestream.PromotionVerified)
 		}
 		tag.Tag.Annotations = tag.Annotations

@@ -247,7 +247,8 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 	var by, texts []string
 	var old []imagev1.TagEvent
 	if before != nil {
-		_ = json.Unmarshal([]byte(before.Annotations[tags.By]), &by) // the server's own, else of nobody
+		// the server's own, else of nobody
+		_ = json.Unmarshal([]byte(before.Annotations[tags.By]), &by)
 		if before.Status != nil {
 			old = before.Status.Items
 		}
@@ -329,7 +330,8 @@ func validateTagSpec(tag *imagev1.ImageTag) (errs field.ErrorList) {
 		switch ref, ok := tags.Reference(tag); {
 		case !ok:
 			errs = append(errs, field.Invalid(spec.Child("from", "name"), from.Name, "must be a reference with a tag, such as registry.example.com/team/app:v1"))
-		case tag.Name != tags.Name(ref), tag.Namespace != tags.Namespace: // one object for each tag of a registry
+		case tag.Name != tags.Name(ref), tag.Namespace != tags.Namespace:
+			// one object for each tag of a registry
 			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), tag.Name, fmt.Sprintf("the tag %s is %s in namespace %s", ref, tags.Name(ref), tags.Namespace)))
 		}
 	}

@@ -328,5 +328,6 @@ func (r *Registry) serveTags(w http.ResponseWriter, req *http.Request, repositor
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"name": repository, "tags": tags}) // the client may be gone
+	// the client may be gone
+	_ = json.NewEncoder(w).Encode(map[string]any{"name": repository, "tags": tags})
 }

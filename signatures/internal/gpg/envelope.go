@@ -36,7 +36,8 @@ const (
 // envelope is a message with one signature, taken apart and without compression (RFC 9580, section
 // 10.3).
 type envelope struct {
-	onePass   *packet.OpaquePacket // nil in messages by old programs, where the signature stands first
+	// nil in messages by old programs, where the signature stands first
+	onePass   *packet.OpaquePacket
 	literal   *packet.OpaquePacket
 	signature *packet.OpaquePacket
 }
@@ -105,7 +106,8 @@ func decompress(p *packet.OpaquePacket) ([]byte, error) {
 	if len(p.Contents) == 0 {
 		return nil, unreadable(errors.New("the compressed message is empty"))
 	}
-	rest := bytes.NewReader(p.Contents[1:]) // an io.ByteReader, of which decompressors read no byte too many
+	// an io.ByteReader, of which decompressors read no byte too many
+	rest := bytes.NewReader(p.Contents[1:])
 	var body io.Reader = rest
 	switch p.Contents[0] {
 	case 0:

@@ -32,7 +32,8 @@ type signed struct {
 	keyID     uint64       // the ID of the key that the message names
 	key       *openpgp.Key // nil if the keyring has no such key for signing
 	signature *packet.Signature
-	err       error // why the signature is not good; an error about validity in time only if it is authentic
+	// why the signature is not good; an error about validity in time only if it is authentic
+	err error
 }
 
 // Verify checks a signed message at the time now and returns the document in it. When the error is
@@ -83,7 +84,8 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 		return nil, unreadable(err)
 	}
 	if md.SignedBy == nil && md.SignedByKeyId == 0 {
-		if _, err := e.onePass.Parse(); err != nil { // the library passes over what it does not know
+		if _, err := e.onePass.Parse(); err != nil {
+			// the library passes over what it does not know
 			return nil, e.unsupported(err)
 		}
 	}

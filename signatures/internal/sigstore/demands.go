@@ -24,7 +24,9 @@ type demands struct {
 func demandsOf(material root.TrustedMaterial) (demands, error) {
 	d := demands{log: len(material.RekorLogs()) > 0, certificateLog: len(material.CTLogs()) > 0}
 	switch {
-	case d.log: // of either version: promises of the first have the time, entries of the second come with a timestamp
+	case d.log:
+		// of either version: promises of the first have the time, entries of the second come with a
+		// timestamp
 		d.time = verify.WithObserverTimestamps(1)
 	case len(material.TimestampingAuthorities()) > 0:
 		d.time = verify.WithSignedTimestamps(1)

@@ -222,7 +222,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		case v.key.madeWith(s):
 			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, plainly(err))
 		}
-		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id) // nothing tells which
+		// nothing tells which
+		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id)
 	}
 	e := &evidence.Evidence{KeyID: v.key.id}
 	if v.verifier == nil {

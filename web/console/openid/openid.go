@@ -87,7 +87,8 @@ func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, erro
 		}
 		f.providers = append(f.providers, &provider{Provider: p, name: at.Host, clock: c, client: &http.Client{
 			Transport: bounded{utilnet.SetTransportDefaults(transport)}, Timeout: reading,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a code goes to its provider and no further
+			// a code goes to its provider and no further
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}})
 	}
 	return f, nil

@@ -51,7 +51,8 @@ func (b *Box) Seal(v any) (string, error) {
 
 // Open reads what Seal wrote. An error says that the text was not made by such a Box.
 func (b *Box) Open(text string, v any) error {
-	if len(text) > MaxText || strings.ContainsAny(text, "\r\n") { // the decoder would pass over ends of lines
+	if len(text) > MaxText || strings.ContainsAny(text, "\r\n") {
+		// the decoder would pass over ends of lines
 		return errors.New("it is too long, or has several lines")
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
