@@ -7,10 +7,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withArtifacts adds artifacts to the lists of images that OpenShift's registry reads.
-// `dockerregistry
-// -prune=delete` deletes each blob that no Image in a list without a selector names, so charts and signatures would be gone.
-// Lists of other clients hold images alone.
+// withArtifacts adds artifacts to the lists of images that OpenShift's registry reads. With
+// -prune=delete, it deletes each blob that no Image in a list without a selector names, so charts
+// and signatures would be gone. Lists of other clients hold images alone.
 func withArtifacts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
