@@ -191,11 +191,11 @@ func (s *Spool) makeRoom(t db.Transaction, receiver string, added *addition) (dr
 	for err == nil && have > s.opts.Quota {
 		var id, events int64
 		waited := false
+		// By its state, "dead" is before "waiting".
 		err = t.Each(func(row []driver.Value) error {
 			id, events, waited = row[0].(int64), row[1].(int64), row[2] == string(push.Waiting)
 			return nil
 		}, `SELECT id, payloads, state FROM spool_jobs WHERE source = ? AND state <> 'leased'
-			// "dead" is before "waiting"
 			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, receiver, string(keep))
 		if err != nil {
 			break
