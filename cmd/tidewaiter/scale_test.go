@@ -118,7 +118,7 @@ func benchScale(b *testing.B, n int) {
 }
 
 // openSeed opens the store of a data directory in which no server runs, with what writes each kind
-// of images past the API. Who calls it closes the store.
+// of images past the API. Callers close the store.
 func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 	t.Helper()
 	store, err := db.Open(db.Options{Dir: dir, Views: server.Views()})

@@ -294,7 +294,7 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 	}
 }
 
-// A tag that is a policy's scope is judged by that policy for who asks by the tag, as
+// A tag that is a policy's scope is judged by that policy for callers that ask by the tag, as
 // containers/image does.
 func TestVerifyTagThatIsAScope(t *testing.T) {
 	host, policy := signedRegistry(t)

@@ -151,10 +151,10 @@ func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 			return r.Header, nil
 		case route.term != 0:
 			s.lost(route)
-		case ctx.Err() != nil:
-			return nil, fmt.Errorf("etcd at %s has not answered: %w", strings.Join(s.client.Endpoints(), ", "), err)
 		case !passing(err):
 			return nil, err
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("etcd at %s has not answered: %w", strings.Join(s.client.Endpoints(), ", "), err)
 		}
 	}
 }
