@@ -1,9 +1,11 @@
 # Targets with a ## comment are the ones people use; `make help` lists them.
 GO ?= go
 TOOLS := e2e/.tools/bin
-PACKAGES := ./... ./.ci/arrows ./.ci/links
+PACKAGES := ./... ./.ci/links
 FUZZTIME ?= 20s
 TESTFLAGS ?=
+# The tests of whole servers wait for most of their time.
+PARALLEL ?= 8
 # What releases are called and dated; a commit without a tag is none.
 export VERSION ?= $(shell git describe --tags --dirty --match 'v*' 2>/dev/null | sed 's/^v//' | grep . || echo 0.0.0-dev.`git rev-parse --short=12 HEAD`)
 export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null)
@@ -45,7 +47,7 @@ clients: ## Make bin/clients: the verbs that ask a server, without C, for Linux,
 
 .PHONY: test
 test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
-	$(GO) test -timeout 60m $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -parallel $(PARALLEL) -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 # Folders in which something runs beside something else. In the others the race detector has nothing to find.
 CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]|\.Go\b|\b(sync|atomic|synctest|httptest|errgroup|singleflight)\.' -- '*.go' ':!e2e'))))
@@ -55,7 +57,7 @@ CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]
 .PHONY: race
 race: export GORACE := atexit_sleep_ms=0 $(GORACE)
 race: ## Run the tests in which something runs side by side under the race detector, but for those that kill processes
-	$(GO) test -race -short -timeout 60m $(TESTFLAGS) $(if $(filter file,$(origin PACKAGES)),$(CONCURRENT),$(PACKAGES))
+	$(GO) test -race -short -parallel $(PARALLEL) -timeout 60m $(TESTFLAGS) $(if $(filter file,$(origin PACKAGES)),$(CONCURRENT),$(PACKAGES))
 
 .PHONY: e2e-tools
 e2e-tools: ## Build or fetch what the end-to-end tests drive: kubectl, registries, cosign
@@ -82,10 +84,16 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 	$(GO) run -C e2e ./tools kubectl registry helm cosign validate-krew-manifest
 	$(GO) test -C e2e -tags imagetest -run '^(TestImage|TestRelease|TestPublish|TestClient)$$' -count=1 -timeout 30m $(TESTFLAGS) .
 
-.PHONY: e2e-kine
-e2e-kine: ## Run servers over kine with SQLite and, where Debian's postgresql is installed, PostgreSQL
-	$(GO) run -C e2e ./tools kubectl kine
-	$(GO) test -C e2e -run '^TestKine$$' -count=1 -timeout 30m -v . -kine
+.PHONY: nightly
+nightly: FUZZTIME = 2m
+nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine, an hour of killed servers, the other architecture, fuzzing
+	$(GO) run -C e2e ./tools
+	$(GO) run -C e2e ./tools e2e.test kwok kine
+	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine)$$' -count=1 -timeout 60m -v .
+	$(GO) test -C e2e -run '^TestReplicasAreKilled$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m
+	sh .ci/cross
+	$(GO) test -C e2e -tags 'imagetest nightly' -run '^TestOtherArchitecture$$' -count=1 -timeout 60m -v .
+	bash .ci/fuzz $(FUZZTIME)
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of storage, import and verification
@@ -96,7 +104,7 @@ bench-import: ## Measure imports of many images beside a plain load generator an
 	$(GO) test ./cmd/tidewaiter -run '^$$' -bench Bulk -benchtime 1x -timeout 30m -v
 
 .PHONY: bench-compare
-bench-compare: ## Measure commit BASE and this tree in turn, kube-apiserver beside; flags in COMPARE
+bench-compare: ## Measure commit BASE and this tree in turn, a limit and kube-apiserver beside; flags in COMPARE
 	@test -n "$(BASE)" || { echo 'usage: make bench-compare BASE=<commit> [COMPARE="-rounds 5 -objects 3000"]'; exit 2; }
 	$(GO) run -C e2e ./tools kubectl etcd kube-apiserver
 	$(GO) test -C e2e ./compare -run '^TestCompare$$' -count=1 -timeout 5h -v -base "$(BASE)" $(COMPARE)
@@ -116,11 +124,7 @@ vuln: ## Look for known vulnerabilities in what is called; needs the network
 
 .PHONY: generate
 generate: ## Regenerate the OpenAPI definitions, the readers of plain JSON and the copying of objects
-	$(GO) generate ./imageapi/... ./signatures/... ./coreapi/...
-
-.PHONY: arrows
-arrows: ## Show how the files of each package hang together; -v, -files and -upward in ARROWS
-	$(GO) run ./.ci/arrows $(ARROWS)
+	$(GO) generate ./imageapi/... ./signatures/... ./coreapi/... ./internal/...
 
 .PHONY: verify
 verify: ## Check formatting, vet, staticcheck, go.mod and generated code

@@ -33,14 +33,14 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
 
-// API is what a server installs: the storage of each resource and subresource by group and version,
-// to be served with the scheme and codecs of k8s.io/kubernetes/pkg/api/legacyscheme, and hooks to
-// run once it listens.
+// API is what a server installs: the storages that Resources returns, and hooks to run once it
+// listens.
 type API struct {
-	Groups         map[schema.GroupVersion]map[string]rest.Storage
+	own            map[schema.GroupVersion]map[string]rest.Storage // of all kinds but those of clusters
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
 	// Usage says which pods use an image, once its hook has read the pods.
 	Usage Usage
@@ -48,6 +48,20 @@ type API struct {
 	Accounts AccountGetter
 	// Clusters are the followed clusters; Run follows them.
 	Clusters *clusters.Clusters
+	// Runs is the storage of what ran when, for the server's own writes.
+	Runs *genericregistry.Store
+}
+
+// Resources returns the storage of each resource and subresource by group and version, to be served
+// with the scheme and codecs of k8s.io/kubernetes/pkg/api/legacyscheme. pods are the pods of
+// clusters, and needed the ReplicationControllers that a server of its own shows; it may be nil.
+func (a *API) Resources(pods *clusters.PodsREST, needed Controllers) map[schema.GroupVersion]map[string]rest.Storage {
+	all := maps.Clone(a.own)
+	all[clusters.GroupVersion] = map[string]rest.Storage{"clusters": a.Clusters.REST(), "clusterpods": pods}
+	if core := all[corev1.SchemeGroupVersion]; core != nil && needed != nil {
+		all[corev1.SchemeGroupVersion] = merge(core, map[string]rest.Storage{replicationControllers.Resource: ReplicationControllers(needed)})
+	}
+	return all
 }
 
 // Usage says which pods use an image, of this server and of the followed clusters.
@@ -128,24 +142,28 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 	for _, store := range stores {
 		store.BeginCreate = namespaces.ensureBefore(store.BeginCreate)
 	}
+	if !opts.OnlyClusters {
+		opts.Clusters.Own = pods.rest
+	}
 	followed, err := clusters.New(g, legacyscheme.Scheme, opts.Clusters)
 	if err != nil {
 		return nil, err
 	}
+	runs, err := imageruns.New(g, legacyscheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	index := usage.NewIndex(followed.Uses())
+	followed.ReportNeeds(index)
 	if opts.OnlyClusters {
-		index := usage.NewIndex(followed.Uses())
-		followed.ReportNeeds(index)
 		return &API{
-			Groups:         map[schema.GroupVersion]map[string]rest.Storage{clusters.GroupVersion: followed.Storage()},
+			own:            map[schema.GroupVersion]map[string]rest.Storage{},
 			PostStartHooks: map[string]genericapiserver.PostStartHookFunc{usageHook: run(index)},
 			Usage:          Usage{index, followed},
 			Clusters:       followed,
+			Runs:           runs,
 		}, nil
 	}
-	groups[clusters.GroupVersion] = followed.Storage()
-	index := usage.NewIndex(usage.LocalPods(pods.rest), followed.Uses())
-	followed.ReportNeeds(index)
-
 	hooks := map[string]genericapiserver.PostStartHookFunc{
 		"coreapi-system-namespaces":    namespaces.createSystem,
 		"coreapi-namespace-controller": runNamespaceController,
@@ -158,11 +176,12 @@ func New(g generic.RESTOptionsGetter, opts Options) (*API, error) {
 		hooks["coreapi-server-lease"] = keepServerLease(s.identity)
 	}
 	return &API{
-		Groups:         groups,
+		own:            groups,
 		PostStartHooks: hooks,
 		Accounts:       AccountGetter{accounts, pods.rest},
 		Usage:          Usage{index, followed},
 		Clusters:       followed,
+		Runs:           runs,
 	}, nil
 }
 

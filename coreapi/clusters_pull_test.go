@@ -3,6 +3,7 @@ package coreapi_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -14,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 func clusterPod(namespace, name, account, node, image string, secrets ...string) *corev1.Pod {
@@ -100,6 +101,45 @@ func TestPullSecretsOfPods(t *testing.T) {
 	if got, unread, err := keychains("prod", "registry.example.com/app:1"); len(got) != 0 || unread == nil || err != nil {
 		t.Errorf("a credential that may not read secrets: %d, %v, %v", len(got), unread, err)
 	}
+}
+
+// Whatever pods of one namespace name, and however many they are, the pull secrets of another are
+// read, and what is said of those that are not is true.
+func TestPullSecretsOfOneNamespaceKeepOutNoOthers(t *testing.T) {
+	t.Parallel()
+	c := clustertest.New(t)
+	const image = "registry.example.com/app:1"
+	missing := []string{strings.Repeat("a", 1200<<10), "", "a/b"}
+	for i := range 100 {
+		missing = append(missing, fmt.Sprint("missing-", i))
+	}
+	c.Set(pullSecret("team", "of-pod", "registry.example.com", "pod"), clusterPod("team", "a", "robot", "", image, "of-pod"))
+	for i := range 30 {
+		c.Set(clusterPod("mallory", fmt.Sprint("m", i), fmt.Sprint("sa", i), "", image, missing[min(i, 3):]...))
+	}
+	f := follow(t, dbtest.Open(t), clusters.Source{Name: "prod", Connect: c.Config})
+	ref, err := reference.Parse(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository, err := name.NewRepository("registry.example.com/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pods are known", func() (bool, any) { return f.api.Usage.Complete(), nil })
+	all, unread, err := f.api.Clusters.Keychains(t.Context(), "prod", ref)
+	if err != nil || !strings.Contains(fmt.Sprint(unread), "only the first 10 pull secrets") {
+		t.Errorf("%.500v, %.500v", unread, err)
+	}
+	if asked := len(c.Asked()); asked > 8*11 {
+		t.Errorf("%d objects were read", asked)
+	}
+	for _, k := range all {
+		if auth, err := k.Resolve(repository); err == nil && auth != authn.Anonymous {
+			return
+		}
+	}
+	t.Errorf("of %d keychains none is the honest one's", len(all))
 }
 
 // A pod that runs an index counts for the platform of its node, also of one that is known only

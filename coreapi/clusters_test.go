@@ -169,8 +169,8 @@ func TestPodsOfClustersCount(t *testing.T) {
 	// Clients read the pods by where and what they run, and write none.
 	client := dynamic.NewForConfigOrDie(f.config).Resource(clusters.GroupVersion.WithResource("clusterpods"))
 	for selector, want := range map[string]int{
-		"image=" + digestA: 1, "image=registry.example.com/app": 1, "image=registry.example.com/app:1": 1, "image=registry.example.com/app:2": 0,
-		"spec.cluster=test": 1, "spec.cluster=prod": 0, "spec.namespace=team": 1, "image=" + digestB: 0, "spec.cluster!=test": 0, "pod=a": 1, "pod=b": 0, "pod=a,spec.namespace=team": 1,
+		"image=" + digestA: 2, "image=registry.example.com/app": 2, "image=registry.example.com/app:1": 2, "image=registry.example.com/app:2": 0,
+		"spec.cluster=test": 1, "spec.cluster=local": 1, "spec.cluster=prod": 0, "spec.namespace=team": 2, "image=" + digestB: 0, "spec.cluster!=test": 1, "pod=a": 2, "pod=b": 0, "pod=a,spec.namespace=team": 2,
 	} {
 		list, err := client.List(t.Context(), metav1.ListOptions{FieldSelector: selector})
 		if err != nil || len(list.Items) != want {

@@ -135,6 +135,7 @@ func TestWorkloadsThatAreNotKnown(t *testing.T) {
 	current := `
 # HELP tidewaiter_cluster_current 1 while the pods and workloads of a followed cluster are known as of now; 0 while they are not, and nothing is deleted.
 # TYPE tidewaiter_cluster_current gauge
+tidewaiter_cluster_current{cluster="local"} 1
 tidewaiter_cluster_current{cluster="prod"} 0
 `
 	if err := testutil.CollectAndCompare(f.api.Clusters, strings.NewReader(current)); err != nil {

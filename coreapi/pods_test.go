@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -22,9 +24,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 func TestPodLifeCycle(t *testing.T) {
@@ -183,10 +186,11 @@ func TestInformerSeesEveryChange(t *testing.T) {
 	expect("delete before")
 }
 
-// The index of images follows the pods of a running server.
+// A server's own pods are those of the cluster local, whether or not it follows another: its index
+// of images and clusterpods have them.
 func TestUsageFollowsTheServersPods(t *testing.T) {
 	t.Parallel()
-	s := start(t, coreapi.Options{})
+	s := follow(t, dbtest.Open(t))
 	digest := "sha256:" + strings.Repeat("a", 64)
 	uses := func(want int) {
 		t.Helper()
@@ -203,11 +207,23 @@ func TestUsageFollowsTheServersPods(t *testing.T) {
 	if _, err := s.CoreV1().Pods("other").UpdateStatus(t.Context(), made, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	uses(2)
+	s.uses(t, digest, 1)
+	if got, want := s.api.Usage.UsedBy([]string{digest}, nil), []string{"local", "local/other"}; !slices.Equal(got, want) {
+		t.Errorf("the image is used by %q, want %q", got, want)
+	}
+	s.cluster(t, "local", "it has the pods", func(c *clusters.Cluster) bool { return c.Status.Pods == 2 })
+	stored := dynamic.NewForConfigOrDie(s.config).Resource(clusters.GroupVersion.WithResource("clusterpods"))
+	if _, err := stored.Get(t.Context(), "local:team:a", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if why := s.api.Usage.Unfollowed(); !strings.Contains(why, "no cluster is followed") {
+		t.Errorf("with own pods alone it is unknown what runs elsewhere: %q", why)
+	}
 	if err := s.CoreV1().Pods("team").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	uses(1)
+	s.cluster(t, "local", "it has the pod that is left", func(c *clusters.Cluster) bool { return c.Status.Pods == 1 })
 }
 
 // Requests that a client library would not send are answered as Kubernetes

@@ -1,6 +1,7 @@
 package coreapi_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"maps"
@@ -24,9 +25,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	clusteropenapi "github.com/tidewaiter/tidewaiter/coreapi/clusters/openapi"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -41,6 +45,20 @@ type server struct {
 	api        *coreapi.API
 	db         *db.DB
 	stop       func() // stops the server and waits; the database stays open
+}
+
+// noImages is a clusters.Images that knows nothing.
+type noImages struct{}
+
+func (noImages) About(_, _, image, imageID string) podimages.Known {
+	return podimages.Known{Digest: podimages.Runs(image, imageID).Digest}
+}
+
+func (noImages) Selects(_ context.Context, text string, _ bool) ([]string, error) {
+	if ref, err := reference.Parse(text); err == nil && !reference.IsDigest(text) {
+		return []string{cmp.Or(ref.Digest, ref.String())}, nil
+	}
+	return []string{text}, nil
 }
 
 // start serves a fresh database until the test ends.
@@ -72,7 +90,7 @@ func startOn(t testing.TB, d *db.DB, opts coreapi.Options) *server {
 		Scheme:         legacyscheme.Scheme,
 		Codecs:         legacyscheme.Codecs,
 		ParameterCodec: legacyscheme.ParameterCodec,
-		Groups:         api.Groups,
+		Groups:         api.Resources(clusters.NewPodsREST(api.Clusters, noImages{}, nil), nil),
 		OpenAPI:        openAPI,
 		PostStartHooks: api.PostStartHooks,
 		Listener:       listener,
@@ -130,6 +148,7 @@ func openAPI(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 
 func TestMain(m *testing.M) {
 	utilruntime.Must(clusters.Install(legacyscheme.Scheme))
+	utilruntime.Must(imageruns.Install(legacyscheme.Scheme))
 	utilruntime.Must(coreapi.Install(legacyscheme.Scheme))
 	// Most tests wait, for intervals of Kubernetes' controllers and clients, so more of them run at
 	// a time than there are processors.

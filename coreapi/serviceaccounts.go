@@ -27,7 +27,7 @@ import (
 	accountstore "k8s.io/kubernetes/pkg/registry/core/serviceaccount/storage"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // defaultAccount is the service account that Kubernetes' controller makes in each

@@ -32,7 +32,7 @@ import (
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/internal/ranges"
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // Kubernetes can keep cluster IPs in a bitmap or in IPAddress objects of

@@ -5,6 +5,8 @@ import _ "embed" // the views
 var (
 	//go:embed views/events.sql
 	eventsView string
+	//go:embed views/image_runs.sql
+	imageRunsView string
 	//go:embed views/pod_images.sql
 	podImagesView string
 	//go:embed views/pods.sql
@@ -18,6 +20,7 @@ var (
 func Views() map[string]string {
 	return map[string]string{
 		"events":     eventsView,
+		"image_runs": imageRunsView,
 		"pod_images": podImagesView,
 		"pods":       podsView,
 	}

@@ -7,17 +7,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// checkpointPages written to the log since the last checkpoint start the next: 8 MiB. A
-// variable for benchmarks.
+// checkpointPages is after how many pages in the log the next checkpoint starts: 8 MiB. A variable
+// for benchmarks.
 var checkpointPages int64 = 2048
 
-// walLimit is the size of the log from which it is restarted by force. A
-// variable for tests.
+// walLimit is the size from which boundLog restarts the log. A variable for tests.
 var walLimit int64 = 64 << 20
 
-// checkpointLoop copies the log into the database file beside the writer. Otherwise the
-// writer would do so within a commit, and hold up all writers for tens of milliseconds at a
-// time.
+// checkpointLoop copies the log into the database file, in parallel to the writer. Otherwise the
+// writer would do so within a commit, and delay all writers for tens of milliseconds.
 func (d *DB) checkpointLoop(c *sqlite.Conn) {
 	defer d.wg.Done()
 	defer c.Close()
@@ -39,9 +37,9 @@ func (d *DB) checkpointLoop(c *sqlite.Conn) {
 	}
 }
 
-// grown is called after a commit, with the connection that made it. It asks SQLite how many pages
-// the log has, and how many of them are copied, since a small value can change as many as a large
-// one.
+// grown is called after a commit, with the connection that made it. It reads from SQLite how many
+// pages the log has, and how many of them are copied, because a small value can change as many
+// pages as a large one.
 func (t *tx) grown() {
 	var behind int64 // bytes that are not copied
 	err := t.c.Each(func(row []driver.Value) error {
@@ -68,9 +66,9 @@ func (t *tx) grown() {
 	}
 }
 
-// copyLog copies the log as the loop does, and reports whether it could. The writer calls it when
-// the loop comes too late: a page that is only in the log needs room in the file as well, and that
-// room must be there when the disk is full.
+// copyLog copies the log as the loop does, and reports whether it succeeded. The writer calls it
+// when the loop is too late: each page that is only in the log will need room in the file, too, and
+// that room must exist even when the disk is full.
 func (t *tx) copyLog() bool {
 	if !t.db.checkpointing.TryLock() {
 		return false
@@ -80,10 +78,10 @@ func (t *tx) copyLog() bool {
 	return err == nil
 }
 
-// boundLog restarts a log that has grown too large: readers that always overlap
-// keep SQLite from reusing it. See https://sqlite.org/wal.html, "Avoiding
-// Excessively Large WAL Files". Another program that reads for long, or a
-// backup, can prevent it; the next attempt then waits for as much growth again.
+// boundLog restarts a log that has grown too large: readers that always overlap keep SQLite from
+// reusing it. See https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files". Another
+// program that reads for a long time, or a backup, can prevent it; the next attempt then comes
+// after the same growth again.
 func (d *DB) boundLog() error {
 	size := datafile.FileSize(d.path + "-wal")
 	if size <= d.logBound {
@@ -91,7 +89,7 @@ func (d *DB) boundLog() error {
 	}
 	busy := false
 	err := d.alone(func() error {
-		c, err := sqlite.Open(d.path, "busy_timeout=100") // ms: nobody can write meanwhile
+		c, err := sqlite.Open(d.path, "busy_timeout=100") // ms; writers wait for it
 		if err != nil {
 			return err
 		}
@@ -107,9 +105,9 @@ func (d *DB) boundLog() error {
 	return d.translate(err)
 }
 
-// alone runs fn while nothing else in the process uses the database. SQLite's own locks
-// would do, too, but a connection waits for them by polling, and readers and commits that
-// follow each other closely can starve it.
+// alone runs fn while nothing else in the process uses the database. SQLite's own locks are not
+// sufficient: a connection polls for them, and a dense sequence of readers and commits can starve
+// it.
 func (d *DB) alone(fn func() error) error {
 	for range cap(d.readers) {
 		select {
@@ -130,7 +128,7 @@ func (d *DB) alone(fn func() error) error {
 	}
 }
 
-// checkpoint runs a checkpoint. busy: it could not be finished.
+// checkpoint runs a checkpoint. busy is true if it could not finish.
 func checkpoint(c *sqlite.Conn, mode string) (busy bool, err error) {
 	err = c.Each(func(row []driver.Value) error {
 		busy = row[0] != int64(0)

@@ -29,18 +29,17 @@ type request struct {
 
 var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
 
-// write runs fn in the next transaction and returns after that is durable. fn
-// shares the transaction with other writers: when it returns an error, what it
-// wrote, and only that, is taken back. It runs on the writer's goroutine, so it
-// must be short and must not call back into DB. It may run twice, when a
-// failure of the shared commit makes every writer commit alone.
+// write runs fn in the next transaction and returns when that is durable. fn shares the transaction
+// with other writers: when it returns an error, what it wrote, and only that, is taken back. It
+// runs on the writer's goroutine, so it must be short and must not call methods of DB. It may run
+// twice: if the shared commit fails, every writer commits alone.
 func (d *DB) write(ctx context.Context, fn func(*tx) error) error {
 	return d.enqueue(ctx, fn, false)
 }
 
-// writeWhole is write for an fn that has written nothing when it returns an error
-// of its own, so that there is nothing to take back. It needs no savepoint, for
-// which SQLite would keep a copy of every page that fn changes.
+// writeWhole is write for an fn that, when it returns an error of its own, has written nothing that
+// must be rolled back. It needs no savepoint, for which SQLite would copy every page that fn
+// changes.
 func (d *DB) writeWhole(ctx context.Context, fn func(*tx) error) error {
 	return d.enqueue(ctx, fn, true)
 }
@@ -58,8 +57,8 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 	case <-d.stop:
 		return ErrClosed
 	}
-	// From here on the outcome matters more than the deadline: returning early
-	// would leave the caller not knowing whether the write happened.
+	// From here on ignore the deadline: a caller that returned early would not know whether the write
+	// happened.
 	select {
 	case err := <-r.done:
 		r.ctx, r.fn, r.err = nil, nil, nil
@@ -96,10 +95,10 @@ func (d *DB) commitLoop(c *sqlite.Conn) {
 	}
 }
 
-// commitBatch commits the first request together with those that gather finds. If the
-// commit fails with several in it, each request gets a transaction of its own, so that
-// one write too large for the disk fails alone. After a release of the reserve each gets
-// its own, too, so that deletions do not fail.
+// commitBatch commits the first request together with those that gather returns. If a commit of
+// several fails, each request gets a transaction of its own, so that a write that is too large for
+// the disk fails alone. After a release of the reserve, each also gets its own, so that deletions
+// do not fail.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)
@@ -124,9 +123,8 @@ func (d *DB) commitBatch(w *tx, batch []*request) {
 	clear(batch)
 }
 
-// tryBatch runs the requests, and when more is set those that gather finds, in
-// one transaction. Each gets its own error; err is the failure of the transaction
-// as a whole.
+// tryBatch runs the requests in one transaction and, if more is set, further requests from gather.
+// Each gets its own error; err is the failure of the whole transaction.
 func (d *DB) tryBatch(w *tx, batch []*request, more bool) (_ []*request, err error) {
 	var late <-chan time.Time
 	err = w.begin()
@@ -171,8 +169,8 @@ func (t *tx) begin() error {
 	return t.checkSpace()
 }
 
-// run runs one closure, under a savepoint if it may have to be taken back. The
-// first error is the closure's, the second one that spoils the whole transaction.
+// run runs one closure, within a savepoint unless the request is whole. err is the closure's error;
+// fatal is an error after which the transaction cannot continue.
 func (t *tx) run(r *request) (err, fatal error) {
 	t.db.arrived(r.ctx)
 	if err := r.ctx.Err(); err != nil {
@@ -228,7 +226,7 @@ func (t *tx) commit() error {
 	if t.db.manyUnindexed() {
 		select {
 		case t.db.entriesDue <- struct{}{}:
-		default: // the loop has been told
+		default: // signalled already
 		}
 	}
 	return nil
@@ -244,8 +242,7 @@ func (t *tx) rollback() {
 	}
 }
 
-// applyDeltas brings the directories' totals up to date, a statement for each
-// directory touched.
+// applyDeltas updates the directories' totals, with a statement for each changed directory.
 func (t *tx) applyDeltas() error {
 	if len(t.deltas) == 0 {
 		return nil

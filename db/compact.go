@@ -10,10 +10,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// Compaction removes the revisions that nobody may ask for any more. It walks
-// the changes in order of revision: each names the revision it superseded, and
-// that one goes when the change itself falls out of the history. So it reads
-// each change once, needs no index, and can stop anywhere.
+// Compaction removes revisions that can no longer be read. It reads the changes in the order of
+// revisions. Each change names the revision that it superseded; when the change leaves the history,
+// that revision is removed. So compaction reads each change once, needs no index, and can stop
+// anywhere.
 
 // Bounds of one step, which holds the writer: rows, and the time after which it
 // stops early.
@@ -22,8 +22,8 @@ const (
 	compactTime = 2 * time.Millisecond
 )
 
-// Compact removes the history before rev at once, not waiting for the window.
-// Lists, watches and continue tokens older than rev then fail with ErrCompacted.
+// Compact removes the history before rev at once, without waiting for the end of the history
+// window. Lists, watches and continue tokens older than rev then fail with ErrCompacted.
 func (d *DB) Compact(ctx context.Context, rev int64) error {
 	if cur := d.revision.Load(); rev > cur {
 		return fmt.Errorf("compact to revision %d, current %d: %w", rev, cur, ErrFutureRevision)
@@ -31,8 +31,8 @@ func (d *DB) Compact(ctx context.Context, rev int64) error {
 	return d.compact(ctx, rev, time.Time{}, time.Time{})
 }
 
-// compact removes the history before revision to, up to the first change that is dated
-// between from and until. Without these times it removes all of it.
+// compact removes the history before revision to, but not beyond the first change whose time is
+// between from and until. If both are zero, it removes all of it.
 func (d *DB) compact(ctx context.Context, to int64, from, until time.Time) error {
 	for {
 		done, err := d.compactStep(ctx, to, from, until)
@@ -102,8 +102,7 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 		if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'compacted'", compacted); err != nil {
 			return err
 		}
-		// Before the commit, so that no reader sees rows missing from a revision
-		// it believes to be whole.
+		// Before the commit, so that no reader misses rows of a revision that it believes to be readable.
 		d.compacted.Store(compacted)
 		t.after = append(t.after, func() { d.metrics.compactedRevisions.Add(float64(removed)) })
 		return nil
@@ -142,12 +141,11 @@ func (t *tx) remove(rev int64) error {
 const (
 	// freeReserve pages stay free for the next writes, or a twentieth of the file.
 	freeReserve = 256
-	// vacuumPages are given back in one step, which holds the writer.
+	// vacuumPages is how many pages one step returns, which blocks the writer.
 	vacuumPages = 64
 )
 
-// shrink gives free pages back to the file system, so that the file follows
-// the live data.
+// shrink returns free pages to the file system, so that the file shrinks with its contents.
 func (d *DB) shrink(ctx context.Context) error {
 	for {
 		again := false
@@ -181,7 +179,7 @@ func (d *DB) shrink(ctx context.Context) error {
 	return nil
 }
 
-// holdWindows bounds holds: they keep changes readable for at most this many history windows, by
+// holdWindows bounds Hold: it keeps changes readable for at most this many history windows, by
 // default an hour.
 const holdWindows = 12
 
@@ -192,9 +190,9 @@ type holds struct {
 }
 
 // Hold keeps revision rev, and the changes after it, readable until release is called. It is for
-// readers that need longer than history is kept. It brings back nothing that is gone, and keeps
-// nothing that is older than twelve times Options.HistoryWindow. release may be called more than
-// once.
+// readers that need more time than the history window. It does not bring back compacted revisions,
+// and keeps none that are older than twelve times Options.HistoryWindow. release may be called more
+// than once.
 func (h *holds) Hold(rev int64) (release func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

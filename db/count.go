@@ -14,10 +14,9 @@ import (
 // maxPageCounts bounds the remembered pages; a forgotten one is counted again.
 const maxPageCounts = 4096
 
-// pageCounts remembers how many keys a page of a list and the pages after it hold. The
-// next page starts from that number, so paging through n keys does not count n keys for
-// each page. A page is known by its range and revision, under which the count never
-// changes.
+// pageCounts caches how many keys a page of a list and all pages after it have. The count for the
+// next page follows from it, so paging does not count all keys for each page. A page is identified
+// by its range and revision, for which the count never changes.
 type pageCounts struct {
 	mu    sync.Mutex
 	pages map[pageKey]*list.Element
@@ -62,10 +61,9 @@ func (p *pageCounts) put(k pageKey, remaining int64) {
 	}
 }
 
-// remaining counts the keys of the range after page p, which was read for o, if o asks
-// for the count or it is known. It also notices missing keys: SQLite may read on over
-// damaged pages of an index as if nothing were wrong. If o asks for the newest revision,
-// remaining runs in the transaction that read p.
+// remaining returns the number of keys after page p, which was read for o, if o asks for it or it
+// is cached. It also detects missing keys: SQLite may skip damaged pages of an index without an
+// error. If o reads the newest revision, remaining runs in the transaction that read p.
 func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	end := prefixEnd(o.Prefix)
 	first := o.From <= o.Prefix
@@ -85,7 +83,7 @@ func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	if known && (left < 0 || p.More != (left > 0)) {
 		if o.Rev != 0 {
 			if err := d.checkRev(o.Rev); err != nil {
-				return 0, err // the keys have just been compacted
+				return 0, err // the revision was compacted meanwhile
 			}
 		}
 		return 0, d.corrupt(fmt.Errorf("keys below %s are missing or too many: %d", o.Prefix, left))
@@ -108,8 +106,8 @@ func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	return left, nil
 }
 
-// Totals returns the number of live keys below prefix, which ends in "/", and
-// the bytes of their values. It reads a row per directory, not per key.
+// Totals returns the number of live keys below prefix, which ends in "/", and the bytes of their
+// values. It reads one row for each directory, not for each key.
 func (d *DB) Totals(ctx context.Context, prefix string) (objects, bytes int64, err error) {
 	err = d.read(ctx, func(c *sqlite.Conn) error {
 		return c.Each(func(row []driver.Value) error {

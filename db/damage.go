@@ -11,14 +11,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// diagnosis is the result of looking over the whole file after damage was met.
+// diagnosis checks the whole file after damage was found, and keeps the result.
 type diagnosis struct {
 	path string
 	log  *slog.Logger
-	copy bool // of what etcd has
+	copy bool // the file is a copy of etcd's data
 
 	mu     sync.Mutex
-	done   chan struct{} // closed when the look has ended; nil before the first
+	done   chan struct{} // closed when the check has ended; nil before the first check
 	began  time.Time
 	detail string
 	device error // of DeviceError
@@ -32,9 +32,9 @@ const (
 	diagnoseAgain = time.Minute
 )
 
-// diagnose returns what is wrong with the file: a device that fails, or where the file is
-// damaged. SQLite's own error does not say, so the file is looked over, in the
-// background. known is false until it has finished.
+// diagnose returns what is wrong with the file: a failing device, or the damaged places. SQLite's
+// error does not say, so a check of the whole file runs in the background. known is false until it
+// has ended.
 func (g *diagnosis) diagnose(met error) (detail string, device error, known bool) {
 	g.mu.Lock()
 	done, wait := g.done, time.Duration(0)

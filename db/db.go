@@ -59,7 +59,7 @@ type Options struct {
 	// Quota bounds the bytes of the pages in use. Past it only deletions and small
 	// updates are written; a commit may pass it by its own size. 0 means no limit.
 	Quota int64
-	// Truth, if not nil, is what the database is a copy of, see mirror. The database closes it.
+	// Truth, if not nil, is the store of which the database is a copy, see mirror. Close closes it.
 	Truth truth.Store
 	// Logger receives what an administrator should know. Default slog.Default().
 	Logger *slog.Logger
@@ -94,7 +94,7 @@ type DB struct {
 	live  *liveKeys
 
 	authority authority
-	damaged   chan *DamagedError // what a mirror is to fetch again; nil without one
+	damaged   chan *DamagedError // values that the mirror must fetch again; nil without a mirror
 	revision  atomic.Int64       // last committed revision
 	compacted atomic.Int64       // oldest revision that can be listed
 
@@ -113,7 +113,7 @@ type DB struct {
 
 	indexedTo      atomic.Int64  // index_entries is complete up to this revision
 	unindexed      atomic.Int64  // bytes of the entries of later revisions
-	entriesDue     chan struct{} // see manyUnindexed
+	entriesDue     chan struct{} // signalled when manyUnindexed
 	betweenCommits chan func()   // run by the writer
 	stop           chan struct{} // closed by Close
 	writerDone     chan struct{} // closed after the last commit
@@ -129,9 +129,9 @@ func (d *DB) Revision() int64 { return d.revision.Load() }
 // watched from; 0 when everything can.
 func (d *DB) CompactedRevision() int64 { return d.compacted.Load() }
 
-// read runs fn with a read connection. fn keeps it for a bounded time: a
-// statement or two over a bounded number of rows. When ctx is done its queries
-// end, whatever they read: a damaged or crafted tree may have no end.
+// read runs fn with a read connection. fn must use it for a bounded time: one or two statements
+// over a bounded number of rows. When ctx is done, its queries end, because a damaged or crafted
+// B-tree may have a cycle.
 func (d *DB) read(ctx context.Context, fn func(*sqlite.Conn) error) error {
 	var c *sqlite.Conn
 	select {
@@ -170,7 +170,7 @@ func (d *DB) snapshot(ctx context.Context, fn func(*sqlite.Conn) error) error {
 			_, err = c.Exec("COMMIT")
 		}
 		if !c.Raw.AutoCommit() {
-			// After damage SQLite refuses a COMMIT, and the connection would stay in the past.
+			// After damage SQLite refuses COMMIT, and the connection would keep its old snapshot.
 			_, rerr := c.Exec("ROLLBACK")
 			err = errors.Join(err, rerr)
 		}
@@ -188,10 +188,10 @@ type tx struct {
 	// now is the time of everything in the transaction, in Unix milliseconds.
 	now  int64
 	base int64 // last revision before the transaction
-	rev  int64 // last revision given out
+	rev  int64 // last revision assigned
 	// indexedTo is up to which revision index_entries is complete.
 	indexedTo int64
-	unindexed int64 // bytes of entries that writeEntries comes to
+	unindexed int64 // bytes of entries that are left to writeEntries
 	bytes     int64
 	events    []*changelog.Event
 	deltas    []delta
@@ -207,8 +207,7 @@ type delta struct {
 	objects, bytes int64
 }
 
-// metrics are the figures that DB counts. Collect reads the others when it is asked for
-// them.
+// metrics are the metrics that DB counts itself. Collect reads the others on each scrape.
 type metrics struct {
 	commit, batch, read, lag prometheus.Histogram
 	commitFailures           prometheus.Counter
@@ -218,7 +217,7 @@ type metrics struct {
 	gauges                   []gauge
 }
 
-// gauge is a figure read when it is asked for.
+// gauge is a metric that is read on each scrape.
 type gauge struct {
 	desc  *prometheus.Desc
 	value func() float64

@@ -15,18 +15,17 @@
 //   - Any revision inside the history window can be listed, exactly as it was,
 //     and watched from, without a lost or doubled event. Before the window the
 //     answer is [ErrCompacted].
-//   - Bounded memory: pages, batches, queues and the changelog have limits,
-//     and a slow watcher holds nothing but its place.
+//   - Bounded memory: pages, batches, queues and the changelog have limits, and a slow watcher
+//     holds only its position.
 //
-// How it is built, and why, is in docs/design/storage.md. In short: one goroutine owns the
-// writing connection and commits waiting writers together; readers have
-// connections of their own and never wait for it. The values are in a table
-// apart from the revisions, so that superseding one rewrites a small row; live
-// keys and history have each a partial index, so that a list reads what it
-// returns.
+// How it is built, and why, is in docs/design/storage.md. In short: one goroutine owns the writing
+// connection and commits waiting writers together; readers have connections of their own and never
+// wait for it. Values and revisions are in different tables, so that superseding a revision
+// rewrites a small row. Live keys and history have a partial index each, so that a list reads only
+// what it returns.
 //
-// Caveats: keys are UTF-8 text of at most [MaxKeySize] bytes, ordered by their
-// bytes. Values are handed over: neither caller nor reader may change one. The
-// file belongs to one process at a time; others may read it with the sqlite3
-// shell, through the view objects and the views declared in [Options].
+// Caveats: keys are UTF-8 text of at most [MaxKeySize] bytes, ordered by their bytes. Values are
+// not copied: neither the writer nor a reader may change one. The file belongs to one process at a
+// time; others may read it with the sqlite3 shell, through the view objects and the views declared
+// in [Options].
 package db

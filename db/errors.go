@@ -13,28 +13,33 @@ import (
 
 // Errors of reads and writes.
 var (
-	// ErrConflict: the key is not at the revision the writer expected. The
-	// writer reads again and decides; nothing was written.
+	// ErrConflict: the key is not at the revision that the writer expected. Nothing was written.
 	ErrConflict = truth.ErrConflict
-	// ErrCompacted: the revision asked for is older than the history kept.
+	// ErrCompacted: the requested revision is older than the history that is kept.
 	ErrCompacted = truth.ErrCompacted
-	// ErrFutureRevision: the revision asked for has not happened yet.
+	// ErrFutureRevision: the requested revision does not exist yet.
 	ErrFutureRevision = errors.New("revision is in the future")
 	// ErrClosed: the database was closed.
 	ErrClosed = errors.New("database is closed")
 )
 
-// DamagedError says that the stored bytes of one revision are not those that
-// were written. Other objects are not concerned.
+// DamagedError says that the stored bytes of one revision differ from those that were written.
+// Other objects are not affected.
 type DamagedError struct {
 	Path string
 	Key  string
 	Rev  int64
-	// Copy: the file is a copy of what etcd has, which is whole. The value is fetched again.
+	// Copy is true if the file is a copy of etcd's data, and etcd's value is intact. The value is
+	// fetched again.
 	Copy bool
+	// InStore is true if the file is a copy of etcd's data, and etcd's value cannot be read, either.
+	InStore bool
 }
 
 func (e *DamagedError) Error() string {
+	if e.InStore {
+		return fmt.Sprintf("etcd has a value of %s at revision %d that cannot be read: the server's log says why; write it again or delete it there (etcdctl, below --etcd-prefix)", e.Key, e.Rev)
+	}
 	if e.Copy {
 		return fmt.Sprintf("the value of %s at revision %d in %s fails its checksum: it is fetched again from etcd; ask again, and check the disk", e.Key, e.Rev, e.Path)
 	}
@@ -78,8 +83,8 @@ func (d *DB) translate(err error) error {
 	return err
 }
 
-// corrupt counts an error that SQLite takes for damage to the file's structure, and
-// returns it with its diagnosis.
+// corrupt counts an error that SQLite reports as damage to the file's structure, and returns it
+// with a diagnosis.
 func (d *DB) corrupt(err error) error {
 	d.metrics.damaged.Inc()
 	detail, device, known := d.diagnosis.diagnose(err)
@@ -91,7 +96,7 @@ func (d *DB) corrupt(err error) error {
 	return corrupt
 }
 
-// corruptError says what was found in this database's file.
+// corruptError returns the error for damage in this database's file.
 func (d *DB) corruptError(detail string, err error) *datafile.CorruptError {
 	return &datafile.CorruptError{Path: d.path, Detail: detail, Copy: d.opts.Truth != nil, Err: err}
 }
@@ -108,6 +113,7 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 	if want, ok := sum.(int64); !ok || want != datafile.Checksum(key, kv.Value) {
 		d.metrics.damaged.Inc()
 		damaged := &DamagedError{Path: d.path, Key: key, Rev: kv.Rev, Copy: d.opts.Truth != nil}
+		damaged.InStore = damaged.Copy && want == datafile.UnreadableSum(key, kv.Value)
 		kv.Value, kv.Err = nil, damaged
 		select {
 		case d.damaged <- damaged:
@@ -117,7 +123,7 @@ func (d *DB) kv(key string, rev, sum, value driver.Value) KV {
 	return kv
 }
 
-// indexError says that the index of live keys does not agree with its table.
+// indexError says that the index of live keys contradicts its table.
 type indexError struct{ key, detail string }
 
 func (e *indexError) Error() string {

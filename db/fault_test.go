@@ -165,8 +165,14 @@ func TestDamagedValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if events, err := w.Poll(t.Context()); !errors.As(err, &damaged) {
-		t.Errorf("watch from before: %d events, %v; want a *DamagedError", len(events), err)
+	events, err := w.Poll(t.Context())
+	if err != nil || len(events) != 3 {
+		t.Fatalf("watch from before: %d events, %v; want those of all keys", len(events), err)
+	}
+	for _, e := range events {
+		if is := e.Key == "/a/2"; is != errors.As(e.Err, &damaged) || is != (e.Value == nil) {
+			t.Errorf("watch from before: %s is %q, %v", e.Key, e.Value, e.Err)
+		}
 	}
 }
 

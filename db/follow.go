@@ -69,7 +69,7 @@ func (m *mirror) mendDamaged(ctx context.Context) {
 			if err != nil {
 				m.db.log.Error("a value of the copy is damaged, and cannot be fetched again", "file", m.db.path, "key", d.Key, "err", err)
 			}
-			select { // whoever reads it again and again does not keep the store busy
+			select { // pause, so that repeated reads of a damaged value do not keep the store busy
 			case <-m.db.clock.After(followAgain):
 			case <-ctx.Done():
 			}
@@ -79,23 +79,43 @@ func (m *mirror) mendDamaged(ctx context.Context) {
 	}
 }
 
-// mend writes the value of a revision as the store has it. It does nothing if the store has a later
-// one, which following brings.
+// mend replaces the value of a revision with the store's. It does nothing if the store has a later
+// revision, which follow will apply.
 func (m *mirror) mend(ctx context.Context, key string, rev int64) (mended bool, err error) {
 	page, _, _, err := m.store.Range(ctx, key, 0)
 	if err != nil || len(page) == 0 || page[0].Key != key || page[0].Rev != rev {
 		return false, err
 	}
+	m.noteUnreadable(page[0])
 	err = m.db.write(ctx, func(t *tx) error {
 		n, err := t.c.Exec("INSERT OR REPLACE INTO contents (rev, sum, value) SELECT rev, ?3, ?4 FROM revisions WHERE rev = ?1 AND key = ?2",
-			rev, key, datafile.Checksum(key, page[0].Value), page[0].Value)
-		mended = n > 0
+			rev, key, checksum(page[0]), page[0].Value)
+		mended = n > 0 && page[0].Unreadable == nil
 		return err
 	})
 	return mended && err == nil, err
 }
 
-// works ends a fault.
+// checksum returns the checksum that the file stores for the value of a change.
+func checksum(c truth.Change) int64 {
+	if c.Unreadable != nil {
+		return datafile.UnreadableSum(c.Key, c.Value)
+	}
+	return datafile.Checksum(c.Key, c.Value)
+}
+
+// noteUnreadable logs when the store cannot read a key's value, and when it can again. Readers of
+// this key get an error; other keys are not delayed.
+func (m *mirror) noteUnreadable(c truth.Change) {
+	if c.Unreadable == nil {
+		m.unreadable.End(c.Key, "A key in etcd can be read again, or is gone", "key", c.Key, "revision", c.Rev)
+		return
+	}
+	m.db.metrics.damaged.Inc()
+	m.unreadable.Begin(c.Key, "A value in etcd cannot be read; all other keys are served: write it again or delete it there", "key", c.Key, "revision", c.Rev, "err", c.Unreadable)
+}
+
+// works clears the fault after following has succeeded.
 func (m *mirror) works() {
 	m.mu.Lock()
 	fault := m.fault
@@ -126,15 +146,15 @@ func (m *mirror) follow(ctx context.Context) error {
 	return err
 }
 
-// errTogether: two keys were changed at one revision, by something that is not a server of ours.
+// errTogether: a program other than our servers has changed several keys at one revision.
 var errTogether = errors.New("several keys were changed at one revision")
 
-// apply writes changes to the file, which then is of revision upTo.
+// apply writes changes to the file, which then is at revision upTo.
 func (m *mirror) apply(ctx context.Context, changes []truth.Change, upTo int64) error {
 	entries := make([][]IndexEntry, len(changes))
 	known := make([]bool, len(changes))
 	for i, c := range changes {
-		entries[i], known[i] = m.entries(c) // which takes long, and the writer must not
+		entries[i], known[i] = m.entries(c) // slow, so not in the writer's transaction
 	}
 	err := m.db.write(ctx, func(t *tx) error {
 		base := t.rev
@@ -164,10 +184,13 @@ func (m *mirror) apply(ctx context.Context, changes []truth.Change, upTo int64) 
 	}
 	m.works()
 	m.set(func() { m.applied = max(m.applied, upTo) })
+	for _, c := range changes {
+		m.noteUnreadable(c)
+	}
 	return nil
 }
 
-// apply makes a change that was decided elsewhere.
+// apply applies a change that the store has accepted.
 func (t *tx) apply(c truth.Change, entries []IndexEntry) error {
 	have, _, err := t.c.First("SELECT rev FROM revisions WHERE key = ? AND until IS NULL", c.Key)
 	if err != nil {
@@ -176,7 +199,7 @@ func (t *tx) apply(c truth.Change, entries []IndexEntry) error {
 	t.rev = c.Rev - 1 // the next revision is the change's
 	switch {
 	case !c.Deleted:
-		_, err = t.put(c.Key, have, c.Value, c.Expires, entries)
+		_, err = t.putSum(c.Key, have, c.Value, checksum(c), c.Expires, entries)
 	case have != 0:
 		_, err = t.delete(c.Key, have)
 	default:
@@ -194,24 +217,25 @@ func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	m.mu.Lock()
 	own := m.pending[c.Key]
 	m.mu.Unlock()
-	if own != nil && bytes.Equal(own.value, c.Value) {
+	if own != nil && c.Unreadable == nil && bytes.Equal(own.value, c.Value) {
 		return own.entries, true
 	}
 	d := m.db.indexesFor(c.Key)
 	if d == nil {
 		return nil, false
 	}
-	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value}, d.entries, d.indexes), true
+	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value, Err: c.Unreadable}, d.entries, d.indexes), true
 }
 
-// reindexFrom has the indexes of a key that are complete, and are not declared yet, built from
-// before a change on: when they are declared.
+// reindexFrom marks complete indexes of a key that are not declared yet as incomplete from before a
+// change: they are built from there once they are declared.
 func (t *tx) reindexFrom(c truth.Change) error {
 	_, err := t.c.Exec("UPDATE indexes SET built = ?1 WHERE built = ?2 AND prefix = substr(?3, 1, length(prefix))", c.Rev-1, int64(complete), c.Key)
 	return err
 }
 
-// mirrors fails if the file is a copy of a store.
+// mirrors fails if the file is a copy of a store. Such a file must not be written without its
+// store.
 func mirrors(c *sqlite.Conn, path string) error {
 	if copied, err := datafile.IsMirror(c); err != nil || !copied {
 		return err
@@ -219,7 +243,7 @@ func mirrors(c *sqlite.Conn, path string) error {
 	return fmt.Errorf("%s is a copy of what several servers share, and cannot be written by itself: give the flags --etcd-servers and --etcd-prefix that its server has, or another data directory", path)
 }
 
-// checkOwn fails if the file has objects of its own.
+// checkOwn fails if the file is not a copy and has objects.
 func (m *mirror) checkOwn(c *sqlite.Conn) error {
 	copied, err := datafile.IsMirror(c)
 	if err == nil && !copied && m.applied > 1 {
@@ -269,8 +293,9 @@ func (m *mirror) begin(ctx context.Context) error {
 	return m.fill(ctx, id, replaced)
 }
 
-// goesOn tells whether the store had, at the file's revision rev, what the file has last. A store
-// that was restored in place has the same identity, and may be past the file's revision.
+// goesOn reports whether the file's last change, at revision rev, is part of the store's history. A
+// store that was restored in place has the same identity, and may have a higher revision with other
+// changes.
 func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
 	var last truth.Change
 	var sum int64
@@ -285,14 +310,14 @@ func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
 	}
 	page, _, _, err := m.store.Range(ctx, last.Key, rev)
 	if errors.Is(err, truth.ErrCompacted) {
-		return true, nil // which following finds, too
+		return true, nil // follow detects this, too
 	}
-	return len(page) > 0 && page[0].Key == last.Key && page[0].Rev == last.Rev && datafile.Checksum(last.Key, page[0].Value) == sum, err
+	return len(page) > 0 && page[0].Key == last.Key && page[0].Rev == last.Rev && checksum(page[0]) == sum, err
 }
 
-// fill makes the file a copy of what the store has at one revision. Objects that the file has
-// already stay; history begins at the revision. Nothing is read meanwhile. A store that was
-// replaced has something else at the file's revision.
+// fill makes the file a copy of the store at one revision. Objects that are equal stay; the history
+// begins at that revision. Until it ends, nothing can be read. replaced is true if the store's
+// history differs from the file's.
 func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 	d := m.db
 	begun := d.clock.Now()
@@ -310,9 +335,15 @@ func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 		if more {
 			end = page[len(page)-1].Key + "\x00"
 		}
-		n, err := m.fillRange(ctx, from, end, page)
+		n, together, err := m.fillRange(ctx, from, end, page)
+		if err == nil {
+			err = m.writeAlone(ctx, together)
+		}
 		if err != nil {
 			return err
+		}
+		for _, c := range page {
+			m.noteUnreadable(c)
 		}
 		written += n
 		if !more {
@@ -348,7 +379,7 @@ func (t *tx) setMeta(name string, value int64) error {
 	return err
 }
 
-// fillRows bounds the rows that one step of a fill removes.
+// fillRows bounds the rows that one step of fill removes.
 const fillRows = 500
 
 // beginFill ends all watches, and removes the history. If the file was a copy of another store, it
@@ -362,7 +393,7 @@ func (m *mirror) beginFill(ctx context.Context, id, rev int64, replaced bool) er
 			return err
 		}
 		if rev < t.rev || rev == t.rev && (was != id && was != 0 || replaced) {
-			return fmt.Errorf("the store is at revision %d, and was at %d: it was restored, and revisions that clients know would mean something else. "+
+			return fmt.Errorf("the store is at revision %d, and was at %d: it was restored, so revisions that clients hold are no longer valid. "+
 				"Restore it with etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted; or stop all servers, remove the database in their data directories, and start all clients again", rev, t.rev)
 		}
 		same = was == id
@@ -371,7 +402,7 @@ func (m *mirror) beginFill(ctx context.Context, id, rev int64, replaced bool) er
 	if err != nil {
 		return err
 	}
-	d.compacted.Store(rev) // readers of earlier revisions begin again
+	d.compacted.Store(rev) // readers of earlier revisions must start again
 	d.changes.Restart(rev)
 	gone := "until IS NOT NULL"
 	if !same {
@@ -414,22 +445,37 @@ func (t *tx) removeAll(query string, args ...any) (removed int, err error) {
 	return len(rows), err
 }
 
-// fillRange makes the keys from one on, up to another, those of a page, and returns how many it has
-// written.
-func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.Change) (written int, err error) {
+// writeAlone writes keys again that another program wrote in one transaction, so that each key gets
+// a revision of its own. follow then applies them.
+func (m *mirror) writeAlone(ctx context.Context, together []truth.Change) error {
+	for _, c := range together {
+		m.db.log.Warn("Two keys in etcd have the same revision: writing this one again. Let only these servers write below the prefix", "key", c.Key, "revision", c.Rev)
+		if c.Unreadable != nil {
+			return fmt.Errorf("%s cannot be read, and has the revision of another key: delete it in etcd: %w", c.Key, c.Unreadable)
+		}
+		if _, err := m.store.Put(ctx, c.Key, c.Rev, c.Value, c.Expires); err != nil && !errors.Is(err, ErrConflict) { // on ErrConflict it has another revision by now
+			return fmt.Errorf("writing %s again: %w", c.Key, err)
+		}
+	}
+	return nil
+}
+
+// fillRange makes the keys between from and end equal to a page, and returns how many it has
+// written. It skips keys whose revision another key has, and returns them in together.
+func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.Change) (written int, together []truth.Change, err error) {
 	err = m.db.write(ctx, func(t *tx) error {
-		written = 0
+		written, together = 0, nil
 		base, events := t.rev, len(t.events)
 		type version struct{ rev, sum int64 }
 		want := make(map[string]version, len(page))
 		for _, c := range page {
-			want[c.Key] = version{c.Rev, datafile.Checksum(c.Key, c.Value)}
+			want[c.Key] = version{c.Rev, checksum(c)}
 		}
 		have := map[string]bool{}
 		var stale []int64
 		err := t.c.Each(func(row []driver.Value) error {
 			key, rev := row[0].(string), row[1].(int64)
-			sum, _ := row[2].(int64) // a value that is missing is fetched again
+			sum, _ := row[2].(int64) // NULL, for a missing value, never matches
 			if have[key] = want[key] == (version{rev, sum}); !have[key] {
 				stale = append(stale, rev)
 			}
@@ -447,6 +493,12 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 			if have[c.Key] {
 				continue
 			}
+			if _, taken, err := t.c.First("SELECT 1 FROM revisions WHERE rev = ?", c.Rev); err != nil {
+				return err
+			} else if taken {
+				together = append(together, c)
+				continue
+			}
 			entries, known := m.entries(c)
 			if !known {
 				if err = t.reindexFrom(truth.Change{Key: c.Key, Rev: 1}); err != nil {
@@ -454,22 +506,22 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 				}
 			}
 			t.rev = c.Rev - 1
-			_, err = t.put(c.Key, 0, c.Value, c.Expires, entries)
+			_, err = t.putSum(c.Key, 0, c.Value, checksum(c), c.Expires, entries)
 			written++
 		}
 		if err != nil {
 			return err
 		}
-		// The puts are not reported: no watch continues across a fill.
+		// Watchers do not get these puts, because no watch continues across a fill.
 		put := t.events[events:]
 		t.rev, t.events = base, t.events[:events]
 		t.after = append(t.after, func() { m.db.live.commit(put) })
 		return nil
 	})
-	return written, err
+	return written, together, err
 }
 
-// Filled returns when a database that is a copy has been filled once. Until then nothing can be
+// Filled waits until a database that is a copy has been filled once. Until then nothing can be
 // read.
 func (d *DB) Filled(ctx context.Context) error {
 	m, ok := d.authority.(*mirror)

@@ -21,9 +21,9 @@ type Index struct {
 // Ready reports whether the index is complete, so that Range may use it.
 func (i *Index) Ready() bool { return i.ready.Load() }
 
-// IndexFunc computes the entries of kv in some of the indexes that were declared, and reads kv once
-// for all. With an error it returns those of the indexes that it does not concern. It must be pure:
-// an index whose meaning changes needs another name.
+// IndexFunc computes the entries of kv in some of the declared indexes; kv is decoded once for all
+// of them. If it returns an error, it also returns the entries in the indexes that the error does
+// not affect. It must be pure: an index whose meaning changes needs another name.
 type IndexFunc func(kv KV, indexes []*Index) ([]IndexEntry, error)
 
 // DeclareIndexes gives the keys below prefix the named indexes, and no others. From then
@@ -109,7 +109,8 @@ type declaration struct {
 }
 
 // indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the
-// answer is final: what is declared later is built from what is written until then.
+// answer is final: an index that is declared later is built from everything that was written
+// before.
 func (d *DB) indexesFor(key string) (found *declaration) {
 	d.functions.Range(func(_, v any) bool {
 		if decl := v.(*declaration); strings.HasPrefix(key, decl.prefix) {
@@ -130,7 +131,7 @@ func (t *tx) createIndex(prefix, name string) (id, built int64, err error) {
 		return 0, 0, err
 	}
 	if n == 0 {
-		// Deleted objects may still be in the history; they count as well.
+		// Deleted objects that are still in the history count, too.
 		n, _, err = t.c.First("SELECT count(*) FROM (SELECT 1 FROM revisions WHERE key >= ?1 AND key < ?2 AND until IS NOT NULL LIMIT 1)", prefix, prefixEnd(prefix))
 		if err != nil {
 			return 0, 0, err
@@ -161,7 +162,7 @@ func (d *DB) dropIndexes(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// dropOrphans ends what dropIndexes began before a crash.
+// dropOrphans completes a dropIndexes that a crash interrupted.
 func (d *DB) dropOrphans(ctx context.Context) error {
 	var orphans []int64
 	err := d.read(ctx, func(c *sqlite.Conn) error {

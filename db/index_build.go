@@ -89,7 +89,7 @@ func (b *indexBuilder) build(ctx context.Context) error {
 	return nil
 }
 
-// batch reads the next revisions below the prefix, and how far it looked.
+// batch reads the next revisions below the prefix. to is the revision up to which it has read.
 func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int64, err error) {
 	looked, bytes := 0, 0
 	err = b.db.read(ctx, func(c *sqlite.Conn) error {
@@ -117,7 +117,8 @@ func (b *indexBuilder) batch(ctx context.Context, from int64) (kvs []KV, to int6
 	return kvs, to, err
 }
 
-// store writes the entries of a batch. They are computed before, outside of the writer.
+// store writes the entries of a batch. They are computed before the transaction, outside of the
+// writer.
 func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	entries := make([]indexedValues, len(kvs))
 	for i, kv := range kvs {

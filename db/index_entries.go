@@ -12,14 +12,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// IndexEntry says under which value a revision stands in an index.
+// IndexEntry is the value of a revision in an index.
 type IndexEntry struct {
 	Index *Index
 	Value string
 }
 
-// indexedValue is an index entry as the revisions table keeps it, so that the
-// entry can be removed with its row.
+// indexedValue is an index entry as the revisions table stores it, so that the entry can be removed
+// with its row.
 type indexedValue struct {
 	id    int64
 	value string
@@ -45,28 +45,31 @@ func (v indexedValues) pack() []byte {
 	return b
 }
 
-// unpackIndexed is the inverse of pack. It refuses bytes that pack never makes.
+// unpackIndexed is the inverse of pack.
 func unpackIndexed(b []byte) (out indexedValues, err error) {
-	for len(b) > 0 {
-		id, n := binary.Uvarint(b)
-		if n <= 0 {
-			return nil, errors.New("index entries: bad id")
-		}
-		b = b[n:]
-		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return nil, errors.New("index entries: bad length")
-		}
-		out = append(out, indexedValue{id: int64(id), value: string(b[n : n+int(size)])})
-		b = b[n+int(size):]
+	err = eachPacked(b, func(id int64, value []byte) { out = append(out, indexedValue{id, string(value)}) })
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }
 
-// in reports whether packed entries have this one.
-func (e indexedValue) in(packed []byte) (bool, error) {
-	all, err := unpackIndexed(packed)
-	return slices.Contains(all, e), err
+// eachPacked calls use with each packed entry. It refuses bytes that pack never makes.
+func eachPacked(b []byte, use func(id int64, value []byte)) error {
+	for len(b) > 0 {
+		id, n := binary.Uvarint(b)
+		if n <= 0 {
+			return errors.New("index entries: bad id")
+		}
+		b = b[n:]
+		size, n := binary.Uvarint(b)
+		if n <= 0 || size > uint64(len(b)-n) {
+			return errors.New("index entries: bad length")
+		}
+		use(int64(id), b[n:n+int(size)])
+		b = b[n+int(size):]
+	}
+	return nil
 }
 
 // addEntries adds entries to a revision, unless it has been compacted away.
@@ -107,14 +110,14 @@ var (
 	entriesBytes int64 = 1 << 20
 )
 
-// A row of revisions has its index entries, and index_entries gets them later, many at a time and
-// in order. Values such as digests are in no order, so each entry of one object goes to a page of
-// its own, and a commit would write all these pages. Those of 256 objects share them: the creation
-// of an Image with 12 layers writes 88 kB instead of 147. Up to which revision index_entries is
-// complete stands in meta, as "indexed"; readers look at the rows after it themselves. For 256 rows
-// with 14 entries each, that takes 0.7 ms.
+// A row of revisions has its index entries. They are copied to index_entries later, many at a time
+// and sorted. Values such as digests are random, so each entry of one object would change another
+// page, and a commit would write all these pages. The entries of 256 objects share pages: the
+// creation of an Image with 12 layers writes 88 kB instead of 147. meta has, as "indexed", the
+// revision up to which index_entries is complete. Readers search the rows after it themselves. For
+// 256 rows with 14 entries each, that takes 0.7 ms.
 
-// entriesLoop writes entries when enough revisions have none.
+// entriesLoop copies entries when enough revisions wait for it.
 func (d *DB) entriesLoop() {
 	defer d.wg.Done()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -139,8 +142,8 @@ func (d *DB) entriesLoop() {
 	}
 }
 
-// manyUnindexed reports whether there are as many revisions, or bytes of their entries, as
-// writeEntries takes. Readers look at all of them.
+// manyUnindexed reports whether the entries of enough revisions, or enough bytes of entries, wait
+// for one call of writeEntries. Readers must search all of them.
 func (d *DB) manyUnindexed() bool {
 	return d.revision.Load()-d.indexedTo.Load() >= entriesRows || d.unindexed.Load() >= entriesBytes
 }
@@ -175,7 +178,7 @@ func (t *tx) writeEntries() error {
 		packed, _ := row[1].([]byte)
 		size += int64(len(packed))
 		entries, err := unpackIndexed(packed)
-		if err != nil { // such an object has no entries, as when they cannot be computed
+		if err != nil { // the object gets no entries, as if they could not be computed
 			t.db.log.Error("object left out of the indexes: its entries are damaged", "revision", to, "err", err)
 		}
 		for _, e := range entries {

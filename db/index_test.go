@@ -101,7 +101,7 @@ func TestIndex(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, limit := range []int{0, 1} {
-			if got := keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: tt.value, Rev: tt.rev, Limit: limit}); got != tt.want {
+			if got := keysOf(t, d, db.RangeOptions{Index: []db.IndexQuery{{Index: ix[0], Values: []string{tt.value}}}, Rev: tt.rev, Limit: limit}); got != tt.want {
 				t.Errorf("%s at revision %d, limit %d: %q, want %q", tt.value, tt.rev, limit, got, tt.want)
 			}
 		}
@@ -157,7 +157,7 @@ func TestEntriesAreWritten(t *testing.T) {
 	d = dbtest.OpenOptions(t, db.Options{Dir: dir})
 	ix = declare(t, d, "color")
 	eventually(t, "removing the entries of an index that is gone", func() bool { return entries(d) <= 3*rows+rows/2 })
-	if got := len(strings.Fields(keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: "red"}))); got != 3*rows+rows/2 {
+	if got := len(strings.Fields(keysOf(t, d, db.RangeOptions{Index: []db.IndexQuery{{Index: ix[0], Values: []string{"red"}}}}))); got != 3*rows+rows/2 {
 		t.Errorf("%d keys are found after a restart", got)
 	}
 	for i := range rows {
@@ -243,13 +243,13 @@ func TestIndexedRange(t *testing.T) {
 		live[key] = putIndexed(t, d, key, live[key], values[rnd.IntN(len(values))], ix)
 	}
 	for rev := int64(2); rev <= d.Revision(); rev += rnd.Int64N(40) + 1 {
-		want := map[string][]string{}
+		at := map[string][]string{}
 		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Rev: rev})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, kv := range page.KVs {
-			want[string(kv.Value)] = append(want[string(kv.Value)], strings.TrimPrefix(kv.Key, "/a/"))
+			at[string(kv.Value)] = append(at[string(kv.Value)], strings.TrimPrefix(kv.Key, "/a/"))
 		}
 		undo := db.SetFewChanges(0)
 		byHistory, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Rev: rev})
@@ -261,7 +261,22 @@ func TestIndexedRange(t *testing.T) {
 			undo := db.SetFewMatches(few)
 			undoChanges := db.SetFewChanges(int64(i * 1000))
 			for _, value := range append(values, "none") {
-				o := db.RangeOptions{Index: ix[rnd.IntN(2)], IndexValue: value, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
+				// Both indexes have the same entries. A key that stands under several of the values
+				// comes once.
+				several := []string{value, value}
+				want := map[string][]string{value: at[value]}
+				if other := values[rnd.IntN(len(values))]; other != value && rnd.IntN(2) == 0 {
+					several = append(several, other)
+					want[value] = slices.Sorted(slices.Values(slices.Concat(want[value], at[other])))
+				}
+				o := db.RangeOptions{Index: []db.IndexQuery{{Index: ix[rnd.IntN(2)], Values: several}}, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
+				switch rnd.IntN(3) {
+				case 0: // both indexes together find no fewer
+					o.Index = append(o.Index, db.IndexQuery{Index: ix[rnd.IntN(2)], Values: several})
+				case 1: // and the second one drops others
+					o.Index = append(o.Index, db.IndexQuery{Index: ix[rnd.IntN(2)], Values: []string{value}})
+					want[value] = at[value]
+				}
 				if got := keysOf(t, d, o); got != strings.Join(want[value], " ") {
 					t.Errorf("%q at %d, few up to %d, %+v: %q, want %q", value, rev, few, o, got, want[value])
 				}
@@ -307,7 +322,7 @@ func TestIndexRebuild(t *testing.T) {
 						want = append(want, strings.TrimPrefix(kv.Key, "/a/"))
 					}
 				}
-				if got := keysOf(t, d, db.RangeOptions{Index: ix, IndexValue: value, Rev: rev, Limit: 7}); got != strings.Join(want, " ") {
+				if got := keysOf(t, d, db.RangeOptions{Index: []db.IndexQuery{{Index: ix, Values: []string{value}}}, Rev: rev, Limit: 7}); got != strings.Join(want, " ") {
 					t.Errorf("%s: %s at revision %d: %q, want %q", what, value, rev, got, want)
 				}
 			}
@@ -376,7 +391,7 @@ func TestIndexRebuildUnderWrites(t *testing.T) {
 	}
 	declare(t, d, "color") // waits
 	for value, want := range map[string]int{"red": 150, "blue": 150} {
-		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Index: indexes[0], IndexValue: value})
+		page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Index: []db.IndexQuery{{Index: indexes[0], Values: []string{value}}}})
 		if err != nil || len(page.KVs) != want {
 			t.Errorf("%s: %d keys, %v; want %d", value, len(page.KVs), err, want)
 		}

@@ -7,14 +7,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
-// A disk that loses a write leaves the previous page, which is whole. Such a page of the
-// index live lacks the keys that were written since, and nothing in it says so: a get
-// would find no object, and a create would put a second one beside it. So the process
-// learns the live keys from the table, and asks the table about a key that the index
-// lacks and that should be there.
+// A disk that loses a write leaves the previous version of a page, which looks intact. If it is a
+// page of the index live, it lacks the keys that were written since: a get would find no object,
+// and a create would create a second one. So the process keeps the live keys in memory, read from
+// the table, and looks into the table for a key that it expects and that the index lacks.
 
-// maxLiveKeys bounds the keys that are known, to about 40 MB. In a larger database, and
-// at a start until the table has been read, checkNeighbours does what it can.
+// maxLiveKeys bounds the keys in memory, to about 40 MB. In a larger database, and after a start
+// until the table has been read, only checkNeighbours detects damage.
 const maxLiveKeys = 1 << 20
 
 // liveKeys holds the revision of each live key.
@@ -30,8 +29,8 @@ func newLiveKeys() *liveKeys {
 	return &liveKeys{seed: maphash.MakeSeed(), revs: map[uint64]int64{}}
 }
 
-// find returns the revision that key should be at, or 0 if the key should not be there or
-// is not known. complete is set when all keys are known.
+// find returns the revision at which key should be, or 0 if the key should not exist or is not in
+// memory. complete is true if all keys are in memory.
 func (l *liveKeys) find(key string) (rev int64, complete bool) {
 	hash := maphash.String(l.seed, key)
 	l.mu.RLock()
@@ -39,7 +38,7 @@ func (l *liveKeys) find(key string) (rev int64, complete bool) {
 	return l.revs[hash], l.complete
 }
 
-// commit takes over the changes of a commit.
+// commit applies the changes of a commit.
 func (l *liveKeys) commit(events []*changelog.Event) {
 	for _, e := range events {
 		if !e.Deleted {

@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// maintain removes what has expired and what is too old to be asked for, a
-// little at a time, once in every Options.MaintenanceInterval.
+// maintain removes expired keys and old history, a little at a time, once in every
+// Options.MaintenanceInterval.
 func (d *DB) maintain() {
 	defer d.wg.Done()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,8 +50,8 @@ func (d *DB) maintain() {
 // expireBatch bounds the keys one commit expires.
 const expireBatch = 100
 
-// lastWrite is when the newest change was made, the zero time if there is none or it
-// cannot be read. A start has nothing else to compare the clock with.
+// lastWrite is when the newest change was made, the zero time if there is none or it cannot be
+// read. A start compares the clock with it.
 func (d *DB) lastWrite(ctx context.Context) (at time.Time) {
 	_ = d.read(ctx, func(c *sqlite.Conn) error {
 		ms, ok, err := c.First("SELECT at FROM revisions ORDER BY rev DESC LIMIT 1")
@@ -85,8 +85,7 @@ func (d *DB) expire(ctx context.Context, now time.Time) error {
 	}
 }
 
-// compactOld removes the history that is older than the window and not held, and values that are
-// too old to be held.
+// compactOld removes the history that is older than the window, except what Hold keeps.
 func (d *DB) compactOld(ctx context.Context, now time.Time) error {
 	window := d.opts.HistoryWindow
 	// A change that is dated more than a window ahead was written while the clock was

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,24 +9,26 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/truth"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
 const (
-	// lagLimit is how long a reader or writer waits for changes that the store has and the file
-	// does not.
+	// lagLimit is how long a reader or writer waits for changes that the store has and the file lacks.
 	lagLimit = 15 * time.Second
-	// faultLimit is how long it is when following fails.
+	// faultLimit replaces lagLimit while following fails.
 	faultLimit = 2 * time.Second
-	// maxDamaged bounds the values that wait to be fetched again. Others are noticed again when
-	// they are read again.
+	// maxDamaged bounds the damaged values that wait to be fetched again. The next read of any other
+	// notices it again.
 	maxDamaged = 64
 )
 
-// mirror is the authority of a database whose contents are those of a truth.Store. Writes go to the
-// store. All writes there, also those of others, are applied to the file in order; reads wait until
-// the file has them.
+// mirror is the authority of a database that is a copy of a truth.Store. Writes go to the store.
+// All writes there, also those of other servers, are applied to the file in order. A read sees
+// every write that was acknowledged before it began.
 type mirror struct {
 	db    *DB
 	store truth.Store
@@ -34,20 +37,22 @@ type mirror struct {
 	mu       sync.Mutex
 	applied  int64 // the file has all changes up to this revision
 	fills    int64 // how often the file has been filled
-	filling  bool  // the file is not known to be of a revision
+	filling  bool  // the file does not show one revision of the store
 	mustFill bool  // changes of the store are missing from the file
-	// the store was restored: what it has at the file's revision is something else
+	// the store was restored: its history differs from the file's
 	replaced bool
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
 
-	pending map[string]*pendingWrite // writes of this database under way, by key
+	pending map[string]*pendingWrite // running writes of this database, by key
 
 	stopFollowing context.CancelFunc
+
+	unreadable warn.Trouble // keys of the store
 }
 
-// pendingWrite has the index entries of a value, so that they are not computed again when it comes
-// back.
+// pendingWrite has the index entries of a value, so that they are not computed again when the store
+// reports the write.
 type pendingWrite struct {
 	value   []byte
 	entries []IndexEntry
@@ -56,12 +61,13 @@ type pendingWrite struct {
 func newMirror(d *DB, s truth.Store) *mirror {
 	m := &mirror{db: d, store: s, applied: d.revision.Load(), filling: true, changed: make(chan struct{}), pending: map[string]*pendingWrite{}, stopFollowing: func() {}}
 	m.head.Head = m.askHead
+	m.unreadable.Logger = d.log
 	d.damaged = make(chan *DamagedError, maxDamaged)
 	return m
 }
 
-// askHead is the store's Head. A store that knows less than the file was put back to an earlier
-// state.
+// askHead returns the store's head. If that is below the file's revision, the store was restored
+// from an earlier state.
 func (m *mirror) askHead(ctx context.Context) (int64, error) {
 	m.mu.Lock()
 	had, filling := m.applied, m.filling
@@ -160,6 +166,39 @@ func (m *mirror) put(ctx context.Context, key string, expect int64, value []byte
 	return m.written(ctx, had, rev, err)
 }
 
+// maxWrites is how many keys one call writes at a time.
+const maxWrites = 16
+
+func (m *mirror) putAll(ctx context.Context, writes []Write) error {
+	errs := make([]error, len(writes))
+	last := len(writes) - 1
+	m.putEach(ctx, writes[:last], errs)
+	if err := cmp.Or(errs...); err != nil {
+		return err
+	}
+	return m.do(ctx, writes[last])
+}
+
+func (m *mirror) putEach(ctx context.Context, writes []Write, errs []error) {
+	var writing errgroup.Group
+	writing.SetLimit(maxWrites)
+	for i, w := range writes {
+		writing.Go(func() error {
+			errs[i] = m.do(ctx, w)
+			return nil
+		})
+	}
+	_ = writing.Wait()
+}
+
+func (m *mirror) do(ctx context.Context, w Write) error {
+	if err := checkKey(w.Key); err != nil {
+		return err
+	}
+	_, err := m.put(ctx, w.Key, w.Expect, w.Value, PutOptions{TTL: w.TTL})
+	return err
+}
+
 func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, error) {
 	had, err := m.serves(ctx)
 	if err != nil {
@@ -169,9 +208,9 @@ func (m *mirror) delete(ctx context.Context, key string, expect int64) (int64, e
 	return m.written(ctx, had, rev, err)
 }
 
-// serves waits until the file is a copy of the store, and returns its revision. A store that was
-// restored is refused: what is written there would be lost with it when it is restored as it should
-// be.
+// serves waits until the file is a copy of the store, and returns its revision. It fails for a
+// store that was restored without raising its revision: a write there would be lost when the store
+// is restored correctly.
 func (m *mirror) serves(ctx context.Context) (rev int64, err error) {
 	if _, err = m.wait(ctx, math.MinInt64); err != nil {
 		return 0, err
@@ -181,8 +220,8 @@ func (m *mirror) serves(ctx context.Context) (rev int64, err error) {
 	return m.applied, nil
 }
 
-// written waits until the file has a write, or what it conflicts with. The file had revision had
-// before.
+// written waits until the file has a write, or the change that it conflicts with. had is the file's
+// revision before the write.
 func (m *mirror) written(ctx context.Context, had, rev int64, err error) (int64, error) {
 	if err == nil && rev <= had {
 		err = &truth.UnknownError{Err: fmt.Errorf("%w: it writes at revision %d, and was at %d", truth.ErrReplaced, rev, had)}
@@ -201,12 +240,12 @@ func (m *mirror) written(ctx context.Context, had, rev int64, err error) (int64,
 	case !errors.Is(err, ErrConflict):
 		return 0, err
 	}
-	// it is written, whatever becomes of the copy; readers wait for themselves
+	// The store has the write, even if the copy lags; readers wait themselves.
 	_, _ = m.wait(ctx, rev)
 	return rev, err
 }
 
-// expire lets each mirror try; the store has one of them succeed.
+// expire deletes the keys in the store. Each mirror tries, and one of them succeeds.
 func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err error) {
 	for _, k := range keys {
 		switch _, err := m.delete(ctx, k.key, k.rev); {
@@ -219,7 +258,7 @@ func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err 
 	return expired, nil
 }
 
-// refill has the file filled again, during which nothing is read.
+// refill starts another fill of the file. Until it ends, nothing can be read.
 func (m *mirror) refill(replaced bool) {
 	m.set(func() {
 		m.filling, m.mustFill, m.replaced = true, true, m.replaced || replaced

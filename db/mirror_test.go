@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -200,7 +201,7 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 				}
 			}
 			mustPut(t, a, "/k/last", 0, "new")
-			p, err := b.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: ix, IndexValue: "new"})
+			p, err := b.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: []db.IndexQuery{{Index: ix, Values: []string{"new"}}}})
 			if err != nil || len(p.KVs) != 7 {
 				t.Errorf("%d keys under their value, %v; want 7", len(p.KVs), err)
 			}
@@ -319,7 +320,7 @@ func TestMirrorIndexesWhatItFills(t *testing.T) {
 	fills := store.Fills.Load()
 	store.DeleteTogether(keys[18:]...)
 	eventually(t, "another fill", func() bool { return store.Fills.Load() != fills && len(contents(t, d)) == 18 })
-	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: ixs[0], IndexValue: "v"})
+	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/k/", Index: []db.IndexQuery{{Index: ixs[0], Values: []string{"v"}}}})
 	if err != nil || len(p.KVs) != 18 {
 		t.Errorf("%d keys under their value, %v; want 18", len(p.KVs), err)
 	}
@@ -475,6 +476,128 @@ func TestMirrorIsMended(t *testing.T) {
 	}
 	if got := contents(t, d); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestMirrorPassesOverWhatCannotBeRead: a value that the store itself cannot read is damaged, and
+// named once; all others are served, before and after a restart and a new fill. It can be written
+// again or deleted, and then no trace of it holds up anything.
+func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
+	store, dir := dbtest.NewTruth(), t.TempDir()
+	var logged lockedBuffer
+	log := func(o *db.Options) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) }
+	store.PutUnreadable("/k/filled", []byte{1, 2})
+	fresh := openMirror(t, store, t.TempDir(), log)
+	if text := logged.String(); strings.Count(text, "key=/k/filled") != 1 || !strings.Contains(text, "no header") {
+		t.Errorf("the log is\n%s\nwant the key once, and why", text)
+	}
+	old, err := db.Open(db.Options{Dir: dir, Truth: store, Logger: quietLogger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rev := mustPut(t, fresh, "/k/a", 0, "one")
+	w, err := fresh.Watch("/k/", false, rev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	bad := store.PutUnreadable("/k/a", []byte{8})
+	store.PutUnreadable("/k/deleted", []byte(nil))
+	next := mustPut(t, fresh, "/k/b", 0, "two")
+	// unreadable wants a database to say of a key that etcd has it so.
+	unreadable := func(d *db.DB, key string, rev int64) {
+		t.Helper()
+		kv, ok, _, err := d.Get(t.Context(), key)
+		var damaged *db.DamagedError
+		if err != nil || !ok || !errors.As(kv.Err, &damaged) || !damaged.InStore || kv.Value != nil || rev > 0 && kv.Rev != rev ||
+			!strings.Contains(kv.Err.Error(), "delete it there") || strings.Contains(kv.Err.Error(), "disk") {
+			t.Errorf("%s is %+v, found %v, %v; want the damage at revision %d", key, kv, ok, err, rev)
+		}
+	}
+	var told []string
+	for last := int64(0); last < next; {
+		events, err := w.Poll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			told, last = append(told, fmt.Sprintf("%s %q %v", e.Key, e.Value, e.Err != nil)), e.Rev
+		}
+		if len(events) == 0 {
+			<-w.Ready()
+		}
+	}
+	if want := []string{`/k/a "" true`, `/k/deleted "" true`, `/k/b "two" false`}; !slices.Equal(told, want) {
+		t.Errorf("a watch was told %q, want %q", told, want)
+	}
+	unreadable(fresh, "/k/a", bad)
+	unreadable(old, "/k/a", bad)
+	// One that restarts goes on from there, one that was away is filled.
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := datafile.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "etcd has a value of /k/a") || strings.Contains(err.Error(), "/k/b") {
+		t.Errorf("the check of the file is %v", err)
+	}
+	fills := store.Fills.Load()
+	old = openMirror(t, store, dir, quiet)
+	if got := store.Fills.Load() - fills; got != 0 {
+		t.Errorf("filled %d times after a restart", got)
+	}
+	unreadable(old, "/k/a", bad)
+	store.Compact()
+	filled := openMirror(t, store, t.TempDir(), quiet)
+	unreadable(filled, "/k/a", bad)
+
+	mustPut(t, old, "/k/a", bad, "again")
+	for _, key := range []string{"/k/deleted", "/k/filled"} {
+		kv, _, _, err := old.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unreadable(fresh, key, kv.Rev)
+		if _, err := fresh.Delete(t.Context(), key, kv.Rev); err != nil {
+			t.Errorf("deleting %s: %v", key, err)
+		}
+	}
+	for name, d := range map[string]*db.DB{"one": fresh, "the other": old, "the third": filled, "a new copy": openMirror(t, store, t.TempDir(), quiet)} {
+		if got := contents(t, d); len(got) != 2 || !strings.HasSuffix(got[0], "=again") || !strings.HasSuffix(got[1], "=two") {
+			t.Errorf("%s has %q in the end", name, got)
+		}
+		if err := d.Compact(t.Context(), d.Revision()); err != nil {
+			t.Error(err)
+		}
+	}
+	if text := logged.String(); !strings.Contains(text, "read again, or is gone\" key=/k/a") {
+		t.Errorf("the log does not say that it is over:\n%s", text)
+	}
+}
+
+// TestMirrorOfKeysWrittenTogether: keys that something has written at one revision hold up nobody.
+// Each gets a revision of its own, and its value stays.
+func TestMirrorOfKeysWrittenTogether(t *testing.T) {
+	store := dbtest.NewTruth()
+	follows := openMirror(t, store, t.TempDir(), quiet)
+	mustPut(t, follows, "/k/3", 0, "before")
+	store.PutTogether("v", "/k/1", "/k/3", "/k/5", "/k/7", "/k/9") // on two pages
+	for name, d := range map[string]*db.DB{"one that follows": follows, "a new copy": openMirror(t, store, t.TempDir(), quiet)} {
+		revs := map[int64]bool{}
+		eventually(t, name+" has all keys", func() bool {
+			p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/k/"})
+			clear(revs)
+			for _, kv := range p.KVs {
+				if string(kv.Value) == "v" {
+					revs[kv.Rev] = true
+				}
+			}
+			return err == nil && len(revs) == 5
+		})
+	}
+	if a, b := contents(t, follows), contents(t, openMirror(t, store, t.TempDir(), quiet)); !slices.Equal(a, b) {
+		t.Errorf("one has %q, another %q", a, b)
 	}
 }
 

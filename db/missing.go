@@ -8,15 +8,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// A flipped bit in a page of the index live takes a key's entry out of its place, and
-// SQLite does not notice: a get finds no object, and a create puts a second one beside
-// it. The entries around the key's place show the damage: the damaged entry is next to
-// that place, in a leaf or above it, and names a row with another key. So before a key
-// counts as missing, the entries beside its place are compared with the rows that they
-// name.
+// A flipped bit in a page of the index live moves a key's entry out of its place, and SQLite does
+// not notice: a get finds no object, and a create creates a second one. The entries around the
+// key's place show the damage: the damaged entry is next to that place, in a leaf or above it, and
+// names a row with another key. So before a key counts as missing, the entries beside its place are
+// compared with the rows that they name.
 //
-// An old page that is whole is not noticed here but by liveKeys, which needs no such look. A
-// list of all keys finds both (see remaining), and so does Check.
+// This does not detect an old page that looks intact, but liveKeys does. A list of all keys detects
+// both (see remaining), and so does Check.
 
 // wrongNeighbour selects the key of an entry beside the place of ?1 in the index, if the
 // entry's row has another key or is not live.
@@ -26,21 +25,21 @@ const wrongNeighbour = `SELECT e.key FROM (
 	SELECT * FROM (SELECT key, rev FROM revisions INDEXED BY live WHERE until IS NULL AND key > ?1 ORDER BY key LIMIT 1)
 	) e WHERE e.key IS NOT (SELECT key FROM revisions NOT INDEXED WHERE rev = e.rev AND until IS NULL)`
 
-// checkNeighbours fails with *indexError if an entry beside the place of a key that the
-// index does not have is damaged.
+// checkNeighbours fails with *indexError if the index lacks a key and an entry beside the key's
+// place is damaged.
 func checkNeighbours(c *sqlite.Conn, key string) error {
 	return c.Each(func(row []driver.Value) error {
 		return &indexError{key, fmt.Sprintf("the index of keys has %.100q out of place, and the table does not have it", fmt.Sprint(row[0]))}
 	}, wrongNeighbour, key)
 }
 
-// missingLive finds a live key in the row of a revision, if the index lacks the key. It is
-// one statement, so both are of one moment.
+// missingLive finds a live key in the row of a revision, if the index lacks the key. It is one
+// statement, so that it sees index and table at one moment.
 const missingLive = `SELECT 1 FROM revisions NOT INDEXED WHERE rev = ?1 AND key = ?2 AND until IS NULL
 	AND NOT EXISTS (SELECT 1 FROM revisions INDEXED BY live WHERE key = ?2 AND until IS NULL)`
 
-// checkMissing fails with *indexError if a key that the index of live keys does not have may
-// be missing from the index alone.
+// checkMissing fails with *indexError if a key that the index of live keys lacks may be in the
+// table.
 func (d *DB) checkMissing(c *sqlite.Conn, key string) error {
 	rev, complete := d.live.find(key)
 	if rev != 0 {

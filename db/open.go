@@ -143,8 +143,7 @@ func open(opts Options) (_ *DB, err error) {
 	return d, nil
 }
 
-// prepareFile migrates the schema, declares the views and reads where the
-// store stands.
+// prepareFile migrates the schema, declares the views and reads the current revisions.
 func (d *DB) prepareFile(c *sqlite.Conn) error {
 	if err := datafile.Migrate(c, d.path, datafile.Migrations); err != nil {
 		return err
@@ -208,8 +207,8 @@ func (d *DB) openReaders() error {
 	return nil
 }
 
-// Close ends the writer after the commits under way, closes watchers and the
-// file, and gives the data directory up.
+// Close ends the writer after the running commits, closes watchers and the file, and releases the
+// data directory.
 func (d *DB) Close() error {
 	d.stopOnce.Do(func() {
 		close(d.stop)

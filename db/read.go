@@ -15,8 +15,8 @@ type KV struct {
 	Key   string
 	Rev   int64
 	Value []byte
-	// Err is a *DamagedError when the stored bytes are not those that were
-	// written; Value is nil then.
+	// Err is a *DamagedError if the stored bytes differ from those that were written; Value is nil
+	// then.
 	Err error
 }
 
@@ -37,25 +37,29 @@ type RangeOptions struct {
 	From string
 	// Rev reads the state at this revision; 0 is the newest.
 	Rev int64
-	// Since says that, when Rev is 0, the state at this revision or any later one will do; 0 means
-	// that the state must not be older than the call.
+	// Since allows, when Rev is 0, the state at this or any later revision; with 0, the state must not
+	// be older than the call.
 	Since int64
 	// Limit bounds the rows; at most, and by default, MaxRangeRows.
 	Limit int
 	// Bytes closes the page at the value that makes them full; 0 is the most, 4 MiB.
 	Bytes int
-	// Index, with IndexValue, reads only the keys whose indexed value matches. The index
-	// must be Ready.
-	Index      *Index
-	IndexValue string
+	// Index reads only the keys that all of these queries find, each once. The first should find
+	// the fewest. The indexes must be Ready.
+	Index []IndexQuery
 	// KeysOnly leaves the values out.
 	KeysOnly bool
-	// Newest has the keys in the order of their revisions, the newest first, of the state now. The
-	// page has no next one, and costs a step for each key of the range. It has no From and no
-	// Index.
+	// Newest returns the newest keys first, of the current state. There is no next page, and the read
+	// costs a step for each key of the range. It cannot be combined with From or Index.
 	Newest bool
 	// Count asks for Page.Remaining.
 	Count bool
+}
+
+// IndexQuery finds the keys that have one of some values in an index.
+type IndexQuery struct {
+	Index  *Index
+	Values []string
 }
 
 // Page is the result of Range.
@@ -76,14 +80,14 @@ type Page struct {
 // prefix. Keys are UTF-8 text, so 0xff is after all of them.
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 
-// Get returns the newest revision of key, and ok false when the key does not exist. The
-// answer is as new as revision atLeast.
+// Get returns the newest revision of key, and ok false when the key does not exist. The answer is
+// no older than revision atLeast.
 func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	return d.GetSince(ctx, key, 0)
 }
 
-// GetSince is Get where the answer as of revision since, or any later one, will do; 0 is no older
-// than the call.
+// GetSince is Get for an answer as of revision since or any later one; with 0, the answer is no
+// older than the call.
 func (d *DB) GetSince(ctx context.Context, key string, since int64) (kv KV, ok bool, atLeast int64, err error) {
 	err = d.caughtUp(ctx, since, func() error {
 		kv, ok, atLeast, err = d.get(ctx, key)
@@ -111,9 +115,8 @@ func (d *DB) get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64
 	return kv, ok, atLeast, err
 }
 
-// observe notes a revision read from the file. Readers can see a commit a moment before
-// the writer has counted it, and must not be told "in the future" when they come back
-// with its revision.
+// observe notes a revision read from the file. Readers can see a commit a moment before the writer
+// has recorded its revision, and must not get ErrFutureRevision when they use that revision.
 func (d *DB) observe(rev int64) {
 	for cur := d.revision.Load(); rev > cur && !d.revision.CompareAndSwap(cur, rev); {
 		cur = d.revision.Load()
@@ -143,8 +146,8 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	return kv, ok, err
 }
 
-// checkRev reports whether the state at rev can be read. It is asked again after
-// the read: compaction says what it will remove before it does.
+// checkRev reports whether the state at rev can be read. Call it again after the read: compaction
+// raises the limit before it removes rows.
 func (d *DB) checkRev(rev int64) error {
 	if rev < d.compacted.Load() {
 		return fmt.Errorf("revision %d: %w", rev, ErrCompacted)
@@ -182,7 +185,7 @@ const (
 // times as many. A variable for tests.
 var fewChanges int64 = 100
 
-// superseded returns where to find what was superseded after a revision.
+// superseded returns the FROM clause that finds rows superseded after a revision.
 func (d *DB) superseded(rev int64) string {
 	if d.revision.Load()-rev <= fewChanges {
 		return byChanges
@@ -256,8 +259,8 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 		}
 		var err error
 		switch {
-		case o.Index != nil:
-			err = d.eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, value: indexedValue{o.Index.id, o.IndexValue}, keysOnly: o.KeysOnly})
+		case len(o.Index) > 0:
+			err = d.eachIndexed(c, take, indexedRange{prefix: o.Prefix, from: from, end: end, limit: int64(limit) + 1, rev: p.Rev, index: o.Index, keysOnly: o.KeysOnly})
 		case o.Newest:
 			err = c.Each(take, pick(rangeNewest), from, end, int64(limit)+1)
 		case o.Rev == 0:
@@ -265,7 +268,7 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 		default:
 			err = c.Each(take, pick(fmt.Sprintf(rangeAt, d.superseded(o.Rev))), from, end, int64(limit)+1, p.Rev)
 		}
-		if err == nil && o.Index == nil && !o.Newest {
+		if err == nil && len(o.Index) == 0 && !o.Newest {
 			p.Remaining, err = d.remaining(c, o, p)
 		}
 		return err
@@ -279,8 +282,8 @@ func (d *DB) readRange(ctx context.Context, o RangeOptions) (p Page, err error) 
 	return p, nil
 }
 
-// Values reads the values of keys that Range has returned alone, as of revision rev, and sets them
-// in kvs. It ends with the value that makes bytes full, and returns how many it has read.
+// Values reads the values of keys that Range has returned without values, as of revision rev, and
+// sets them in kvs. It stops after the value that fills bytes, and returns how many it has read.
 func (d *DB) Values(ctx context.Context, rev int64, kvs []KV, bytes int) (n int, err error) {
 	err = d.read(ctx, func(c *sqlite.Conn) error {
 		for stored := 0; n < len(kvs) && stored < bytes; n++ {
@@ -308,8 +311,8 @@ func (d *DB) Values(ctx context.Context, rev int64, kvs []KV, bytes int) (n int,
 // livePage is how many keys LivePage returns.
 const livePage = 200
 
-// LivePage returns a page of what exists now, with the times at which it expires, in the order of
-// keys from a key on, as [truth.Store.Range] does. more is whether more keys follow.
+// LivePage returns a page of the live keys, with their expiry times, in the order of keys and
+// beginning at from, as [truth.Store.Range] does. more is true if more keys follow.
 func (d *DB) LivePage(ctx context.Context, from string) (page []truth.Change, more bool, err error) {
 	err = d.caughtUp(ctx, 0, func() error {
 		page, more = nil, false

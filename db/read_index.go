@@ -4,83 +4,151 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// indexedRange is a page of the keys that stand under a value of an index.
+// indexedRange is a page of the keys that some queries of indexes find.
 type indexedRange struct {
-	prefix, from, end string // of the keys: all, the first, and what is after the last
+	prefix, from, end string // of all keys; the first key; after the last key
 	limit             int64  // rows
 	rev               int64  // as of this revision
-	value             indexedValue
+	index             []IndexQuery
 	keysOnly          bool
 }
 
-// An index is in the order of revisions, and a range in that of keys. If a value has few
-// revisions, they are gathered and sorted, with those of the latest rows, whose entries
-// are not in index_entries yet. If it has many, many of the next keys have it:
-// so keys are read in their order, and each row tells its own index entries. SQL asks
-// whether these contain the value's bytes, and the reader of the rows whether the bytes
-// are an entry.
+// An index has the order of revisions, but a range has the order of keys. If the values of the
+// first query have few revisions, these are collected and sorted, together with matching rows that
+// are not in index_entries yet. If they have many, then many of the next keys match: so rows are
+// read in the order of keys, and the reader compares each row's own index entries. If a query has
+// few values, SQL first drops rows whose entries lack the bytes of these values.
 const (
 	rangeSparse = `SELECT key, rev, indexed FROM (
-		SELECT r.key AS key, r.rev AS rev, NULL AS indexed FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
-			WHERE e.id = ?5 AND e.value = ?6 AND e.rev <= min(?4, (SELECT value FROM meta WHERE name = 'indexed'))
+		SELECT r.key AS key, r.rev AS rev, %[3]s AS indexed FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
+			WHERE e.id = ?3 AND e.value IN (%[1]s) AND e.rev <= min(?4, (SELECT value FROM meta WHERE name = 'indexed'))
 			AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
 		UNION ALL
 		SELECT key, rev, indexed FROM revisions NOT INDEXED
 			WHERE rev > (SELECT value FROM meta WHERE name = 'indexed') AND rev <= ?4
-			AND key >= ?1 AND key < ?2 AND (until IS NULL OR until > ?4) AND instr(indexed, ?3) > 0
+			AND key >= ?1 AND key < ?2 AND (until IS NULL OR until > ?4) AND indexed IS NOT NULL%[2]s
 		ORDER BY key LIMIT -1)`
 	rangeDense = `SELECT key, rev, indexed FROM (
 		SELECT key, rev, indexed FROM revisions INDEXED BY live
-			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
+			WHERE until IS NULL AND key >= ?1 AND key < ?2 AND rev <= ?4 AND indexed IS NOT NULL%[1]s
 		UNION ALL
-		SELECT key, rev, indexed FROM %s AND key >= ?1 AND key < ?2 AND rev <= ?4 AND instr(indexed, ?3) > 0
+		SELECT key, rev, indexed FROM %[2]s AND key >= ?1 AND key < ?2 AND rev <= ?4 AND indexed IS NOT NULL%[1]s
 		ORDER BY key LIMIT -1)`
 	withIndexedValues = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-// fewMatches is how many revisions of a value are gathered and sorted for a page
-// of limit rows. To gather m takes m steps; to look at keys until a page is full
-// takes limit * objects / m, each about twice as long. A variable for tests.
+// fewMatches is up to how many revisions are collected and sorted for a page of limit rows.
+// Collecting m revisions takes m steps. Reading keys until a page is full takes limit * objects / m
+// steps, each about twice as long. A variable for tests.
 var fewMatches = func(limit, objects int64) int64 {
 	return int64(math.Sqrt(2 * float64(limit) * float64(objects)))
 }
 
-// eachIndexed calls take with the rows of a range: key and revision and, unless only
-// keys are wanted, checksum and value.
+// fewValues is up to how many values SQL searches for. Each costs about as much as reading the row
+// here.
+const fewValues = 2
+
+// indexFilter has the values of some queries, by index.
+type indexFilter []struct {
+	id     int64
+	values map[string]bool
+}
+
+func newIndexFilter(queries []IndexQuery) (f indexFilter) {
+	f = make(indexFilter, len(queries))
+	for i, q := range queries {
+		f[i].id, f[i].values = q.Index.id, map[string]bool{}
+		for _, value := range q.Values {
+			f[i].values[value] = true
+		}
+	}
+	return f
+}
+
+// matches reports whether packed entries have a value of each query.
+func (f indexFilter) matches(packed []byte) (bool, error) {
+	var found uint64 // a bit for each query
+	err := eachPacked(packed, func(id int64, value []byte) {
+		for i := range f {
+			if f[i].id == id && f[i].values[string(value)] {
+				found |= 1 << i
+			}
+		}
+	})
+	return found == 1<<len(f)-1, err
+}
+
+// eachIndexed calls take with the rows of a range: key and revision and, unless only keys are
+// requested, checksum and value.
 func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedRange) error {
+	first := r.index[0]
+	if len(first.Values) == 0 {
+		return nil
+	}
 	objects, _, err := c.First("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
 	if err != nil {
 		return err
 	}
 	few := fewMatches(r.limit, objects)
-	matches, _, err := c.First("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ? AND value = ? LIMIT ?)", r.value.id, r.value.value, few+1)
+	args := []any{r.from, r.end, first.Index.id, r.rev}
+	argument := func(value any) string { // returns the parameter's name
+		args = append(args, value)
+		return fmt.Sprint("?", len(args))
+	}
+	var values []string
+	for _, value := range first.Values {
+		values = append(values, argument(value))
+	}
+	in := strings.Join(values, ", ")
+	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ?3 AND value IN (%s) LIMIT %d)", in, few+1)
+	matches, _, err := c.First(count, args...)
 	if err != nil {
 		return err
 	}
-	args := []any{r.from, r.end, indexedValues{r.value}.pack(), r.rev}
-	sql := fmt.Sprintf(rangeDense, d.superseded(r.rev))
-	if matches <= few {
-		sql, args = rangeSparse, append(args, r.value.id, r.value.value)
+	dense := matches > few
+	if dense {
+		args = args[:4]
+	}
+	has := ""
+	for _, q := range r.index {
+		if len(q.Values) > fewValues {
+			continue
+		}
+		var any []string
+		for _, value := range q.Values {
+			any = append(any, fmt.Sprintf("instr(indexed, %s) > 0", argument(indexedValues{{q.Index.id, value}}.pack())))
+		}
+		has += fmt.Sprintf(" AND (%s)", strings.Join(append(any, "FALSE"), " OR "))
+	}
+	sql := fmt.Sprintf(rangeDense, has, d.superseded(r.rev))
+	if !dense {
+		indexed := "NULL" // the entry was found
+		if len(r.index) > 1 {
+			indexed = "r.indexed"
+		}
+		sql = fmt.Sprintf(rangeSparse, in, has, indexed)
 	}
 	if !r.keysOnly {
 		sql = fmt.Sprintf(withIndexedValues, sql)
 	}
+	filter := newIndexFilter(r.index)
+	var before driver.Value // the last key: it may have several of the values
 	return c.Each(func(row []driver.Value) error {
 		last := len(row) - 1
-		packed, ok := row[last].([]byte)
-		if !ok { // found in index_entries
-			return take(row[:last])
+		if row[0] == before {
+			return nil
 		}
-		switch has, err := r.value.in(packed); {
-		case err != nil:
-			return err
-		case !has:
-			return nil // the bytes are part of another entry
+		if packed, ok := row[last].([]byte); ok { // else found in index_entries
+			if ok, err := filter.matches(packed); err != nil || !ok {
+				return err
+			}
 		}
+		before = row[0]
 		return take(row[:last])
 	}, sql, args...)
 }

@@ -3,9 +3,9 @@ package db
 import "database/sql/driver"
 
 const (
-	// smallUpdate is how large the value of an update may be, and smallGrowth how much
-	// larger than the value before, to be written when there is no room: leases are
-	// renewed, and an object is marked as being deleted.
+	// smallUpdate and smallGrowth bound the size of an update's value, and its growth, that is
+	// accepted even when there is no room. So leases can be renewed, and objects can be marked for
+	// deletion.
 	smallUpdate = 16 << 10
 	smallGrowth = 1 << 10
 	// pageSize is SQLite's default.
@@ -31,7 +31,7 @@ func (t *tx) checkSpace() error {
 	return nil
 }
 
-// mayGrow returns an error if nothing that takes more room may be written.
+// mayGrow returns an error if writes that need more room are refused.
 func (t *tx) mayGrow() error {
 	if e := t.db.space.Refusal(); e != nil {
 		return e
@@ -39,8 +39,8 @@ func (t *tx) mayGrow() error {
 	return nil
 }
 
-// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key. A
-// wrong expect is a conflict, as it is with room.
+// mayPut is mayGrow for a value of size bytes that supersedes revision expect of key. A wrong
+// expect is a conflict, as if there were room.
 func (t *tx) mayPut(key string, expect int64, size int) error {
 	refusal := t.mayGrow()
 	if refusal == nil {
@@ -62,8 +62,8 @@ func (t *tx) mayPut(key string, expect int64, size int) error {
 	return nil
 }
 
-// mayDelete returns an error if nothing may be deleted: a deletion stays in the history
-// for a while, and compaction needs what is left.
+// mayDelete returns an error if even deletions are refused: a deletion stays in the history for a
+// while, and compaction needs the rest of the room.
 func (t *tx) mayDelete() error {
 	if e := t.db.space.Deletions(); e != nil {
 		return e

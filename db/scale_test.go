@@ -103,7 +103,9 @@ func benchScale(b *testing.B, objects int) {
 		b.ResetTimer()
 		list(b, db.RangeOptions{Limit: page, From: from, Rev: d.Revision(), Count: true}, page)
 	})
-	b.Run("Op=Index/Matches=10", func(b *testing.B) { list(b, db.RangeOptions{Index: ix, IndexValue: "rare", Limit: 10}, 10) })
+	b.Run("Op=Index/Matches=10", func(b *testing.B) {
+		list(b, db.RangeOptions{Index: []db.IndexQuery{{Index: ix, Values: []string{"rare"}}}, Limit: 10}, 10)
+	})
 	b.Run("Op=Get", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			if _, ok, _, err := d.Get(ctx, benchKey(i*7919%objects)); !ok || err != nil {

@@ -49,7 +49,7 @@ func TestMigrateIndexes(t *testing.T) {
 	if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != 3 {
 		t.Errorf("%d entries, %v; want 3", n, err)
 	}
-	if got := keysOf(t, d, db.RangeOptions{Index: ix[0], IndexValue: "red", KeysOnly: true}); got != "1 2" {
+	if got := keysOf(t, d, db.RangeOptions{Index: []db.IndexQuery{{Index: ix[0], Values: []string{"red"}}}, KeysOnly: true}); got != "1 2" {
 		t.Errorf("red: %q", got)
 	}
 }

@@ -248,19 +248,26 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		dbtest.FillDisk(t, dir)
-		kv, _, _, err := d.Get(t.Context(), "/a/0000")
-		if err != nil {
-			t.Fatal(err)
-		}
+		// A deletion may share a commit that began before the disk was full.
 		var full *datafile.UnavailableError
-		if _, err := d.Delete(t.Context(), "/a/0000", kv.Rev); !errors.As(err, &full) {
-			t.Errorf("a deletion took what compaction needs: %v", err)
+		var key string
+		var rev int64
+		for i := 0; full == nil; i++ {
+			key = fmt.Sprintf("/a/%04d", i)
+			kv, _, _, err := d.Get(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rev = kv.Rev
+			if _, err := d.Delete(t.Context(), key, rev); !errors.As(err, &full) && (err != nil || i == 3) {
+				t.Fatalf("deletion %d took what compaction needs: %v", i, err)
+			}
 		}
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a deletion", func() bool { // one may share a commit that began before
-			_, err := d.Delete(t.Context(), "/a/0000", kv.Rev)
+		eventually(t, "a deletion", func() bool {
+			_, err := d.Delete(t.Context(), key, rev)
 			return err == nil
 		})
 	})

@@ -3,14 +3,15 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// Snapshot reads tables that another package keeps in the file, as db/spool does.
-// All its statements see one state of the file. It is valid within the function
-// that it was given to. Arguments of a statement are int64, string, []byte or nil.
+// Snapshot reads tables that another package has in the file, such as importer/checks. All its
+// statements see one state of the file. It is valid only within the function to which it is passed.
+// Arguments of a statement are int64, string, []byte or nil.
 type Snapshot struct{ c *sqlite.Conn }
 
 // Each calls fn with every row of a query, until fn returns an error. The row is
@@ -34,14 +35,24 @@ type Transaction struct {
 // Exec runs a statement that yields no row, and returns the number of rows changed.
 func (t Transaction) Exec(sql string, args ...any) (int64, error) { return t.c.Exec(sql, args...) }
 
+// Put is [DB.Put] of a key that does not exist, with the time at which it expires in Unix
+// milliseconds, 0 for never. A copy of a store refuses it.
+func (t Transaction) Put(key string, value []byte, expires int64) error {
+	if _, own := t.tx.db.authority.(local); !own {
+		return errors.ErrUnsupported
+	}
+	_, err := t.tx.put(key, 0, value, expires, nil)
+	return err
+}
+
 // Now is the time of the transaction, in Unix milliseconds.
 func (t Transaction) Now() int64 { return t.tx.now }
 
-// MayGrow returns why nothing that takes more room may be written, such as a full
-// disk: *UnavailableError, or nil.
+// MayGrow returns why writes that need more room are refused, such as a full disk:
+// *datafile.UnavailableError, or nil.
 func (t Transaction) MayGrow() error { return t.tx.mayGrow() }
 
-// After has fn run once the transaction is durable. fn must not wait.
+// After runs fn once the transaction is durable. fn must not wait.
 func (t Transaction) After(fn func()) { t.tx.after = append(t.tx.after, fn) }
 
 // Read runs fn in a read transaction. fn reads a bounded number of rows.
@@ -49,10 +60,9 @@ func (d *DB) Read(ctx context.Context, fn func(Snapshot) error) error {
 	return d.snapshot(ctx, func(c *sqlite.Conn) error { return fn(Snapshot{c}) })
 }
 
-// Transact runs fn in the next commit, which other writers share, and returns once
-// that is durable. When fn returns an error, its writes are undone. fn must
-// be short, must not call other methods of DB, and may run twice: it has no effect
-// but on the transaction.
+// Transact runs fn in the next commit, which other writers share, and returns once that is durable.
+// When fn returns an error, its writes are undone. fn must be short, must not call other methods of
+// DB, and may run twice, so it must have no other effects.
 func (d *DB) Transact(ctx context.Context, fn func(Transaction) error) error {
 	return d.write(ctx, func(t *tx) error { return fn(Transaction{Snapshot{t.c}, t}) })
 }

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,8 +21,7 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)
 	}
-	// A revision that is still to come is one of an earlier epoch: in this one a client
-	// cannot have seen more than there is.
+	// A revision in the future comes from an earlier epoch: in this epoch no client can have seen it.
 	var gone error
 	expired := rev < d.compacted.Load() || rev > d.revision.Load()
 	if expired {
@@ -30,8 +30,7 @@ func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	return d.changes.Watch(key, exact, rev, gone, fileEvents{d}), nil
 }
 
-// RangeAndWatch calls visit with each key below prefix, and returns a Watcher of what changes after
-// that.
+// RangeAndWatch calls visit with each key below prefix, and returns a Watcher of later changes.
 func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (*Watcher, error) {
 	for o := (RangeOptions{Prefix: prefix}); ; {
 		p, err := d.Range(ctx, o)
@@ -48,7 +47,7 @@ func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (
 	}
 }
 
-// fileEvents reads events from the file for watchers that the changelog has left behind.
+// fileEvents reads events from the file that the changelog has dropped.
 type fileEvents struct{ *DB }
 
 // maxEventScan bounds the rows one statement of EventsBetween looks at.
@@ -74,12 +73,17 @@ func (d fileEvents) EventsBetween(ctx context.Context, w *changelog.Watcher, fro
 				if e == nil {
 					e = &changelog.Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
 					if !e.Deleted {
-						// A nested statement: values of other keys are never read.
-						if e.Value, err = d.contents(c, key, rev); err != nil {
+						// A nested statement, so that values of other keys are never read.
+						var damaged *DamagedError
+						if e.Value, err = d.contents(c, key, rev); errors.As(err, &damaged) {
+							e.Err = err
+						} else if err != nil {
 							return err
 						}
 					}
-					e = d.replay.Add(e)
+					if e.Err == nil { // a damaged value may be repaired later, so it is not kept
+						e = d.replay.Add(e)
+					}
 				}
 				events = append(events, e)
 				bytes += len(e.Value)

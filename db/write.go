@@ -18,20 +18,47 @@ const MaxKeySize = 1024
 
 // PutOptions are the optional parts of a Put.
 type PutOptions struct {
-	// TTL removes the key after this time; 0 means never.
+	// TTL is the time after which the key is removed; 0 means never.
 	TTL time.Duration
 	// Index are the entries of this revision in the indexes declared for it.
 	Index []IndexEntry
 }
 
-// Put writes value under key if the key is at revision expect (0: does not
-// exist) and returns the new revision, or ErrConflict. value is kept by the
-// database: the caller must not change it any more.
+// Put writes value under key if the key is at revision expect (0: does not exist) and returns the
+// new revision, or ErrConflict. The database keeps value, so the caller must not change it.
 func (d *DB) Put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error) {
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
 	return d.authority.put(ctx, key, expect, value, opts)
+}
+
+// Write is one write of PutAll, with the arguments of Put.
+type Write struct {
+	Key    string
+	Expect int64
+	Value  []byte
+	TTL    time.Duration
+}
+
+// PutAll does several writes, as Put does. A database of its own does all or none, in one commit. A
+// copy of a store does several at a time, and the last one when it has done the others; if that
+// fails, some may be done.
+func (d *DB) PutAll(ctx context.Context, writes []Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	return d.authority.putAll(ctx, writes)
+}
+
+// PutEach does several writes, each as Put does it by itself, and returns the error of each. A
+// database of its own does them in one commit.
+func (d *DB) PutEach(ctx context.Context, writes []Write) []error {
+	errs := make([]error, len(writes))
+	if len(writes) > 0 {
+		d.authority.putEach(ctx, writes, errs)
+	}
+	return errs
 }
 
 // Delete removes key if it is at revision expect and returns the revision of
@@ -49,20 +76,22 @@ type expiring struct {
 	key string
 }
 
-// authority decides on writes, and says when the file may be read.
+// authority accepts or refuses writes, and decides when the file may be read.
 type authority interface {
 	put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error)
+	putAll(ctx context.Context, writes []Write) error
+	putEach(ctx context.Context, writes []Write, errs []error)
 	delete(ctx context.Context, key string, expect int64) (rev int64, err error)
 	// expire deletes those of the keys that are still at their revisions, and returns how many
 	// these are.
 	expire(ctx context.Context, keys []expiring) (expired int, err error)
-	// catchUp returns when the file has revision since, or, with 0, all changes reported to anybody
-	// before the call. A later read counts if catchUp, called again for revision 1, returns the
-	// same fills.
+	// catchUp waits until the file has revision since or, with 0, every change that was acknowledged
+	// before the call. A read after it is valid if catchUp, called again with 1, returns the same
+	// fills.
 	catchUp(ctx context.Context, since int64) (fills int64, err error)
 }
 
-// local is the authority of a database of its own: what is committed is so.
+// local is the authority of a database that is not a copy: its commits are final.
 type local struct{ *DB }
 
 func (d local) put(ctx context.Context, key string, expect int64, value []byte, opts PutOptions) (rev int64, err error) {
@@ -78,6 +107,44 @@ func (d local) put(ctx context.Context, key string, expect int64, value []byte, 
 		err = d.corrupt(ie)
 	}
 	return rev, err
+}
+
+func (d local) putAll(ctx context.Context, writes []Write) error {
+	return d.write(ctx, func(t *tx) error {
+		for _, w := range writes {
+			if err := t.do(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (d local) putEach(ctx context.Context, writes []Write, errs []error) {
+	if err := d.write(ctx, func(t *tx) error {
+		for i, w := range writes {
+			if errs[i] = t.do(w); errs[i] != nil && !errors.Is(errs[i], ErrConflict) { // a conflict has no effect
+				return errs[i]
+			}
+		}
+		return nil
+	}); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+}
+
+func (t *tx) do(w Write) error {
+	if err := checkKey(w.Key); err != nil {
+		return err
+	}
+	var expires int64
+	if w.TTL > 0 {
+		expires = t.now + w.TTL.Milliseconds()
+	}
+	_, err := t.put(w.Key, w.Expect, w.Value, expires, nil)
+	return err
 }
 
 func (d local) delete(ctx context.Context, key string, expect int64) (rev int64, err error) {
@@ -106,15 +173,14 @@ func (d local) expire(ctx context.Context, keys []expiring) (expired int, err er
 
 func (local) catchUp(context.Context, int64) (int64, error) { return 0, nil }
 
-// CatchUp returns when the database has revision since, or, with 0, all changes reported to anybody
-// before the call. A database of its own always has.
+// CatchUp waits until the database has revision since or, with 0, every change that was
+// acknowledged before the call. A database that is not a copy always has them.
 func (d *DB) CatchUp(ctx context.Context, since int64) error {
 	_, err := d.authority.catchUp(ctx, since)
 	return err
 }
 
-// caughtUp runs read when the database has revision since, or, with 0, all changes reported to
-// anybody before the call.
+// caughtUp runs read after CatchUp(since), and again if the file was refilled meanwhile.
 func (d *DB) caughtUp(ctx context.Context, since int64, read func() error) error {
 	for {
 		before, err := d.authority.catchUp(ctx, since)
@@ -140,6 +206,11 @@ func checkKey(key string) error {
 }
 
 func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []IndexEntry) (int64, error) {
+	return t.putSum(key, expect, value, datafile.Checksum(key, value), expiry, index)
+}
+
+// putSum is put with the checksum to store.
+func (t *tx) putSum(key string, expect int64, value []byte, sum, expiry int64, index []IndexEntry) (int64, error) {
 	if err := t.mayPut(key, expect, len(value)); err != nil {
 		return 0, err
 	}
@@ -175,11 +246,11 @@ func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []I
 	if value == nil {
 		value = []byte{}
 	}
-	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, datafile.Checksum(key, value), value); err != nil {
+	if _, err := t.c.Exec("INSERT INTO contents VALUES (?, ?, ?)", rev, sum, value); err != nil {
 		return 0, err
 	}
 	if b, ok := packed.([]byte); ok && rev > t.indexedTo {
-		t.unindexed += int64(len(b)) // writeEntries comes to it
+		t.unindexed += int64(len(b)) // writeEntries copies them later
 	} else {
 		for _, e := range entries {
 			if err := t.addEntry(rev, e); err != nil {
@@ -187,7 +258,11 @@ func (t *tx) put(key string, expect int64, value []byte, expiry int64, index []I
 			}
 		}
 	}
-	t.record(&changelog.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}, objects, int64(len(value))-oldSize)
+	e := &changelog.Event{Key: key, Rev: rev, PrevRev: expect, Value: value}
+	if sum == datafile.UnreadableSum(key, value) {
+		e.Value, e.Err = nil, &DamagedError{Path: t.db.path, Key: key, Rev: rev, Copy: true, InStore: true}
+	}
+	t.record(e, objects, int64(len(value))-oldSize)
 	return rev, nil
 }
 

@@ -18,11 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // artifactFiles are manifests of what is not an image, and what each is.
@@ -258,7 +259,7 @@ func TestNobodyMarksArtifacts(t *testing.T) {
 func TestArtifactsThatPodsMountAreKept(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	artifact := s.mustCreate(t, bareImage(t, "helm-chart.json", ""))
 	p.use(artifact.Name)
 	_, _, err := s.images.Delete(requestContext(), artifact.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
@@ -320,7 +321,7 @@ func TestMappingsOfArtifacts(t *testing.T) {
 	if known := s.known(artifact.Name); known != "app:"+sig.Tag {
 		t.Errorf("the signature is known by %s", known)
 	}
-	obj, err := s.all["imagestreams/layers"].(rest.Getter).Get(inNamespace("team", s.asUser), "app", &metav1.GetOptions{})
+	obj, err := s.all.Layers.Get(inNamespace("team", s.asUser), "app", &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // layered is an Image of a digest with these layers. said is what its labels say of its base: a

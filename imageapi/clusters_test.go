@@ -2,11 +2,14 @@ package imageapi_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
 
 // recorded are the warnings that a request is answered with.
@@ -18,7 +21,7 @@ func (r *recorded) AddWarning(_, text string) { *r = append(*r, text) }
 // whoever asks is told why nothing is known.
 func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
 	p := &pods{synced: true, partly: true, doubts: []string{"the pods of cluster prod are not known yet: no route"}}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	idle, busy := plain("idle", ""), plain("busy", "")
 	s.mustCreate(t, idle)
 	s.mustCreate(t, busy)
@@ -29,6 +32,18 @@ func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
 	} {
 		if got := s.selected(t, selector); got != want {
 			t.Errorf("%s selected %q, want %q", selector, got, want)
+		}
+	}
+	// The verdict on an image is not that for the name that pods use.
+	for _, selector := range []string{"signatures.verified=NoPolicy,used=true", "used-by=prod,signatures.verified!=True", "verdicts=False@r.example.com/a,used=true", "attestations.verified=,used!=false"} {
+		_, err := s.images.List(requestContext(), selecting(selector))
+		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "clusterpods --field-selector verified=") {
+			t.Errorf("%s: %v", selector, err)
+		}
+	}
+	for _, selector := range []string{"signatures.verified=NoPolicy,used=unknown", "signatures.verified=NoPolicy,used!=true", "signatures.verified=NoPolicy,used-by="} {
+		if got := s.selected(t, selector); got != "idle" {
+			t.Errorf("%s selected %q", selector, got)
 		}
 	}
 	if got := [2]any{s.cell(t, idle, "Pods"), s.cell(t, busy, "Pods")}; got != [2]any{"Unknown", "1+"} {

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // causes returns the fields that an Invalid error names; nil for success and for other errors.
@@ -215,7 +215,7 @@ func TestCreateIndexWithoutMediaType(t *testing.T) {
 func TestCreateIndexWithoutPlatform(t *testing.T) {
 	s := newStorages(t, nil)
 	created := s.mustCreate(t, bareImage(t, "oci-index.json", ""))
-	if n := len(created.DockerImageManifests); n != 4 || created.DockerImageManifests[3].OS != "" {
+	if n := len(created.DockerImageManifests); n != 5 || created.DockerImageManifests[3].OS != "" {
 		t.Errorf("manifests %+v", created.DockerImageManifests)
 	}
 }
@@ -227,7 +227,7 @@ func TestPushedIndexWithoutPlatform(t *testing.T) {
 	index := bareImage(t, "oci-index.json", "")
 	index.Annotations = map[string]string{imagev1.ImageManifestBlobStoredAnnotation: "true"}
 	created := s.mustCreate(t, index)
-	if n := len(created.DockerImageManifests); n != 4 || created.DockerImageManifests[3].OS != "" || created.DockerImageManifest != "" {
+	if n := len(created.DockerImageManifests); n != 5 || created.DockerImageManifests[3].OS != "" || created.DockerImageManifest != "" {
 		t.Errorf("manifests %+v, manifest %q", created.DockerImageManifests, created.DockerImageManifest)
 	}
 	created.Labels = map[string]string{"team": "base"}

@@ -1,8 +1,8 @@
 // Package imageapi is the kind Image of image.openshift.io/v1 as an API server serves it: its
 // scheme, defaults, validation, strategies, REST storage, field selectors and table.
 //
-// [Install] registers the kinds with a scheme; [Storage] returns the REST storage of the resources
-// images (all verbs) and imagesignatures (create and delete) over any generic.RESTOptionsGetter.
+// [Install] registers the kinds with a scheme; [New] returns the REST storages of all resources
+// over any generic.RESTOptionsGetter.
 //
 // The Go types are those of github.com/openshift/api. When an Image is written, the server computes
 // the fields that a client may leave out from the manifest and config that the Image carries

@@ -19,11 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // saidSummary is a summary that the image itself brings, as "verified|signer|signer".
@@ -31,6 +34,32 @@ func saidSummary(image *imagev1.Image) (verified string, signers []string) {
 	parts := strings.Split(image.Annotations["summary"], "|")
 	return parts[0], parts[1:]
 }
+
+// saying are verdicts that a function sums up, the same in all places of an image.
+type saying func(image *imagev1.Image) (verified string, signers []string)
+
+func (s saying) Summarize(image *imagev1.Image) (verified string, signers []string) { return s(image) }
+
+func (saying) Attested(image *imagev1.Image) string { return signatures.Attested(image) }
+
+func (s saying) Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
+	verified, signers := s(image)
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		all = append(all, annotation.HeldVerdict{Place: repository.String(), Verdict: annotation.Verdict{Verified: verified, Signers: signers, Attested: s.Attested(image)}})
+	}
+	return all
+}
+
+// attesting says of the attestations what a label says.
+type attesting struct{}
+
+func (attesting) Summarize(image *imagev1.Image) (verified string, signers []string) {
+	return saidSummary(image)
+}
+
+func (attesting) Attested(image *imagev1.Image) string { return image.Labels["attested"] }
+
+func (attesting) Held(*imagev1.Image) []annotation.HeldVerdict { return nil }
 
 // plain is an Image named by the last part of its reference.
 func plain(name, summary string) *imagev1.Image {
@@ -103,10 +132,10 @@ func TestSelectWhatIsGone(t *testing.T) {
 
 func TestSelectByVerdict(t *testing.T) {
 	var asked atomic.Int64
-	s := newStoragesWith(t, imageapi.Options{Summarize: func(image *imagev1.Image) (string, []string) {
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verdicts: saying(func(image *imagev1.Image) (string, []string) {
 		asked.Add(1)
 		return saidSummary(image)
-	}})
+	})}})
 	for name, summary := range map[string]string{
 		"both": "True|ann|bob", "ann": "True|ann", "keyless": "True|https://example.com/a=b,c",
 		"bad": "False", "unknown": "Unknown", "unsigned": "Unsigned",
@@ -181,7 +210,7 @@ func TestSelectByReference(t *testing.T) {
 
 // The index follows the verdict of an image that is otherwise the same, and so does a watch.
 func TestVerdictChanges(t *testing.T) {
-	s := newStoragesWith(t, imageapi.Options{Summarize: saidSummary})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verdicts: saying(saidSummary)}})
 	image := s.mustCreate(t, plain("image", "Unsigned"))
 	options := selecting("signatures.signer=bob")
 	options.ResourceVersion = image.ResourceVersion
@@ -234,15 +263,15 @@ func TestVerdictChanges(t *testing.T) {
 	}
 }
 
-// Where nobody judges, a signature is unknown, and nobody demands one.
-func TestVerdictsWithoutAJudge(t *testing.T) {
+// Where there are no policies, the verdict is NoPolicy, whether an image is signed or not.
+func TestVerdictsWithoutPolicies(t *testing.T) {
 	s := newStorages(t, nil)
 	signed := plain("signed", "")
 	signed.Signatures = []imagev1.ImageSignature{signature("signed", "a", "atomic", "x")}
 	s.mustCreate(t, signed)
 	s.mustCreate(t, plain("unsigned", ""))
 	for selector, want := range map[string]string{
-		"signatures.verified=Unknown": "signed", "signatures.verified=Unsigned": "", "signatures.verified=NoPolicy": "unsigned", "signatures.signer=": "signed unsigned",
+		"signatures.verified=Unknown": "", "signatures.verified=Unsigned": "", "signatures.verified=NoPolicy": "signed unsigned", "signatures.signer=": "signed unsigned",
 	} {
 		if got := s.selected(t, selector); got != want {
 			t.Errorf("%s selected %q, want %q", selector, got, want)
@@ -263,6 +292,8 @@ type pods struct {
 	needing    map[string]int // workloads that need an image
 	needDoubts []string
 	unfollowed string
+	since      int64  // when the pods were created
+	version    uint64 // of the keys
 }
 
 // NeededBy has all workloads in one namespace, numbered.
@@ -333,13 +364,34 @@ func (p *pods) PodsUsing(digests []string, references []reference.Reference) (n 
 
 func (p *pods) InUse() (digests, references []string) {
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(p.using)), slices.Collect(maps.Keys(p.needing))) {
-		if strings.Contains(key, "/") {
+		if strings.ContainsAny(key, "/?") {
 			references = append(references, key)
 		} else {
 			digests = append(digests, key)
 		}
 	}
 	return digests, references
+}
+
+func (p *pods) Named(uint64) (all []usage.Named, version uint64) {
+	_, others := p.InUse()
+	for _, key := range others {
+		n := usage.Named{Tag: key, Since: p.since}
+		if tag, id, ok := podimages.CutUnsettled(key); ok {
+			n.Tag, n.ID = tag, id
+		}
+		all = append(all, n)
+	}
+	return all, p.version + 1
+}
+
+func (p *pods) Telling(id string) (keys []string) {
+	_, others := p.InUse()
+	return slices.DeleteFunc(others, func(key string) bool { return !strings.HasSuffix(key, "?"+id) })
+}
+
+func (p *pods) Used(keys []string) []string {
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return p.using[key] == 0 })
 }
 
 func (p *pods) Subscribe(f func(digests []string)) (cancel func()) {
@@ -354,7 +406,16 @@ func (p *pods) use(keys ...string) {
 	for _, key := range keys {
 		p.using[key] = 1
 	}
-	p.told(append(changed, keys...))
+	p.version++
+	var digests []string
+	for _, key := range append(changed, keys...) {
+		if _, id, ok := podimages.CutUnsettled(key); ok {
+			digests = append(digests, id)
+		} else if !strings.Contains(key, "/") {
+			digests = append(digests, key)
+		}
+	}
+	p.told(digests)
 }
 
 func (s storages) cell(t *testing.T, image *imagev1.Image, column string) any {
@@ -374,7 +435,7 @@ func (s storages) cell(t *testing.T, image *imagev1.Image, column string) any {
 
 func TestUsed(t *testing.T) {
 	p := &pods{synced: true, using: map[string]int{"digest": 2, "registry.example.com/reference:1": 1, "registry.example.com/former:3": 4}}
-	s := newStoragesWith(t, imageapi.Options{Usage: p, Summarize: saidSummary})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p, Verdicts: saying(saidSummary)}})
 	for name, known := range map[string]string{
 		"digest": "", "reference": "not JSON", "annotated": `["registry.example.com/former:3","registry.example.com/annotated:1"]`, "idle": `[]`,
 	} {
@@ -426,7 +487,7 @@ func TestUsedIsNotKnown(t *testing.T) {
 		{"pods not yet read", "Unknown", &pods{}, apierrors.IsServiceUnavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newStoragesWith(t, imageapi.Options{Usage: tt.usage})
+			s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: tt.usage}})
 			image := s.mustCreate(t, plain("image", ""))
 			if got := s.cell(t, image, "Pods"); got != tt.cell {
 				t.Errorf("column PODS %v, want %s", got, tt.cell)
@@ -448,7 +509,7 @@ func TestUsedIsNotKnown(t *testing.T) {
 
 // A watch cannot see pods change, so it is refused.
 func TestUsedIsNotWatched(t *testing.T) {
-	s := newStoragesWith(t, imageapi.Options{Usage: &pods{synced: true}})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: &pods{synced: true}}})
 	w, err := s.images.Watch(requestContext(), selecting("used=true"))
 	if !apierrors.IsBadRequest(err) {
 		t.Errorf("watch: %v", err)
@@ -460,7 +521,7 @@ func TestUsedIsNotWatched(t *testing.T) {
 
 // What attestations come to is selected by an index, without an entry of what has none.
 func TestSelectByAttestations(t *testing.T) {
-	s := newStoragesWith(t, imageapi.Options{Attested: func(image *imagev1.Image) string { return image.Labels["attested"] }})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verdicts: attesting{}}})
 	for name, cell := range map[string]string{"True": "True", "False": "False", "Unknown": "Unknown", "ByIndex": "ByIndex", "": "<none>"} {
 		image := plain("is"+strings.ToLower(name), "Unsigned")
 		image.Labels = map[string]string{"attested": name}
@@ -490,7 +551,7 @@ func TestSelectByAttestations(t *testing.T) {
 }
 
 func TestSignerColumn(t *testing.T) {
-	s := newStoragesWith(t, imageapi.Options{Summarize: saidSummary})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verdicts: saying(saidSummary)}})
 	for summary, want := range map[string][2]string{
 		"Unsigned": {"Unsigned", "<none>"}, "True|a": {"True", "a"}, "True|a|b": {"True", "a,b"}, "True|a|b|c|d": {"True", "a,b,+2"},
 	} {
@@ -518,6 +579,12 @@ func (*heard) Users([]string, []reference.Reference, int) []string { return nil 
 
 func (*heard) InUse() (digests, references []string) { return nil, nil }
 
+func (*heard) Used([]string) []string { return nil }
+
+func (*heard) Telling(string) []string { return nil }
+
+func (*heard) Named(uint64) ([]usage.Named, uint64) { return nil, 0 }
+
 func (*heard) Subscribe(func([]string)) (cancel func()) { return func() {} }
 
 func (h *heard) NeededBy([]string, []reference.Reference, int) []string { return nil }
@@ -536,7 +603,7 @@ func FuzzReferencesAnnotation(f *testing.F) {
 		f.Add(seed)
 	}
 	h := &heard{}
-	s := newStoragesWith(f, imageapi.Options{Usage: h})
+	s := newStoragesWith(f, imageapi.Options{Images: imageregistry.Options{Usage: h}})
 	f.Fuzz(func(t *testing.T, text string) {
 		image := plain("image", "")
 		image.Annotations[annotation.References] = text

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -21,12 +20,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 var (
@@ -38,6 +37,7 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, metav1.Unversioned)
 	utilruntime.Must(imageapi.Install(s))
+	utilruntime.Must(packages.Install(s))
 	return s
 }
 
@@ -60,7 +60,7 @@ type storages struct {
 
 func newStorages(t testing.TB, verifier imageregistry.Verifier) storages {
 	t.Helper()
-	return newStoragesWith(t, imageapi.Options{Verifier: verifier})
+	return newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verifier: verifier}})
 }
 
 func newStoragesWith(t testing.TB, opts imageapi.Options) (s storages) {
@@ -72,46 +72,31 @@ func newStoragesOn(t testing.TB, d *db.DB, opts imageapi.Options) (s storages) {
 	t.Helper()
 	getter := kubestore.NewGetter(d, codecs, kubestore.Options{})
 	opts.Scheme = scheme
-	m, err := imageapi.Storage(getter, opts)
+	opts.Answerer.Policies = holding{}
+	m, err := imageapi.New(getter, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answering(m)
-	s.images = m["images"].(interface {
-		rest.StandardStorage
-		rest.TableConvertor
-	})
-	s.signatures = m["imagesignatures"].(interface {
-		rest.Creater
-		rest.GracefulDeleter
-	})
+	s.images, s.signatures = m.Images, m.Signatures
 	t.Cleanup(s.images.Destroy)
 	return s
 }
 
-// answering has the storage of images ask package answers about references, as a server does. The
-// verdict for a reference is what the image holds for its repository.
-func answering(m map[string]rest.Storage) {
-	imageregistry.Ask(m, &answers.Answerer{
-		Images: m["images"].(answers.Objects), Tags: m["imagetags"].(answers.Objects), Use: imageregistry.UseOf(m), Policies: holding{},
-	})
-}
-
+// holding has the verdict for a reference be what the image holds for its repository.
 type holding struct{}
 
+// Set is part of answers.Policies.
+func (holding) Set(context.Context) (*policy.Set, error) { return nil, nil }
+
 // Judge is part of answers.Policies.
-func (holding) Judge(_ context.Context, image *imagev1.Image, asked reference.Reference, _ string, _ func(string) ([]*imagev1.Image, error)) (annotation.Verdict, []string, error) {
-	for _, v := range signatures.Held(image) {
-		if v.Place == asked.String() || v.Place == asked.Name() {
-			return v.Verdict, nil, nil
+func (holding) Judge(_ context.Context, q answers.Asked) (j answers.Judgement, err error) {
+	for _, v := range signatures.Held(q.Image) {
+		if v.Place == q.Reference.String() || v.Place == q.Reference.Name() {
+			j.Verdict = v.Verdict
+			return j, nil
 		}
 	}
-	return annotation.Verdict{}, nil, nil
-}
-
-// Stale is part of answers.Policies.
-func (holding) Stale(context.Context, reference.Reference, string, time.Time) ([]string, string, error) {
-	return nil, "", nil
+	return j, nil
 }
 
 func (s storages) create(image *imagev1.Image) (*imagev1.Image, error) {
@@ -151,7 +136,7 @@ func (s storages) get(t testing.TB, name string) *imagev1.Image {
 // read returns a file of package manifest's test data.
 func read(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("manifest", "testdata", name))
+	b, err := os.ReadFile(filepath.Join("..", "internal", "image", "manifest", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // allowDelete annotates an image for its deletion.
@@ -163,7 +164,7 @@ func TestImageOfManyIndexesIsKept(t *testing.T) {
 func TestUsedImagesAreKept(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil, 2: {21, 22}, 21: nil, 22: nil, 3: {31}, 31: nil, 4: nil, 5: nil, 6: nil})
 	p.use(digestOf(1), digestOf(21), digestOf(3))
 	p.using[digestOf(1)] = 7
@@ -202,7 +203,7 @@ func TestUsedImagesAreKept(t *testing.T) {
 func TestNeededImagesAreKept(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil, 2: {21, 22}, 21: nil, 22: nil, 3: {31}, 31: nil, 4: nil, 5: nil})
 	p.need(digestOf(1), digestOf(21), digestOf(3))
 	p.needing[digestOf(1)] = 7
@@ -229,7 +230,7 @@ func TestNeededImagesAreKept(t *testing.T) {
 func TestTaggedWhileDeleted(t *testing.T) {
 	t.Parallel()
 	p := &asked{pods: &pods{synced: true}}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil})
 	p.once = func() {
 		s.lead(tags.New(s.ref), digestOf(1), "webhook")

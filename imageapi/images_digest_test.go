@@ -17,8 +17,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // An image is found by the beginning of its digest, with few images read however many there are.
@@ -28,7 +28,7 @@ func TestSelectByDigest(t *testing.T) {
 	}
 	t.Parallel()
 	read := 0
-	s := newStoragesWith(t, imageapi.Options{Summarize: func(image *imagev1.Image) (string, []string) { read++; return saidSummary(image) }})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Verdicts: saying(func(image *imagev1.Image) (string, []string) { read++; return saidSummary(image) })}})
 	digest := func(beginning string) string { return "sha256:" + beginning + strings.Repeat("0", 64-len(beginning)) }
 	create := func(beginning, says string) {
 		image := plain("app", says)

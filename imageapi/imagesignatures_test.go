@@ -2,7 +2,9 @@ package imageapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 func (s storages) sign(sig imagev1.ImageSignature) (*imagev1.ImageSignature, error) {
@@ -68,6 +70,31 @@ func TestCreateSignature(t *testing.T) {
 	}
 	if diff := cmp.Diff([]imagev1.ImageSignature{want}, s.get(t, image.Name).Signatures); diff != "" {
 		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+}
+
+// While it is not known which policies are in force, nothing is judged, and so nothing is stored:
+// by those of before a verdict would be stored that nobody judges again.
+func TestNothingIsJudgedByFormerPolicies(t *testing.T) {
+	v := &stubVerifier{}
+	s := newStorages(t, v)
+	image := s.mustCreate(t, plainImage())
+	v.stale = errors.New("the copy lags behind")
+	changed := s.get(t, image.Name)
+	changed.Annotations = map[string]string{"example.com/a": "b"}
+	_, signed := s.sign(signature(image.Name, "a", "AtomicImageV1", "good"))
+	_, updated := s.update(changed)
+	for what, err := range map[string]error{"signed": signed, "updated": updated} {
+		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "the copy lags behind") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if got := s.get(t, image.Name); len(got.Signatures) > 0 || got.ResourceVersion != image.ResourceVersion || v.calls > 0 {
+		t.Errorf("stored %+v after %d verdicts", got.ObjectMeta, v.calls)
+	}
+	v.stale = nil
+	if _, err := s.sign(signature(image.Name, "a", "AtomicImageV1", "good")); err != nil || v.calls == 0 {
+		t.Errorf("%v after %d verdicts", err, v.calls)
 	}
 }
 
@@ -195,7 +222,10 @@ type stubVerifier struct {
 	mu    sync.Mutex
 	calls int
 	saw   []imagev1.SignatureCondition // of the first signature, as handed in
+	stale error                        // why it is not known by what to judge
 }
+
+func (v *stubVerifier) Current(context.Context) error { return v.stale }
 
 func (v *stubVerifier) Verify(_ context.Context, image *imagev1.Image, _ func(string) ([]*imagev1.Image, error)) bool {
 	v.mu.Lock()

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // registryOfTests stands for an importer and the registries: it has the tags that it is given, each
@@ -29,18 +29,20 @@ type registryOfTests struct {
 	s    *tagStorages
 	tags []string
 	wait chan struct{} // closed when answers may come; nil for now
+	came chan struct{} // gets a value for each import that waits
 
 	mu    sync.Mutex
 	asked []string
 }
 
 func (r *registryOfTests) Import(_ context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error) {
+	if r.wait != nil {
+		r.came <- struct{}{}
+		<-r.wait
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, ref.String())
-	if r.wait != nil {
-		<-r.wait
-	}
 	if !slices.Contains(r.tags, ref.Tag) {
 		return nil, apierrors.NewNotFound(imagev1.Resource("images"), ref.String())
 	}
@@ -85,7 +87,7 @@ func importing(stream string, tagsAndReferences ...string) *imagev1.ImageStreamI
 func (s *tagStorages) imported(asked *imagev1.ImageStreamImport) (*imagev1.ImageStreamImport, error) {
 	asked = asked.DeepCopy()
 	scheme.Default(asked)
-	obj, err := s.all["imagestreamimports"].(rest.Creater).Create(inNamespace("team", s.asUser), asked, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	obj, err := s.all.Imports.Create(inNamespace("team", s.asUser), asked, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -327,30 +329,48 @@ func TestImportsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Registries that do not answer hold eight imports, and no more.
+// Registries that do not answer hold four imports of a user. Those of other users go on.
 func TestAttackImportsThatHang(t *testing.T) {
 	t.Parallel()
 	s, r := newImports(t, imageapi.Options{}, "v1")
-	r.wait = make(chan struct{})
-	results := make(chan error)
-	const n = 20
-	for range n {
-		go func() {
-			looks := importing("app", "t", repository+":v1")
-			looks.Spec.Import = false
-			_, err := s.imported(looks)
-			results <- err
-		}()
+	r.wait, r.came = make(chan struct{}), make(chan struct{}, 100)
+	const n, ofUser = 20, 4
+	begin := func(s *tagStorages, n int) chan error {
+		results := make(chan error, n)
+		for range n {
+			go func() {
+				looks := importing("app", "t", repository+":v1")
+				looks.Spec.Import = false
+				_, err := s.imported(looks)
+				results <- err
+			}()
+		}
+		return results
 	}
-	for range n - 8 {
-		if err := <-results; !apierrors.IsTooManyRequests(err) {
-			t.Errorf("beyond eight: %v", err)
+	hostile := begin(s, n)
+	for range ofUser {
+		<-r.came
+	}
+	honest := *s
+	honest.asUser = "somebody else"
+	others := begin(&honest, 3)
+	for range n - ofUser {
+		if err := <-hostile; !apierrors.IsTooManyRequests(err) {
+			t.Errorf("beyond four: %v", err)
 		}
 	}
+	for range 3 {
+		<-r.came
+	}
 	close(r.wait)
-	for range 8 {
-		if err := <-results; err != nil {
-			t.Errorf("of the eight: %v", err)
+	for range ofUser {
+		if err := <-hostile; err != nil {
+			t.Errorf("of the four: %v", err)
+		}
+	}
+	for range 3 {
+		if err := <-others; err != nil {
+			t.Errorf("of another user: %v", err)
 		}
 	}
 }

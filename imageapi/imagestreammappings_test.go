@@ -20,11 +20,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // ownRegistry is that of the streams of newMappings.
@@ -49,7 +49,7 @@ func pushed(t testing.TB, stream, tag string, n int) *imagev1.ImageStreamMapping
 }
 
 func (s *tagStorages) mapped(mapping *imagev1.ImageStreamMapping, dryRun ...string) error {
-	obj, err := s.all["imagestreammappings"].(rest.Creater).Create(inNamespace("team", s.asUser), mapping.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun})
+	obj, err := s.all.Mappings.Create(inNamespace("team", s.asUser), mapping.DeepCopy(), rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun})
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func TestLocalReferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		obj, err := s.all["imagetags"].(rest.Getter).Get(inNamespace("team", s.asUser), "app:v1", &metav1.GetOptions{})
+		obj, err := s.all.Tags.Get(inNamespace("team", s.asUser), "app:v1", &metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -630,7 +630,7 @@ func TestStreamSecrets(t *testing.T) {
 	t.Parallel()
 	s := newMappings(t, nil)
 	s.mustCreateStream(stream("app", ""))
-	secrets := s.all["imagestreams/secrets"].(rest.Getter)
+	secrets := s.all.Secrets
 	if obj, err := secrets.Get(inNamespace("team", "alice"), "app", &metav1.GetOptions{}); err != nil || len(obj.(*imagev1.SecretList).Items) != 0 {
 		t.Errorf("it has %+v, %v", obj, err)
 	}

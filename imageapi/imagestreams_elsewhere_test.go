@@ -11,12 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // stranger judges an image that is in a repository of others as well.
 type stranger struct{}
+
+func (stranger) Current(context.Context) error { return nil }
 
 func (stranger) Verify(_ context.Context, image *imagev1.Image, _ func(string) ([]*imagev1.Image, error)) bool {
 	verdict := func(keys ...string) string {
@@ -64,7 +67,7 @@ func (*holder) Tags(context.Context, reference.Reference) ([]string, error) { re
 func TestAttackImageOfAStreamTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	by := &holder{}
-	s := newTagStoragesOf(t, imageapi.Options{Verifier: stranger{}, Importer: by})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Verifier: stranger{}}, Importer: by})
 	image := ociImage(t)
 	image.DockerImageReference = "registry.example.com/acquisition/project-zeus@" + image.Name
 	zeus, err := reference.Parse("registry.example.com/acquisition/project-zeus:v9-unreleased")
@@ -98,7 +101,7 @@ func TestAttackImageOfAStreamTellsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers["istag"] = &tag.Image
-	obj, err = s.all["imagetags"].(rest.Getter).Get(inNamespace("team", s.asUser), "app:v1", &metav1.GetOptions{})
+	obj, err = s.all.Tags.Get(inNamespace("team", s.asUser), "app:v1", &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // toImport is what streams have to be imported, sorted.
@@ -74,7 +74,7 @@ func short(digest string) string { return strings.TrimLeft(strings.TrimPrefix(di
 func TestWhatTagsFollowIsImportedOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{Registry: ownRegistry})
-	imports := imagestreamimport.TagImportsOf(s.all)
+	imports := s.all.TagImports
 	pinned := repository + "@" + digestOf(9)
 	s.knownAs(repository, "old", digestOf(5))
 	app := stream("app", "", "prod", "DockerImage/"+repository+":v1", "same", "DockerImage/"+repository+":v1", "known", "DockerImage/"+repository+":old", "pinned", "DockerImage/"+pinned,
@@ -147,7 +147,7 @@ func TestImportsAreNotRepeated(t *testing.T) {
 	if _, err := s.imported(importing("app", "prod", repository+":v1", "late", repository+":v2")); err != nil {
 		t.Fatal(err)
 	}
-	if got := toImport(t, imagestreamimport.TagImportsOf(s.all)); got != "" {
+	if got := toImport(t, s.all.TagImports); got != "" {
 		t.Errorf("imported again would be %q", got)
 	}
 }
@@ -157,7 +157,7 @@ func TestImportsAreNotRepeated(t *testing.T) {
 func TestTagsOfRegistriesThatAreNotAllowed(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{AllowedRegistries: []configv1.RegistryLocation{{DomainName: "good.example.com"}, {DomainName: "plain.example.com", Insecure: true}}})
-	imports := imagestreamimport.TagImportsOf(s.all)
+	imports := s.all.TagImports
 	s.knownAs(repository, "old", digestOf(5))
 	app := stream("app", "", "good", "DockerImage/good.example.com/app:v1", "bad", "DockerImage/"+repository+":v1", "known", "DockerImage/"+repository+":old", "secure", "DockerImage/plain.example.com/app:v1")
 	plain := specTag("plain", "DockerImage/plain.example.com/app:v1")
@@ -193,7 +193,7 @@ func TestTagsOfRegistriesThatAreNotAllowed(t *testing.T) {
 func TestTagImportsAreWatched(t *testing.T) {
 	t.Parallel()
 	s, _ := newImports(t, imageapi.Options{})
-	imports := imagestreamimport.TagImportsOf(s.all)
+	imports := s.all.TagImports
 	s.mustCreateStream(stream("before", "", "a", "DockerImage/"+repository+":v1"))
 	version, err := imports.Each(t.Context(), func([]reference.Reference) error { return nil })
 	if err != nil {

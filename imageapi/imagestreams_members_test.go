@@ -9,14 +9,15 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 func (s *tagStorages) streamImage(name string) (*imagev1.ImageStreamImage, error) {
-	obj, err := s.all["imagestreamimages"].(rest.Getter).Get(inNamespace("team", s.asUser), name, &metav1.GetOptions{})
+	obj, err := s.all.StreamImages.Get(inNamespace("team", s.asUser), name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +26,7 @@ func (s *tagStorages) streamImage(name string) (*imagev1.ImageStreamImage, error
 
 func (s *tagStorages) layers(stream string) *imagev1.ImageStreamLayers {
 	s.t.Helper()
-	obj, err := s.all["imagestreams/layers"].(rest.Getter).Get(inNamespace("team", s.asUser), stream, &metav1.GetOptions{})
+	obj, err := s.all.Layers.Get(inNamespace("team", s.asUser), stream, &metav1.GetOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func TestAttackReadsOfOneObjectThatReadMany(t *testing.T) {
 	s.mustCreateStream(followed)
 	get := func(resource, name string) func(context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := s.all[resource].(rest.Getter).Get(ctx, name, &metav1.GetOptions{})
+			_, err := s.all.Resources()[resource].(rest.Getter).Get(ctx, name, &metav1.GetOptions{})
 			return err
 		}
 	}
@@ -202,7 +203,7 @@ func TestAttackReadsOfOneObjectThatReadMany(t *testing.T) {
 		"an image of a stream by a digest of an index": get("imagestreamimages", "big@"+digestOf(many)),
 		"an image of a stream that it does not have":   get("imagestreamimages", "followed@sha256:ffff"),
 		"the images of a stream that oc adm prune keeps": func(ctx context.Context) error {
-			_, err := imagestream.NewInUseControllers(s.all).Get(ctx, "big")
+			_, err := s.all.Needed.Get(request.WithNamespace(ctx, imagestream.InUseNamespace), "team.big")
 			return err
 		},
 	} {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // A read that is answered with the metadata of streams does not read their tags. Any other does.

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // promoting are storages, with images that are judged by their names for the pods of the namespace
@@ -37,28 +37,32 @@ var (
 )
 
 func newPromoting(t *testing.T, options imageapi.Options) *promoting {
-	p := &promoting{tagStorages: newTagStoragesOf(t, options), judged: map[string]annotation.Verdict{}}
-	imageregistry.Ask(p.all, p)
-	p.streams = imagestream.StoredStreamsOf(p.all, func(stream *imagev1.ImageStream, waits bool, message string) {
-		p.told = append(p.told, fmt.Sprint(stream.Namespace, " ", waits, " ", message))
-	})
+	p := &promoting{judged: map[string]annotation.Verdict{}}
+	options.Guarded, options.Answerer.Policies = p, p
+	p.tagStorages = newTagStoragesOf(t, options)
+	p.streams = p.all.StoredStreams
 	return p
 }
 
-func (*promoting) Leads(_ context.Context, ref reference.Reference) (reference.Reference, string, bool, error) {
-	return ref, "", false, nil
+// Guarded is part of imagestream.Guarded.
+func (p *promoting) Guarded(stream *imagev1.ImageStream, waits bool, message string) {
+	p.told = append(p.told, fmt.Sprint(stream.Namespace, " ", waits, " ", message))
 }
 
-func (p *promoting) Judge(_ context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, error) {
-	if namespace != "team" || ref.Digest != image.Name || ref.Tag != "" {
-		return annotation.Verdict{}, fmt.Errorf("asked about %s for namespace %q", ref, namespace)
+// Set is part of answers.Policies.
+func (*promoting) Set(context.Context) (*policy.Set, error) { return nil, nil }
+
+// Judge is part of answers.Policies.
+func (p *promoting) Judge(_ context.Context, q answers.Asked) (answers.Judgement, error) {
+	if q.Namespace != "team" || q.Reference.Digest != q.Image.Name || q.Reference.Tag != "" {
+		return answers.Judgement{}, fmt.Errorf("asked about %s for namespace %q", q.Reference, q.Namespace)
 	}
-	return p.judged[image.Name], p.broken
+	j := answers.Judgement{Verdict: p.judged[q.Image.Name]}
+	if j.Verdict.Policy != "" {
+		j.Covering = []*policy.Policy{{Name: j.Verdict.Policy}}
+	}
+	return j, p.broken
 }
-
-func (*promoting) LacksPackages(context.Context) string { return "" }
-
-func (*promoting) LacksPods(context.Context) string { return "" }
 
 // image stores the nth image in a repository, with a verdict.
 func (p *promoting) image(n int, repository string, v annotation.Verdict) string {
@@ -333,7 +337,7 @@ func TestGuardedTagsRefuse(t *testing.T) {
 	p.want("once dev is verified", "prod", second, "")
 
 	for _, err := range []error{p.remove("team", "app:prod", nil), func() error {
-		_, _, err := p.all["imagetags"].(rest.GracefulDeleter).Delete(inNamespace("team", p.asUser), "app:prod", rest.ValidateAllObjectFunc, nil)
+		_, _, err := p.all.Tags.Delete(inNamespace("team", p.asUser), "app:prod", rest.ValidateAllObjectFunc, nil)
 		return err
 	}()} {
 		if err == nil || !strings.Contains(err.Error(), "take the annotation tidewaiter.dev/promotion off it in the stream first") {
@@ -402,7 +406,7 @@ func TestImportsOfGuardedTags(t *testing.T) {
 	t.Parallel()
 	by := &holder{}
 	p := newPromoting(t, imageapi.Options{Importer: by})
-	imports := imagestreamimport.TagImportsOf(p.all)
+	imports := p.all.TagImports
 	first, second := p.image(1, repository, trusted), p.image(2, repository, unsigned)
 	tag := p.knownAs(repository, "v1", first)
 	app := stream("app", "", "prod", "DockerImage/"+repository+":v1", "fixed", "DockerImage/"+repository+"@"+digestOf(5))

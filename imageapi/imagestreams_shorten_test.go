@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // leaveOut takes from the histories of a stream, as oc adm prune images does, what it is told.
@@ -41,7 +42,7 @@ func leaveOut(stream *imagev1.ImageStream, out ...int) *imagev1.ImageStream {
 func TestHistoriesAreShortened(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 4: nil, 5: nil})
 	tag := tags.New(s.ref)
 	for n := 1; n <= 5; n++ {
@@ -111,7 +112,7 @@ func TestHistoriesAreShortened(t *testing.T) {
 func TestOwnHistoriesAreShortened(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 7: nil, 8: nil, 9: nil})
 	tag := s.lead(tags.New(s.ref), digestOf(1), "push")
 	tag = s.lead(tag, digestOf(2), "push")

@@ -21,8 +21,8 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 const repository = "registry.example.com/team/app"
@@ -492,7 +492,7 @@ func TestShortNames(t *testing.T) {
 	t.Parallel()
 	s := newTagStorages(t)
 	for resource, short := range map[string]string{"images": "img", "imagestreams": "is", "imagestreamtags": "istag"} {
-		if names := s.all[resource].(rest.ShortNamesProvider).ShortNames(); !slices.Equal(names, []string{short}) {
+		if names := s.all.Resources()[resource].(rest.ShortNamesProvider).ShortNames(); !slices.Equal(names, []string{short}) {
 			t.Errorf("%s: %v", resource, names)
 		}
 	}

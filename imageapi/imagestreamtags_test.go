@@ -18,8 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // streamTags is what imagestreamtags can do.
@@ -30,7 +30,7 @@ type streamTags interface {
 	rest.GracefulDeleter
 }
 
-func (s *tagStorages) streamTags() streamTags { return s.all["imagestreamtags"].(streamTags) }
+func (s *tagStorages) streamTags() streamTags { return s.all.StreamTags }
 
 // put writes a tag of a stream as PUT does.
 func (s *tagStorages) put(tag *imagev1.ImageStreamTag) (*imagev1.ImageStreamTag, bool, error) {

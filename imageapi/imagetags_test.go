@@ -1,6 +1,7 @@
 package imageapi_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,10 +21,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // tagStorages are imagetags, their status, and images, over one database.
@@ -35,7 +37,7 @@ type tagStorages struct {
 	// streams and their status are those of the same database.
 	streams      rest.StandardStorage
 	streamStatus rest.Updater
-	all          map[string]rest.Storage
+	all          *imageapi.Storages
 	asUser       string
 	ref          reference.Reference
 	seconds      int64
@@ -54,12 +56,12 @@ func newTagStoragesWith(t testing.TB, authorizer imagestream.Authorizer) *tagSto
 func newTagStoragesOf(t testing.TB, options imageapi.Options) *tagStorages {
 	t.Helper()
 	options.Scheme = scheme
-	m, err := imageapi.Storage(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{Read: countRead}), options)
+	options.Answerer.Policies = cmp.Or[answers.Policies](options.Answerer.Policies, holding{})
+	m, err := imageapi.New(kubestore.NewGetter(dbtest.Open(t), codecs, kubestore.Options{Read: countRead}), options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	answering(m)
-	s := &tagStorages{t: t, tags: m["imagetags"].(rest.StandardStorage), status: m["imagetags/status"].(rest.Updater), images: m["images"].(rest.StandardStorage), streams: m["imagestreams"].(rest.StandardStorage), streamStatus: m["imagestreams/status"].(rest.Updater), all: m, asUser: "alice",
+	s := &tagStorages{t: t, tags: m.Tags, status: m.TagStatus, images: m.Images, streams: m.Streams, streamStatus: m.StreamStatus, all: m, asUser: "alice",
 		ref: reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}}
 	t.Cleanup(s.images.Destroy)
 	t.Cleanup(s.tags.Destroy)

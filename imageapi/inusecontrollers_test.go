@@ -12,9 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // needed is what is needed of all streams of a namespace, as stream=numbers of digests, read in
@@ -22,7 +23,7 @@ import (
 func (s *tagStorages) needed(namespace string, limit int64) (all []string, err error) {
 	options := &internalversion.ListOptions{Limit: limit}
 	for {
-		list, err := imagestream.NewInUseControllers(s.all).List(inNamespace(namespace, s.asUser), options)
+		list, err := s.all.Needed.List(inNamespace(namespace, s.asUser), options)
 		if err != nil {
 			return nil, err
 		}
@@ -32,7 +33,7 @@ func (s *tagStorages) needed(namespace string, limit int64) (all []string, err e
 				_, digest, _ := strings.Cut(container.Image, "@sha256:")
 				numbers = append(numbers, strings.TrimLeft(digest, "0"))
 			}
-			all = append(all, one.Namespace+"/"+one.Name+"="+strings.Join(numbers, ","))
+			all = append(all, strings.Replace(one.Name, ".", "/", 1)+"="+strings.Join(numbers, ","))
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
 			return all, nil
@@ -55,7 +56,7 @@ func (s *tagStorages) wantNeeded(namespace, want string) {
 func TestNeededImages(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.withImages(map[int][]int{1: nil, 2: {21}, 21: nil, 3: nil, 4: nil, 5: nil})
 	tag := tags.New(s.ref)
 	for n := 1; n <= 5; n++ {
@@ -70,24 +71,34 @@ func TestNeededImages(t *testing.T) {
 	s.wantNeeded("", "another/app=5 team/app=5 team/other=5")
 	p.use(digestOf(3), digestOf(21))
 	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
-	s.wantNeeded("team", "team/app=2,3,5 team/other=5")
+	s.wantNeeded(imagestream.InUseNamespace, "another/app=2,3,5 team/app=2,3,5 team/other=5")
+	s.wantNeeded("team", "")
 	p.use()
 	p.need(digestOf(3), digestOf(21)) // a Deployment without pods
 	s.wantNeeded("", "another/app=2,3,5 team/app=2,3,5 team/other=5")
 
-	one, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app")
+	one, err := s.all.Needed.Get(inNamespace(imagestream.InUseNamespace, s.asUser), "team.app")
 	if err != nil || one.UID != s.stream("app").UID || *one.Spec.Replicas != 0 || one.Spec.Selector != nil {
 		t.Fatalf("%+v, %v", one, err)
 	}
 	if got := one.Spec.Template.Spec.Containers[2]; got.Name != "image-2" || got.Image != "tidewaiter.invalid/team/app@"+digestOf(5) {
 		t.Errorf("%+v", got)
 	}
-	if _, err := imagestream.NewInUseControllers(s.all).List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
+	if _, err := s.all.Needed.List(inNamespace("team", s.asUser), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("status.replicas", "0")}); !apierrors.IsBadRequest(err) {
 		t.Errorf("%v", err)
 	}
-	for _, name := range []string{"empty", "never"} {
-		if _, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), name); !apierrors.IsNotFound(err) {
+	for _, name := range []string{"team.empty", "team.never", "app"} {
+		if _, err := s.all.Needed.Get(inNamespace(imagestream.InUseNamespace, s.asUser), name); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := s.all.Needed.Get(inNamespace("team", s.asUser), "app"); !apierrors.IsNotFound(err) {
+		t.Errorf("a user's namespace has a controller: %v", err)
+	}
+	for selector, want := range map[string]int{"metadata.name=team.app": 1, "metadata.name=app": 0, "metadata.namespace=" + imagestream.InUseNamespace: 3, "metadata.namespace=team": 0} {
+		list, err := s.all.Needed.List(inNamespace("", s.asUser), &internalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie(selector)})
+		if err != nil || len(list.Items) != want {
+			t.Errorf("%s: %v, %v, want %d", selector, list, err, want)
 		}
 	}
 }
@@ -97,7 +108,7 @@ func TestNeededImages(t *testing.T) {
 // registry, which refuses that for what the history has (405).
 func TestNeededIsWhatStays(t *testing.T) {
 	t.Parallel()
-	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: &pods{synced: true}}})
 	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 4: nil})
 	tag := tags.New(s.ref)
 	for n := 1; n <= 4; n++ {
@@ -108,8 +119,7 @@ func TestNeededIsWhatStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wantNeeded("", "prod/pinned=2 team/app=2,4")
-	s.wantNeeded("team", "team/app=2,4")
-	one, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app")
+	one, err := s.all.Needed.Get(inNamespace(imagestream.InUseNamespace, s.asUser), "team.app")
 	if err != nil || len(one.Spec.Template.Spec.Containers) != 2 {
 		t.Errorf("%+v, %v", one, err)
 	}
@@ -117,7 +127,7 @@ func TestNeededIsWhatStays(t *testing.T) {
 	if err != nil || history(got, s.ref.Tag) != "4 2" {
 		t.Errorf("what stays is %s, %v", history(got, s.ref.Tag), err)
 	}
-	s.wantNeeded("team", "team/app=2,4")
+	s.wantNeeded("", "prod/pinned=2 team/app=2,4")
 }
 
 // An image that an index lists stays as long as the index does: OpenShift's registry refuses to
@@ -125,7 +135,7 @@ func TestNeededIsWhatStays(t *testing.T) {
 // the index is gone, the image goes.
 func TestNeededIsWhatIndexesList(t *testing.T) {
 	t.Parallel()
-	s := newTagStoragesOf(t, imageapi.Options{Usage: &pods{synced: true}})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: &pods{synced: true}}})
 	s.withImages(map[int][]int{1: nil, 2: nil, 3: nil, 4: {1}, 5: {2}}) // index 5 is in no history
 	platform := tags.New(s.ref)
 	for n := 1; n <= 3; n++ {
@@ -145,21 +155,23 @@ func TestNeededIsWhatIndexesList(t *testing.T) {
 	s.wantNeeded("", "team/app=3")
 }
 
-// While it is unknown what pods use nobody is told what is needed.
+// While it is unknown what pods use, lists of all needed images fail. Lists of users' namespaces do
+// not: oc status reads them.
 func TestNeededIsUnknown(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true, partly: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.lead(tags.New(s.ref), digestOf(1), "push")
 	s.mustCreateStream(stream("app", repository))
 	refused := func(says string) { // to who reads all namespaces
 		t.Helper()
-		for _, namespace := range []string{"", "team"} {
+		s.wantNeeded("team", "")
+		for _, namespace := range []string{"", imagestream.InUseNamespace} {
 			if _, err := s.needed(namespace, 0); !apierrors.IsServiceUnavailable(err) || strings.Contains(err.Error(), says) != (namespace == "") {
 				t.Errorf("in %q: %v", namespace, err)
 			}
 		}
-		if _, err := imagestream.NewInUseControllers(s.all).Get(inNamespace("team", s.asUser), "app"); !apierrors.IsServiceUnavailable(err) {
+		if _, err := s.all.Needed.Get(inNamespace(imagestream.InUseNamespace, s.asUser), "team.app"); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -177,7 +189,7 @@ func TestNeededIsUnknown(t *testing.T) {
 func TestNeededImagesAreInStreams(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Usage: p, Registry: ownRegistry})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}, Registry: ownRegistry})
 	own := reference.Reference{Host: ownRegistry, Repository: "team/app", Tag: "v1"}
 	for n, reference := range map[int]string{1: own.WithDigest(digestOf(1)).String(), 2: own.WithDigest(digestOf(2)).String(), 3: repository + "@" + digestOf(3)} {
 		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digestOf(n)}, DockerImageReference: reference}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // listener has what Options.Pushed is told of.
@@ -24,7 +24,7 @@ type listener struct {
 	fail error
 }
 
-func (p *listener) pushed(_ context.Context, ref reference.Reference) error {
+func (p *listener) Pushed(_ context.Context, ref reference.Reference) error {
 	p.refs = append(p.refs, strings.TrimPrefix(ref.String(), ownRegistry+"/team/"))
 	return p.fail
 }
@@ -43,7 +43,7 @@ func (p *listener) expect(t *testing.T, what string, want ...string) {
 func TestPushesAreTold(t *testing.T) {
 	t.Parallel()
 	var to listener
-	s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, Pushed: to.pushed})
+	s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, Pushes: &to})
 	s.mustCreateStream(stream("app", ""))
 	image := pushed(t, "app", "v1", 0)
 	s.mustMap(image)
@@ -99,7 +99,7 @@ func TestPushesToARegistryThatIsNotAllowed(t *testing.T) {
 	t.Parallel()
 	for domain, want := range map[string][]string{"registry.example.com": nil, "registry.internal:5000": {"app:v1@" + digestOf(1)}} {
 		var to listener
-		s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, Pushed: to.pushed, AllowedRegistries: []configv1.RegistryLocation{{DomainName: domain}}})
+		s := newTagStoragesOf(t, imageapi.Options{Registry: ownRegistry, Pushes: &to, AllowedRegistries: []configv1.RegistryLocation{{DomainName: domain}}})
 		s.mustCreateStream(stream("app", ""))
 		s.mustMap(pushed(t, "app", "v1", 1))
 		to.expect(t, "allowed is "+domain, want...)

@@ -2,19 +2,18 @@ package imageapi
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 
 	configv1 "github.com/openshift/api/config/v1"
-	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagepackages"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagerecord"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimage"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
@@ -23,30 +22,17 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
 )
 
-// Options of the storage.
+// Options of the storages.
 type Options struct {
-	// Scheme is a scheme that Install was called with. Required.
+	// Scheme is a scheme that Install and packages.Install were called with. Required.
 	Scheme *runtime.Scheme
-	// Verifier, Summarize, Attested, Held, VerdictChanged, JudgedAgain, IndexVerdictChanged,
-	// AnswerCreation and Usage are for images: see Options.
-	Verifier            imageregistry.Verifier
-	Summarize           func(image *imagev1.Image) (verified string, signers []string)
-	Attested            func(image *imagev1.Image) string
-	Held                func(image *imagev1.Image) []annotation.HeldVerdict
-	VerdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
-	JudgedAgain         func(before, after *imagev1.Image)
-	IndexVerdictChanged func(index *imagev1.Image)
-	AnswerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
-	Usage               imageregistry.Usage
-	// Packages knows which packages images have; it may be nil.
-	Packages imageregistry.Packages
-	// Checked completes ImageTags that are read with what was confirmed without a change; see
-	// imagestreamtag.NewImageTagsREST.
-	Checked func(ctx context.Context, all []*imagev1.ImageTag)
-	// Outdated and OutdatedImage count the pods that name a tag and run something else than it
-	// leads to: those that name one tag, and those that run an image. They may be nil.
-	Outdated      imagetag.Outdated
-	OutdatedImage func(digests []string) (n int, known bool)
+	// Images are the options of the storage of images. New sets its Scheme, Tags and Packages.
+	Images imageregistry.Options
+	// Answerer has what answers are made of besides the storages, which New sets.
+	Answerer answers.Answerer
+	// Checks completes ImageTags that are read with what was confirmed without a change; see
+	// imagestreamtag.NewImageTagsREST. It may be nil.
+	Checks imagestreamtag.Checks
 	// Clock is the time at which tags are written; nil is the real one.
 	Clock clock.PassiveClock
 	// Authorizer decides whether the writer of a stream may see what it follows in other
@@ -61,13 +47,13 @@ type Options struct {
 	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; streams show
 	// it. "" is none.
 	PublicRegistry string
-	// Pushed is called after Registry has stored something here: with the tag and the digest of
-	// each mapping, and for an object with a subject with the tag of the subject's referrers.
-	// Signatures and attestations should then be looked for in the registry; Pushed does not wait
-	// for that. Its error is the answer to the registry, so that the push is repeated. It is not
-	// called if AllowedRegistries leave Registry out. It may be nil.
-	Pushed func(ctx context.Context, ref reference.Reference) error
-	// Importer imports for imagestreamimports; nil imports nothing. If it is set, somebody must
+	// Pushes gets what Registry has stored here: the tag and the digest of each mapping, and for an
+	// object with a subject the tag of the subject's referrers. It gets nothing if
+	// AllowedRegistries leave Registry out. It may be nil.
+	Pushes imagestream.Pushes
+	// Guarded gets the outcome for guarded tags; nil for none.
+	Guarded imagestream.Guarded
+	// Importer imports for imagestreamimports; nil imports nothing. If it is set, the server must
 	// also import what TagImports returns.
 	Importer imagestreamimport.Importer
 	// AllowedRegistries are the registries that an imagestreamimport of a user who may not create
@@ -75,49 +61,111 @@ type Options struct {
 	AllowedRegistries []configv1.RegistryLocation
 }
 
-// Storage returns the REST storage of image.openshift.io/v1, by resource: "images",
-// "imagesignatures", "imagetags", "imagetags/status", "imagestreams", "imagestreams/status",
-// "imagestreams/layers", "imagestreams/secrets", "imagestreamtags", "imagestreamimages",
-// "imagestreammappings" and "imagestreamimports".
-func Storage(g generic.RESTOptionsGetter, opts Options) (map[string]rest.Storage, error) {
+// Storages are the storages of image.openshift.io/v1 and of ImagePackages, and what reads them.
+type Storages struct {
+	Packages     *imagepackages.REST
+	TagStatus    *imagetag.StatusREST
+	Images       *imageregistry.REST
+	Signatures   *imageregistry.SignaturesREST
+	Streams      *imagestream.REST
+	StreamStatus *imagestream.StatusREST
+	Layers       *imagestream.LayersREST
+	Secrets      *imagestream.SecretsREST
+	StreamTags   *imagestreamtag.REST
+	Tags         *imagestreamtag.ImageTagsREST
+	StreamImages *imagestreamimage.REST
+	Imports      *imagestreamimport.REST
+	Mappings     *imagestreammapping.REST
+	Records      *imagerecord.REST
+
+	// Answerer answers questions about references, also those of lists and tables of images.
+	Answerer *answers.Answerer
+	// StoredStreams are the streams as they are stored.
+	StoredStreams *imagestream.StoredStreams
+	// TagImports are the tags of streams that must be imported.
+	TagImports *imagestreamimport.TagImports
+	// Needed names the images of streams that are needed.
+	Needed *imagestream.InUseControllers
+}
+
+// New makes the storages over g.
+func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	if opts.Scheme == nil {
 		return nil, fmt.Errorf("imageapi: Options.Scheme is required")
 	}
 	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
-	served, err := imageregistry.NewREST(g, imageregistry.Options{
-		Scheme: opts.Scheme, Verifier: opts.Verifier, Summarize: opts.Summarize, Attested: opts.Attested, Held: opts.Held,
-		VerdictChanged: opts.VerdictChanged, JudgedAgain: opts.JudgedAgain, IndexVerdictChanged: opts.IndexVerdictChanged, AnswerCreation: opts.AnswerCreation, Usage: opts.Usage, Outdated: opts.OutdatedImage, Packages: opts.Packages,
-	})
+	all := &Storages{}
+	lists, err := imagepackages.NewLists(g, opts.Scheme)
 	if err != nil {
 		return nil, err
 	}
-	tagged, status, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now, opts.Outdated)
+	var outdated imagetag.Outdated
+	if opts.Images.Drift != nil {
+		outdated = opts.Images.Drift.Naming
+	}
+	tagged, tagStatus, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now, outdated)
 	if err != nil {
 		return nil, err
 	}
-	tagged.TableConvertor = served.WarnOfUse(tagged.TableConvertor)
-	shown := &imagestream.Reader{Images: served, Tags: tagged, TagStatus: status, Authorizer: opts.Authorizer, Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil}
-	served.Streams, served.Tags = shown, tagged
-	if opts.Pushed != nil && opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
-		shown.ReportPushed = opts.Pushed
-	}
-	streams, streamStatus, err := imagestream.NewREST(g, opts.Scheme, shown)
-	if err != nil {
+	opts.Images.Scheme, opts.Images.Tags, opts.Images.Packages = opts.Scheme, tagged, lists
+	if all.Images, err = imageregistry.NewREST(g, opts.Images); err != nil {
 		return nil, err
 	}
-	streamTags := imagestreamtag.NewREST(opts.Scheme, shown)
+	all.Packages = imagepackages.NewREST(lists, all.Images)
+	tagged.TableConvertor = all.Images.WarnOfUse(tagged.TableConvertor)
+	all.TagStatus = tagStatus
+	all.Signatures = imageregistry.NewSignaturesREST(opts.Scheme, all.Images)
+	shown := &imagestream.Reader{
+		Images: all.Images, Tags: tagged, TagStatus: tagStatus, Authorizer: opts.Authorizer,
+		Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil, Guarded: opts.Guarded,
+	}
+	if opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
+		shown.Pushes = opts.Pushes
+	}
+	if all.Streams, all.StreamStatus, err = imagestream.NewREST(g, opts.Scheme, shown); err != nil {
+		return nil, err
+	}
+	all.Layers, all.Secrets = imagestream.NewLayersREST(shown), imagestream.NewSecretsREST(shown)
+	all.StreamTags = imagestreamtag.NewREST(opts.Scheme, shown)
+	all.Tags = imagestreamtag.NewImageTagsREST(tagged, all.StreamTags, opts.Checks)
+	all.StreamImages = imagestreamimage.NewREST(shown)
+	all.Imports = imagestreamimport.NewREST(opts.Scheme, shown, opts.Importer, opts.AllowedRegistries)
+	all.Mappings = imagestreammapping.NewREST(opts.Scheme, shown, all.Images)
+	all.Records = imagerecord.NewREST(shown, all.Images, tagStatus, opts.Clock.Now)
+	all.StoredStreams = imagestream.NewStoredStreams(all.StreamStatus)
+	all.TagImports = imagestreamimport.NewTagImports(all.Imports)
+	all.Needed = imagestream.NewInUseControllers(all.Streams)
+
+	all.Answerer = &opts.Answerer
+	all.Answerer.Images, all.Answerer.Tags, all.Answerer.Packages, all.Answerer.Use = all.Images, all.Tags, lists, all.Images.Use()
+	// Images, streams and answers need each other. No request has reached them yet.
+	all.Images.Join(shown, all.Answerer)
+	return all, nil
+}
+
+// Resources are the storages of image.openshift.io/v1, by resource.
+func (s *Storages) Resources() map[string]rest.Storage {
 	return map[string]rest.Storage{
-		"images":               served,
-		"imagesignatures":      imageregistry.NewSignaturesREST(opts.Scheme, served),
-		"imagetags":            imagestreamtag.NewImageTagsREST(tagged, streamTags, opts.Checked),
-		"imagetags/status":     status,
-		"imagestreams":         streams,
-		"imagestreams/status":  streamStatus,
-		"imagestreams/layers":  imagestream.NewLayersREST(shown),
-		"imagestreams/secrets": imagestream.NewSecretsREST(shown),
-		"imagestreamtags":      streamTags,
-		"imagestreamimages":    imagestreamimage.NewREST(shown),
-		"imagestreamimports":   imagestreamimport.NewREST(opts.Scheme, shown, opts.Importer, opts.AllowedRegistries),
-		"imagestreammappings":  imagestreammapping.NewREST(opts.Scheme, shown, served),
-	}, nil
+		"images":               s.Images,
+		"imagesignatures":      s.Signatures,
+		"imagetags":            s.Tags,
+		"imagetags/status":     s.TagStatus,
+		"imagestreams":         s.Streams,
+		"imagestreams/status":  s.StreamStatus,
+		"imagestreams/layers":  s.Layers,
+		"imagestreams/secrets": s.Secrets,
+		"imagestreamtags":      s.StreamTags,
+		"imagestreamimages":    s.StreamImages,
+		"imagestreamimports":   s.Imports,
+		"imagestreammappings":  s.Mappings,
+	}
+}
+
+// Reviews are the storages of the reviews that the Answerer answers, by resource.
+func (s *Storages) Reviews() map[string]rest.Storage {
+	return map[string]rest.Storage{
+		answers.Resource:       answers.NewStorage(s.Answerer),
+		answers.LocalResource:  answers.NewLocalStorage(s.Answerer),
+		answers.ImpactResource: answers.NewImpactStorage(s.Answerer),
+	}
 }

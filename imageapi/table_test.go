@@ -11,10 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // Images of one platform are told apart by the version of Windows that they need.
@@ -90,10 +89,10 @@ func TestTable(t *testing.T) {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 	want := [][]any{
-		{signed.Name[7:19], "registry.example.com/acme/web", "<none>", "Unknown:NotJudged", "Unknown", "2d2h",
-			"<none>", "<none>", "31.5MB", int64(3), "linux/arm64/v8", int64(1), "<none>", "<none>", "2026-01-02T03:04:05Z", "<none>", "Unknown@registry.example.com/acme/web", signed.Name},
+		{signed.Name[7:19], "registry.example.com/acme/web", "<none>", "NoPolicy", "Unknown", "2d2h",
+			"<none>", "<none>", "31.5MB", int64(3), "linux/arm64/v8", int64(1), "<none>", "<none>", "2026-01-02T03:04:05Z", "<none>", "NoPolicy@registry.example.com/acme/web", signed.Name},
 		{index.Name[7:19], "registry.example.com/acme/web", "<none>", "NoPolicy", "Unknown", "2d2h",
-			"<none>", "<none>", "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web", index.Name},
+			"<none>", "<none>", "<none>", int64(0), "linux/arm64/v8,linux/amd64,windows/amd64:10.0.17763.1234,<none>,+1", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/web", index.Name},
 		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
 			"<none>", "<none>", "<none>", int64(0), "linux/arm/v7,linux/arm/v7,linux/arm/v7,linux/arm/v7,+2", int64(0), "<none>", "<none>", "<none>", "<none>", "NoPolicy@registry.example.com/acme/plain", "plain"},
 		{"plain", "registry.example.com/acme/plain", "<none>", "NoPolicy", "Unknown", "2d2h",
@@ -136,17 +135,14 @@ func TestTableFitsAPage(t *testing.T) {
 			"sha512:9f9f9f9f …ong-long-long-long-long-long-x,+1 long-long-long-l…,+2 NoPolicy 0"},
 		{image("name-that-is-no-digest", "no reference "+long, nil), &pods{}, "name-that-is… no reference… <none> NoPolicy Unknown"},
 		{image(digest, "", map[string]string{annotation.References: `["r.example.com/team/app:a","r.example.com/team/app:b"]`, annotation.MoreReferences: "true"}), nil, "9f9f9f9f9f9f r.example.com/team/app a,b+ NoPolicy Unknown"},
-		{unjudged, nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:NoPolicy Unknown"},
+		{unjudged, nil, "9f9f9f9f9f9f r.example.com/a <none> NoPolicy Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Repositories: `{"r.example.com/a":{"unread":"the registry is away"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:Unread Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"SignaturesLeftOut"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:LeftOut Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"Unknown","reason":"` + long + `"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> Unknown:long-lon… Unknown"},
 		{image(digest, "r.example.com/a", map[string]string{annotation.Verdicts: `{"r.example.com/a":{"verified":"False"}}`}), nil, "9f9f9f9f9f9f r.example.com/a <none> False Unknown"},
 	}
 	for _, tt := range tests {
-		s := newStoragesWith(t, imageapi.Options{Usage: tt.pods, Held: signatures.Held, Summarize: func(image *imagev1.Image) (string, []string) {
-			verified, signers, _ := signatures.Summary(image)
-			return verified, signers
-		}})
+		s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: tt.pods}})
 		table, err := s.images.ConvertToTable(requestContext(), tt.image, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -18,13 +18,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // A list of what is used looks at that alone.
 func TestUsedReadsNothingElse(t *testing.T) {
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	for i := range 50 {
 		s.mustCreate(t, plain(fmt.Sprintf("image-%02d", i), ""))
 	}
@@ -40,7 +41,7 @@ func TestUsedReadsNothingElse(t *testing.T) {
 
 func TestUsedInPages(t *testing.T) {
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		s.mustCreate(t, plain(name, ""))
 	}
@@ -100,7 +101,7 @@ func TestAttackUsedImagesAreLarge(t *testing.T) {
 	}
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	const large, fit = 10, 8 // in a page of 16 MiB
 	var names []string
 	for i := range large {
@@ -141,7 +142,7 @@ func TestAttackUsedImagesAreLarge(t *testing.T) {
 func TestImagesOfAnIndexOnANode(t *testing.T) {
 	index := bareImage(t, "oci-index.json", "")
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.mustCreate(t, index)
 	listed := s.get(t, index.Name).DockerImageManifests
 	platforms := map[string]string{} // by digest
@@ -186,7 +187,7 @@ func TestImagesOfAUsedIndex(t *testing.T) {
 	}
 	child := m.ImageChildren()[0].Digest
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	used := func(when string, want ...string) {
 		t.Helper()
 		obj, err := s.images.List(requestContext(), selecting("used=true"))
@@ -255,7 +256,7 @@ func TestIndexOfAUsedPlatform(t *testing.T) {
 	children := m.ImageChildren()
 	child, other := children[0].Digest, children[1].Digest
 	p := &pods{synced: true}
-	s := newStoragesWith(t, imageapi.Options{Usage: p})
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	create := func(digest string) {
 		image := plainImage()
 		image.Name, image.DockerImageReference = digest, "registry.example.com/acme/web@"+digest
@@ -323,7 +324,7 @@ func TestImagesOfADamagedIndexAreNotUnused(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = d.Close() })
 	p := &pods{synced: true}
-	s := newStoragesOn(t, d, imageapi.Options{Usage: p})
+	s := newStoragesOn(t, d, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	image := plainImage()
 	image.Name, image.DockerImageReference = child, "registry.example.com/acme/web@"+child
 	s.mustCreate(t, image)

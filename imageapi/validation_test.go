@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 func condition(t imagev1.SignatureConditionType, status corev1.ConditionStatus, probed int) imagev1.SignatureCondition {

@@ -10,19 +10,30 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 )
+
+// observing is told of verdicts that change.
+type observing func(image *imagev1.Image, verified string, signers []string)
+
+func (o observing) VerdictChanged(image *imagev1.Image, _, verified string, signers []string) {
+	o(image, verified, signers)
+}
+
+func (observing) JudgedAgain(_, _ *imagev1.Image) {}
+
+func (observing) IndexVerdictChanged(*imagev1.Image) {}
 
 // Whoever is told of verdicts is told of each that changed, and of no other.
 func TestVerdictChangedIsTold(t *testing.T) {
 	var told []string
 	s := newStoragesWith(t, imageapi.Options{
-		Summarize: saidSummary,
-		VerdictChanged: func(image *imagev1.Image, _, verified string, signers []string) {
+		Images: imageregistry.Options{Verdicts: saying(saidSummary), Observer: observing(func(image *imagev1.Image, verified string, signers []string) {
 			if image.UID == "" || image.ResourceVersion == "" {
 				t.Errorf("told of %q before it was stored", image.Name)
 			}
 			told = append(told, fmt.Sprint(image.Name, " ", verified, signers))
-		},
+		})},
 	})
 	step := func(what string, do func() error, want ...string) {
 		t.Helper()

@@ -1,16 +1,19 @@
 package importer_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +21,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // keychain has the same credentials for everybody.
@@ -179,9 +182,13 @@ func TestRedirectsCarryNoCredentials(t *testing.T) {
 				if status == 307 {
 					to = other.URL // the same host, but for the port
 				}
+				images := &registrytest.Images{}
+				if strings.HasPrefix(match, "HEAD") { // known tags get one
+					mustImport(t, newImporter(t, importer.Options{Keychain: secret}), registry.Host+"/team/app:v1", images)
+				}
 				registry.Inject(match, 0, redirectIfAuthenticated(registry, status, to))
 				im := newImporter(t, importer.Options{Keychain: secret, AllowedNetworks: loopback})
-				mustImport(t, im, registry.Host+"/team/app:v1", &registrytest.Images{})
+				mustImport(t, im, registry.Host+"/team/app:v1", images)
 				if len(other.AllRequests()) == 0 {
 					t.Errorf("%s %s %d: the redirect was not followed", scheme, match, status)
 				}
@@ -281,6 +288,44 @@ func TestTokenServerThatRedirectsGivesNothingAway(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What stands before a token server fails now and then, as it does before a registry.
+func TestTokenIsAskedForAgain(t *testing.T) {
+	for name, config := range map[string]authn.AuthConfig{
+		"GET":  {Username: "user", Password: "s3cr3t"},
+		"POST": {IdentityToken: "s3cr3t"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := registrytest.New(t, registrytest.WithAuth(with("bearer", nil)))
+			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+			var mu sync.Mutex
+			var bodies []string
+			registry.Inject(name+" /token", 0, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					body, _ := io.ReadAll(req.Body)
+					req.Body = io.NopCloser(bytes.NewReader(body))
+					mu.Lock()
+					bodies = append(bodies, string(body))
+					first := len(bodies) <= 2
+					mu.Unlock()
+					if first {
+						registrytest.Status(502, "UNKNOWN")(next).ServeHTTP(w, req)
+						return
+					}
+					next.ServeHTTP(w, req)
+				})
+			})
+			im := newImporter(t, importer.Options{Keychain: keychain{config}, Clock: &skippingClock{}})
+			_, err := im.Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
+			if len(bodies) < 3 || bodies[0] != bodies[2] || (bodies[0] == "") != (name == "GET") {
+				t.Errorf("%d requests with different bodies; %v", len(bodies), err)
+			}
+			if name == "GET" && err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

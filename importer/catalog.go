@@ -9,9 +9,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 //
 // Errors are an *[pull.Error] with the Host set.
 func (im *Importer) Repositories(ctx context.Context, host string) (repositories []reference.Reference, warnings []string, err error) {
-	names, err := im.catalog(ctx, host)
+	names, cut, err := im.catalog(ctx, host)
 	if err != nil {
 		e := pull.Describe(reference.Reference{Host: host}, err)
 		e.Reference = ""
@@ -49,60 +50,72 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 		}
 		repositories = append(repositories, repository)
 	}
+	if cut {
+		warnings = append(warnings, mayBeCut(host, "repositories", len(names)))
+	}
 	return repositories, warnings, nil
 }
 
-func (im *Importer) catalog(ctx context.Context, host string) ([]string, error) {
+func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut bool, err error) {
 	config, options, err := im.Rules(host, false)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	registry, err := name.NewRegistry(host, options...)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s, err := im.Connect(ctx, registry, registry, "", config, registry.Scope(transport.CatalogScope))
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
-	var all []string
 	path := fmt.Sprintf("/v2/_catalog?n=%d", catalogPageSize)
-	err = eachPage(ctx, s, path, "catalog", maxCatalogPages, func(page struct {
-		Repositories []string `json:"repositories"`
-	}) error {
-		if all = append(all, page.Repositories...); len(all) > maxRepositoriesListed {
-			return &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the registry lists more than %d repositories", maxRepositoriesListed)}
+	all, cut, err = readList(ctx, s, s.Registry.List(path, catalogPageSize), "catalog", "repositories", maxCatalogPages, maxRepositoriesListed, func(raw []byte) ([]string, error) {
+		var page struct {
+			Repositories []string `json:"repositories"`
 		}
-		return nil
+		err := json.Unmarshal(raw, &page)
+		return page.Repositories, err
 	})
 	slices.Sort(all)
-	return slices.Compact(all), err
+	return slices.Compact(all), cut, err
 }
 
-// eachPage calls visit with each page of a list. what names the list in errors. More than limit
-// pages are an error.
-func eachPage[Page any](ctx context.Context, s *pull.Session, path, what string, limit int, visit func(Page) error) error {
-	for range limit {
-		raw, header, err := s.Registry.Read(ctx, path, "application/json", manifest.MaxManifestSize)
+// readList reads all pages of a list; names decodes one page. Errors call the list what, and its
+// entries of. More than maxPages pages or maxEntries entries are an error. cut is true if the
+// registry may have more names than it shows.
+func readList(ctx context.Context, s *pull.Session, list *oci.Pages, what, of string, maxPages, maxEntries int, names func(raw []byte) ([]string, error)) (all []string, cut bool, err error) {
+	for range maxPages {
+		raw, header, err := s.Registry.Read(ctx, list.Path(), "application/json", manifest.MaxManifestSize)
+		if list.IsGuess() && isDenied(err) {
+			list.End()
+			return all, list.MayBeCut(), nil
+		}
 		if err != nil {
-			return err
+			return nil, false, err
 		}
-		var page Page
-		if err := json.Unmarshal(raw, &page); err != nil {
-			return pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s is not JSON: %s", what, pull.Clean(err.Error())), err)
+		page, err := names(raw)
+		if err != nil {
+			return nil, false, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s is not JSON: %s", what, pull.Clean(err.Error())), err)
 		}
-		if err := visit(page); err != nil {
-			return err
+		isNew, elsewhere := list.Read(header, page)
+		if isNew {
+			all = append(all, page...)
 		}
-		next, elsewhere := s.Registry.Next(header, path)
-		if elsewhere {
-			return &pull.Error{Reason: pull.Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
+		switch {
+		case elsewhere:
+			return nil, false, &pull.Error{Reason: pull.Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
+		case len(all) > maxEntries:
+			return nil, false, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d %s", what, maxEntries, of)}
+		case list.Path() == "":
+			return all, list.MayBeCut(), nil
 		}
-		if next == "" {
-			return nil
-		}
-		path = next
 	}
-	return &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, limit)}
+	return nil, false, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, maxPages)}
+}
+
+// mayBeCut is the warning for a list that ends where the registry may have cut it.
+func mayBeCut(of, what string, n int) string {
+	return fmt.Sprintf("%s lists exactly %d %s, links to no more, and does not go on after the last: there may be more", of, n, what)
 }

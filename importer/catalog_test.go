@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,4 +142,65 @@ func TestCreated(t *testing.T) {
 	}
 	_, err = im.Created(t.Context(), parse(t, registry.Host+"/team/app:chart"), images)
 	wantReason(t, err, pull.NotAnImage)
+}
+
+// Some registries cut lists at the number that was asked for, or at one of their own, and do not
+// link the next page. No list is cut in silence.
+func TestListsWithoutLinks(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		names, page int
+		// the answer to last=: the next page if empty
+		last  string
+		reads int
+		want  int
+		warns bool
+	}{
+		"nothing more":                      {names: 999, page: 1000, reads: 1, want: 999},
+		"exactly a page":                    {names: 1000, page: 1000, reads: 2, want: 1000},
+		"three more":                        {names: 1003, page: 1000, reads: 2, want: 1003},
+		"two pages exactly":                 {names: 2000, page: 1000, reads: 3, want: 2000},
+		"pages of its own":                  {names: 207, page: 100, reads: 3, want: 207},
+		"it does not know last":             {names: 1003, page: 1000, last: "ignored", reads: 2, want: 1000, warns: true},
+		"it does not take last":             {names: 1003, page: 1000, last: "refused", reads: 2, want: 1000, warns: true},
+		"it knows no pages":                 {names: 1250, page: 5000, last: "ignored", reads: 1, want: 1250},
+		"a round number, and no last":       {names: 50, page: 5000, last: "ignored", reads: 2, want: 50},
+		"a round number, and last is wrong": {names: 50, page: 5000, last: "refused", reads: 2, want: 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			all := make([]string, tc.names)
+			for i := range all {
+				all[i] = fmt.Sprintf("t%05d", i)
+			}
+			registry.Inject("/(tags/list|_catalog)", 0, func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					last, rest := req.FormValue("last"), all
+					switch {
+					case last != "" && tc.last == "refused":
+						w.WriteHeader(http.StatusBadRequest)
+						return
+					case last != "" && tc.last == "":
+						rest = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name <= last })
+					}
+					rest = rest[:min(len(rest), tc.page)]
+					_ = json.NewEncoder(w).Encode(map[string]any{"tags": rest, "repositories": rest})
+				})
+			})
+			im := newImporter(t, importer.Options{})
+			tags, warnings, err := im.Tags(t.Context(), parse(t, registry.Host+"/app"))
+			if err != nil || len(tags) != tc.want || (len(warnings) > 0) != tc.warns {
+				t.Errorf("%d tags, warnings %q, error %v", len(tags), warnings, err)
+			}
+			repositories, warnings, err := im.Repositories(t.Context(), registry.Host)
+			if err != nil || len(repositories) != tc.want || (len(warnings) > 0) != tc.warns {
+				t.Errorf("%d repositories, warnings %q, error %v", len(repositories), warnings, err)
+			}
+			if n := registry.Count("/(tags/list|_catalog)"); n != 2*tc.reads {
+				t.Errorf("%d pages were read, want %d", n, 2*tc.reads)
+			}
+		})
+	}
 }

@@ -2,17 +2,17 @@ package importer
 
 import (
 	"context"
-	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// content puts the config into fresh: the stored one, or that of the registry. It leaves out a
-// config that is too large to be asked for, or from which nothing can be derived, so that no pusher
-// can keep an image from being stored. Then read is false, and config has at most a platform.
+// content puts the config into fresh: the stored config, or the one that it reads from the
+// registry. It leaves out a config that is too large to be read, or from which nothing can be
+// derived; otherwise a pusher could use such a config to keep an image from being stored. Then read
+// is false, and config has at most a platform.
 func (r *run) content(ctx context.Context, n node, found *imagev1.Image, m *fetched, fresh *imagev1.Image) (config *manifest.Config, read bool, err error) {
 	leaveOut := func(reason string) (*manifest.Config, bool, error) {
 		fresh.DockerImageConfig = ""
@@ -55,8 +55,7 @@ func knownPlatform(n node, found *imagev1.Image) (p manifest.Platform) {
 		return *n.child.Platform
 	}
 	if found != nil {
-		p.OS, p.Architecture, _ = strings.Cut(found.Annotations[annotation.Platform], "/")
-		p.Architecture, p.Variant, _ = strings.Cut(p.Architecture, "/")
+		p = manifest.ParsePlatform(found.Annotations[annotation.Platform])
 		p.OSVersion = found.Annotations[annotation.OSVersion]
 	}
 	return p

@@ -6,12 +6,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// undated is the latest date that means nothing: reproducible builds write the year 1, 1970, or
+// undated is the latest date that is no real date: reproducible builds write the year 1, 1970, or
 // 1980 (the first that a ZIP file can have), with or without a second more.
 var undated = time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC)
 

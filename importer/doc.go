@@ -6,54 +6,50 @@
 //	ref, err := reference.Parse("quay.io/acme/web:v1")
 //	result, err := im.Import(ctx, ref, images)
 //
-// One Importer is meant to live as long as the process. For each registry host it holds the
-// connections, the rate limit and the time until which the host asked to be left alone; for each
-// repository it holds the credentials. It is safe for concurrent use.
+// Keep one Importer for as long as the process runs. For each registry host it holds the
+// connections, the rate limit and the end of a pause that the host asked for; for each repository
+// it holds the credentials. It is safe for concurrent use.
 //
 // # What an import does
 //
-// A HEAD names the digest behind the reference. If [Images] already holds that
-// digest the import is over after noting the new reference, so a second import
-// costs one request. Otherwise the manifest and the config are read, checked
-// and sent as an Image named by its digest. An index is an Image too, and so is
-// each of its platforms; the index is stored last, so an index that is stored
-// had all the platforms asked for. Attestations and other artifacts are not
-// images: inside an index they are listed in [Result.Skipped], by themselves
-// they are an [pull.Error] with reason [pull.NotAnImage].
+// An import reads and checks the manifest and the config, and stores them as an Image whose name is
+// the digest. For a tag that led somewhere before, it sends a HEAD first. If [Images] already holds
+// the digest that the HEAD returns, the import records the reference and ends, so a second import
+// costs one request. An index becomes an Image, and so does each of its platforms. The index is
+// stored last: if it is stored, so are all requested platforms. Attestations and other artifacts
+// are not images. Inside an index they are listed in [Result.Skipped]; by themselves they give a
+// [pull.Error] with reason [pull.NotAnImage].
 //
-// Images are sent with the raw manifest and config only; what can be derived
-// from those bytes (layers, size, platforms) is left to the API that stores
-// them.
+// The importer sends Images with the raw manifest and config only. The API that stores them derives
+// layers, size and platforms from those bytes.
 //
-// If [Options.Files] know mirrors of a registry, those are asked first. Images are stored with the
-// reference's own name, wherever they were read; [Result.Mirror] tells where.
+// If [Options.Files] have mirrors of a registry, the importer reads from those first. Images are
+// stored under the reference's own name even then; [Result.Mirror] names the mirror.
 //
-// For many references, wrap [Images] in a [Prefetcher]: it reads what is stored of them with lists,
-// and takes the images of a repository of which nothing was known for new.
+// For many references, wrap [Images] in a [Prefetcher]. It reads their stored tags and Images with
+// lists, and assumes that all images of an empty repository are new.
 //
 // # What it promises about registries
 //
-// A registry is not trusted. Every byte is checked against a digest, manifests
-// are refused beyond [manifest.MaxManifestSize] and configs beyond
-// [manifest.MaxConfigSize] before and while reading, a registry that stalls or drips is cut,
-// and a registry that says 429 is left alone for as long as it asked. Plain
-// HTTP and unverified TLS are spoken with loopback addresses and with hosts
-// [Options.Registries] marks insecure, with no other. Credentials go to the
-// registry they were stored for and to its token server (see
-// [pull.Registry.TokenHosts]); a redirect never carries them elsewhere.
+// A registry is not trusted. The importer checks every byte against a digest. It refuses manifests
+// larger than [manifest.MaxManifestSize] and configs larger than [manifest.MaxConfigSize], before
+// and while it reads them. It cuts off a registry that stalls or sends too slowly. After a 429 it
+// pauses for as long as the registry asked. It uses plain HTTP and unverified TLS only for loopback
+// addresses and for hosts that [Options.Registries] marks insecure. It sends credentials only to
+// the registry for which they were stored and to that registry's token server (see
+// [pull.Registry.TokenHosts]), and never to a redirect's target.
 //
 // # Why not remote.Puller
 //
-// Authentication is go-containerregistry's transport package. Its
-// remote.Puller is not used to read manifests: it greets the registry once more
-// for every repository, keeps what it learned forever, admits 100 MiB
-// manifests, and reports a digest mismatch or an incomplete HEAD as plain text.
-// A [SignatureFinder] can still use package remote: it is given this package's
-// authenticated transport.
+// Authentication uses go-containerregistry's package transport. Manifests are not read with its
+// remote.Puller, which sends GET /v2/ again for every repository, never forgets the answer, accepts
+// manifests of 100 MiB, and reports a digest mismatch or an incomplete HEAD as plain text. A
+// [SignatureFinder] can still use package remote: it is given this package's authenticated
+// transport.
 //
 // # Limits
 //
-// Digests are sha256 or sha512, and an image is stored under the digest that it was asked for by. A
-// redirect or a token server at an address that is not public is refused, unless it is the registry
-// itself or the configuration names it: see package guard.
+// Digests are sha256 or sha512. An image is stored under the digest of the request for it. The
+// importer refuses redirects to, and token servers at, addresses that are not public, except the
+// registry itself and what the configuration names: see package guard.
 package importer

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // DialTo makes every connection of the importer end at address, so that a test
@@ -26,7 +26,7 @@ var CompareTags = compareTags
 
 // VerifyStream is verifyStream in a job with a budget.
 func VerifyStream(ctx context.Context, r io.Reader, digest, diffID string, budget int64) (int64, error) {
-	return verifyStream(ctx, r, digest, diffID, pull.NewUnpacked(budget))
+	return verifyStream(ctx, r, digest, diffID, pull.NewUnpacked(budget), nil)
 }
 
 // Keychain is what credentials are asked of.

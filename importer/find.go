@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // errNoFinder is the error for a mistake in the calling program.
@@ -40,7 +39,7 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 	}); err != nil {
 		return nil, nil, err
 	}
-	digest := cmp.Or(ref.Digest, m.Digest)
+	digest := m.name
 	image = &imagev1.Image{
 		ObjectMeta:                   metav1.ObjectMeta{Name: digest},
 		DockerImageReference:         ref.WithDigest(digest).String(),
@@ -48,9 +47,9 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifestMediaType: m.MediaType,
 	}
 	found, annotations, warnings, err := im.finder.Find(ctx, s.Repository.Digest(digest), ref.Bare(), s.Transport, pull.JobOf(ctx).Began, false)
-	if err != nil {
+	if partial, ok := errors.AsType[partialError](err); err != nil && !(ok && partial.Partial()) {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", pull.Describe(ref, pull.Overdue(ctx, err)))
 	}
-	record(image, ref.Bare(), found, annotations, nil)
+	setSearch(image, ref.Bare(), found, annotations, nil)
 	return image, warnings, nil
 }

@@ -1,24 +1,27 @@
 package importer_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // loopback allows registries to lead to others in the same process.
@@ -138,4 +141,28 @@ func arrives(arrived chan<- struct{}) registrytest.Fault {
 			registrytest.StallHeaders()(next).ServeHTTP(w, req)
 		})
 	}
+}
+
+// recordIn records an item in images, as a server does.
+func recordIn(ctx context.Context, images *registrytest.Images, item *record.Item) (*record.Result, error) {
+	if item.Tag != nil {
+		ref, err := item.Tag.Parse()
+		if err != nil {
+			return nil, err
+		}
+		tag, err := record.GetTag(ctx, ref, images)
+		if err != nil {
+			return nil, err
+		}
+		return item.Tag.Store(ctx, images, ref, tag, time.Now())
+	}
+	repository, err := reference.ParseRepository(item.Image.Repository)
+	if err != nil {
+		return nil, err
+	}
+	image, action, err := record.Store(ctx, images, nil, item.Image.Fresh(), repository, item.Image.Searched)
+	if err != nil {
+		return nil, err
+	}
+	return &record.Result{Action: action, Metadata: &image.ObjectMeta}, nil
 }

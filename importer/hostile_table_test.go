@@ -20,11 +20,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -48,7 +48,7 @@ var hostiles = []hostile{
 	{behaviour: "sends a config of another digest", match: "/blobs/", fault: registrytest.Corrupt(), want: pull.DigestMismatch},
 	{behaviour: "sends a config with a tail", match: "/blobs/", fault: registrytest.Append(1, false), want: pull.DigestMismatch},
 	{behaviour: "sends a layer of another digest", match: "/blobs/", layers: true, fault: registrytest.Corrupt(), want: pull.DigestMismatch},
-	{behaviour: "answers with a page of HTML", match: "GET .*/manifests/", fault: html, want: pull.DigestMismatch},
+	{behaviour: "answers with a page of HTML", match: "GET .*/manifests/", fault: html, want: pull.Unexpected},
 	{behaviour: "lacks the config", match: "/blobs/", fault: registrytest.Status(404, "BLOB_UNKNOWN"), want: pull.NotFound},
 	{behaviour: "ends a manifest half way", match: "GET .*/manifests/", fault: registrytest.Truncate(), want: pull.Unreachable},
 	{behaviour: "hangs up on every request after the greeting", match: "manifests", fault: hangUp, want: pull.Unreachable},
@@ -62,6 +62,9 @@ var hostiles = []hostile{
 	{behaviour: "sends 5 bytes a second", match: "GET .*/manifests/", fault: registrytest.Drip(200 * time.Millisecond), want: pull.Timeout},
 	{behaviour: "answers 500 to everything", match: "manifests", fault: registrytest.Status(500, "UNKNOWN"), want: pull.Unavailable},
 	{behaviour: "says 429 and to come back in a day", match: "manifests", fault: registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "86400"), want: pull.RateLimited},
+	{behaviour: "denies to HEAD what it gives to GET", match: "HEAD ", fault: registrytest.Status(404, "MANIFEST_UNKNOWN")},
+	{behaviour: "says that its quota is back at a point in time, in 2100", match: "manifests", fault: registrytest.Status(429, "TOOMANYREQUESTS", "RateLimit-Remaining", "0", "RateLimit-Reset", "4102444800"), want: pull.RateLimited},
+	{behaviour: "denies its referrers", match: "/referrers/", fault: registrytest.Status(403, "DENIED")},
 	{behaviour: "redirects in a circle", match: "GET .*/manifests/", fault: circle, want: pull.Unexpected},
 	{behaviour: "redirects to a service on this machine", match: "/blobs/", fault: registrytest.Redirect(307, "http://localhost:1"), want: pull.Denied},
 	{behaviour: "redirects to 10.0.0.1", match: "/blobs/", fault: registrytest.Redirect(307, "https://10.0.0.1"), want: pull.Denied},

@@ -2,155 +2,83 @@ package importer
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Images is where Images are kept. Errors are those of the Kubernetes API: package apierrors tells
+// Images stores Images. Its errors are those of the Kubernetes API: package apierrors recognizes
 // NotFound, AlreadyExists and Conflict.
-type Images interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error)
-	Create(ctx context.Context, image *imagev1.Image, options metav1.CreateOptions) (*imagev1.Image, error)
-	Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error)
+type Images = record.Images
+
+// Recorder are Images of a server that records what registries said: it merges that with what it
+// stores, and no other writer is in the way.
+type Recorder interface {
+	// Record returns record.ErrUnsupported if the server has no such records, or the item is too
+	// large for one.
+	Record(ctx context.Context, item *record.Item) (*record.Result, error)
+}
+
+type wholeKey struct{}
+
+// WithWhole returns a context for an import whose Images are to have what the server derives, too.
+func WithWhole(ctx context.Context) context.Context {
+	return context.WithValue(ctx, wholeKey{}, true)
 }
 
 // Action is the effect of an import on an Image.
-type Action string
+type Action = record.Action
 
+// The effects of an import on an Image.
 const (
-	Created   Action = "Created"
-	Updated   Action = "Updated"
-	Unchanged Action = "Unchanged"
+	Created   = record.Created
+	Updated   = record.Updated
+	Unchanged = record.Unchanged
 )
 
-// conflictBackoff is for writers of several processes that meet in one Image. Those of one Importer
-// take turns.
-var conflictBackoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
-
 // storeImage writes what an import learned of an image in repository. found is the stored Image, or
-// nil. It adds to that, and removes nothing but results of earlier searches of the repository.
-// searched says that fresh has the results of a new search.
+// nil. searched says that fresh has the results of a new search.
 func (im *Importer) storeImage(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
-	action := Unchanged
 	unlock, err := im.lockImage(ctx, fresh.Name)
 	if err != nil {
-		return found, action, err
+		return found, Unchanged, err
 	}
 	defer unlock()
-	stale := false // somebody has written since found was read
-	var offered []string
-	for more := true; more; {
-		var added []string
-		err := retry.RetryOnConflict(conflictBackoff, func() error {
-			if stale { // read after the pause: others write in it
-				current, err := images.Get(ctx, fresh.Name, metav1.GetOptions{})
-				if err != nil && !apierrors.IsNotFound(err) {
-					return err
-				}
-				if found, stale = current, false; err != nil {
-					found = nil
-				}
-			}
-			merged, changed := fresh.DeepCopy(), true
-			if found != nil {
-				merged, changed = merge(found, fresh, repository)
-			} else {
-				merged.Signatures = nil
-				delete(merged.Annotations, annotation.Repositories)
-			}
-			if more = false; searched {
-				added, more = mergeFound(merged, fresh, repository.String(), offered)
-				changed = changed || found == nil || len(added) > 0 || len(merged.Signatures) != len(found.Signatures) || !maps.Equal(merged.Annotations, found.Annotations)
-			}
-			if !changed {
-				return nil
-			}
-			if found == nil {
-				created, err := images.Create(ctx, merged, metav1.CreateOptions{})
-				if stale = apierrors.IsAlreadyExists(err); stale {
-					return apierrors.NewConflict(imagev1.Resource("images"), fresh.Name, err)
-				}
-				if err == nil {
-					found, action = created, Created
-				}
-				return err
-			}
-			updated, err := images.Update(ctx, merged, metav1.UpdateOptions{})
-			if stale = apierrors.IsConflict(err); err != nil {
-				return err
-			}
-			if found = updated; action != Created {
-				action = Updated
-			}
-			return nil
-		})
-		if err != nil {
-			return found, action, err
+	if recorder, ok := images.(Recorder); ok && record.Carries(fresh) {
+		if found != nil && record.IsKnown(found, fresh, repository, searched) {
+			return found, Unchanged, nil
 		}
-		offered = append(offered, added...)
+		result, err := recorder.Record(ctx, record.OfImage(found, fresh, repository, searched))
+		if !errors.Is(err, record.ErrUnsupported) {
+			if err != nil {
+				return found, Unchanged, err
+			}
+			if whole, _ := ctx.Value(wholeKey{}).(bool); whole {
+				found, err = images.Get(ctx, fresh.Name, metav1.GetOptions{})
+				return found, result.Action, err
+			}
+			return result.Stored(fresh), result.Action, nil
+		}
 	}
-	return found, action, nil
+	return record.Store(ctx, images, found, fresh, repository, searched)
 }
 
-// lockImage has the writers of an Image take turns. Its holder waits for nothing but the Images.
+// lockImage makes the writers of an Image take turns. The holder of the lock waits only for the
+// API.
 func (im *Importer) lockImage(ctx context.Context, name string) (unlock func(), err error) {
 	return im.Client.Lock(ctx, "image "+name)
 }
 
-// merge adds what fresh knows of an image in repository to a copy of stored, except signatures.
-func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged *imagev1.Image, changed bool) {
-	merged = stored.DeepCopy()
-	fill := func(field *string, value string) {
-		if *field == "" && value != "" {
-			*field, changed = value, true
-		}
-	}
-	fill(&merged.DockerImageReference, fresh.DockerImageReference)
-	fill(&merged.DockerImageManifest, fresh.DockerImageManifest)
-	fill(&merged.DockerImageManifestMediaType, fresh.DockerImageManifestMediaType)
-	fill(&merged.DockerImageConfig, fresh.DockerImageConfig)
-
-	annotations := maps.Clone(merged.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	known := annotation.Known(fresh.Annotations)
-	for key, value := range fresh.Annotations {
-		if key != annotation.Repositories {
-			annotations[key] = value
-		}
-	}
-	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), known...))
-	if _, ok := annotations[annotation.Gone]; ok { // the registry has it after all
-		missing := annotation.Missing(annotations)
-		for _, ref := range append(known, repository.WithDigest(fresh.Name)) {
-			delete(missing, ref)
-		}
-		annotation.SetMissing(annotations, missing)
-	}
-	// Results of searches were once the image's and not the repository's.
-	delete(annotations, annotation.Attestations)
-	delete(annotations, annotation.Warnings)
-	merged.Annotations = annotations
-	manifest.DropHeld(merged)
-	return merged, changed || !maps.Equal(annotations, stored.Annotations)
-}
-
-// DryRun is an Images that writes nothing: it reads from Images and answers writes as if they had
-// been done. The zero value is empty.
+// DryRun implements Images and writes nothing. It reads from Images, and remembers what was written
+// to it. The zero value is empty.
 type DryRun struct {
 	// Images is where Images are read; nil is empty.
 	Images Images
@@ -208,12 +136,4 @@ func (d *DryRun) Written() []*imagev1.Image {
 		out = append(out, d.written[name].DeepCopy())
 	}
 	return out
-}
-
-// storing adds to an error of Images which Image it is about.
-func storing(digest string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("storing image %s: %w", digest, err)
 }

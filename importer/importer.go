@@ -10,19 +10,21 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // Importer imports images. Make one with New and keep it.
 type Importer struct {
 	*pull.Client
-	platforms []string
+	platforms []manifest.Platform
 	verify    bool
 	finder    SignatureFinder
 	searches  *searches
@@ -30,11 +32,11 @@ type Importer struct {
 	signaturesAge time.Duration
 	progress      func(Event)
 
-	layerRoom *semaphore.Weighted // of Limits.LayerBytes
+	windows *room.Memory // for decoding layers: Limits.WindowBytes, half of it for one registry
 
-	packages  PackageStore        // nil keeps none
-	documents *semaphore.Weighted // bytes of documents
-	unlisted  *lru.Cache          // indexes whose own SBOMs could not be read, as repository@digest
+	packages  PackageStore // nil keeps none
+	documents *room.Memory // for documents: documentMemory, half of it for one registry
+	unlisted  *lru.Cache   // indexes whose own SBOMs could not be read, as repository@digest
 }
 
 // New checks the options. It does not touch the network.
@@ -51,23 +53,50 @@ func New(o Options) (*Importer, error) {
 		return nil, err
 	}
 	im := &Importer{
-		Client:    c,
-		platforms: o.Platforms,
-		verify:    o.Layers == LayersVerify,
-		finder:    o.Signatures,
-		searches:  &searches{last: lru.New(maxSearches)},
+		Client:   c,
+		verify:   o.Layers == LayersVerify,
+		finder:   o.Signatures,
+		searches: &searches{last: lru.New(maxSearches)},
 
 		signaturesAge: o.SignaturesAge,
 
 		progress:  o.Progress,
-		layerRoom: semaphore.NewWeighted(o.Limits.LayerBytes),
-		documents: semaphore.NewWeighted(documentRoom),
+		windows:   room.NewMemory(o.Limits.WindowBytes, shareOf(o.Limits.WindowBytes), c.Clock),
+		documents: room.NewMemory(documentMemory, shareOf(documentMemory), c.Clock),
 		unlisted:  lru.New(maxSearches),
+	}
+	for _, p := range o.Platforms {
+		im.platforms = append(im.platforms, manifest.ParsePlatform(p))
 	}
 	if im.progress == nil {
 		im.progress = func(Event) {}
 	}
 	return im, nil
+}
+
+// shareOf is how much of a shared memory one registry may hold, so that a slow registry does not
+// stop the others.
+func shareOf(size int64) int64 { return max(1, size/2) }
+
+// maxGivenWay is the longest pause before the next attempt of a read that lost its memory to
+// another.
+const maxGivenWay = 16 * time.Second
+
+// untilKept repeats read, with growing pauses, while it returns room.ErrGaveWay.
+func untilKept(ctx context.Context, clock clock.Clock, read func() error) error {
+	for wait := time.Second; ; wait = min(2*wait, maxGivenWay) {
+		err := read()
+		if !errors.Is(err, room.ErrGaveWay) {
+			return err
+		}
+		timer := clock.NewTimer(wait)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // With returns an Importer that uses the credentials of keychain and, for registries that keychain
@@ -90,10 +119,17 @@ type Result struct {
 	Images []ImageResult
 	// Skipped are children of an index that were not imported.
 	Skipped []Skipped
-	// Warnings are for people.
+	// Warnings are messages to show to the user.
 	Warnings []string
-	// Mirror is the repository that was read in place of the reference's own; empty if none was.
+	// Mirror is the mirror's repository from which the image was read; empty if it was read from the
+	// reference's own.
 	Mirror string
+	// Gone are the Images that the import marked because the registry no longer has them: the image
+	// to which the tag led before, and the images that it lists.
+	Gone []string
+	// Again, if not nil, is why another import soon may find more signatures than this one. The Images
+	// show what could not be read. [Unsearched] returns true for it.
+	Again error
 }
 
 // ImageResult is one Image of an import.
@@ -127,8 +163,8 @@ const (
 // *[pull.Error] if the registry failed, a *[reference.Error] if the reference is wrong, and else
 // the error of images.
 //
-// With an error the Result, if there is one, says what was done: one child of an index may fail
-// while the others are stored. Import can be repeated after any error; it does nothing twice.
+// An error may come with a Result, which shows what was done: one child of an index may fail while
+// the others are stored. Import can be repeated after any error; it does not repeat what is done.
 func (im *Importer) Import(ctx context.Context, ref reference.Reference, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {
@@ -139,7 +175,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	tagged, ok := images.(Tagged)
 	if !ok || ref.Tag == "" {
 		asked := im.Clock.Now()
-		result, seen := im.importNow(ctx, ref, images)
+		result, seen := im.importNow(ctx, ref, images, false)
 		if seen.digest != "" && seen.err == nil && len(result.Images) > 0 && result.Images[0].Action != Created {
 			im.confirm(ctx, images, ref, seen.digest, asked)
 		}
@@ -147,20 +183,30 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	}
 	var result *Result
 	var seen tagAnswer
-	_, err = im.recordTag(ctx, ref, tagged, func() tagAnswer {
-		result, seen = im.importNow(ctx, ref, images)
+	led, _, err := im.recordTag(ctx, ref, tagged, func(isNew bool) tagAnswer {
+		result, seen = im.importNow(ctx, ref, images, isNew)
 		return seen
 	})
-	if err == nil {
+	if err != nil {
+		return result, errors.Join(seen.err, err)
+	}
+	if moved := seen.digest != "" && seen.digest != led; led == "" || ref.Digest != "" || !moved && !seen.absent {
 		return result, seen.err
 	}
-	return result, errors.Join(seen.err, err)
+	if result == nil {
+		result = &Result{Reference: ref.String()}
+	}
+	if result.Gone, err = im.Abandoned(ctx, tagged, ref.Bare(), []string{led}); err != nil {
+		result.Warnings = append(result.Warnings, fmt.Sprintf("%s led to %s, and whether the registry still has that is not known: %v", ref, led, err))
+	}
+	return result, seen.err
 }
 
-// importNow imports what ref leads to now. The error is in the sight. The Result may be nil.
-func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images) (*Result, tagAnswer) {
+// importNow imports what ref leads to now. isNew is true for a tag that led nowhere before. The
+// error is in the tagAnswer. The Result may be nil.
+func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images, isNew bool) (*Result, tagAnswer) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
-	head := ref.Digest == "" && !isNewPush(ctx, images)
+	head := ref.Digest == "" && !isNew && !isNewPush(ctx, images)
 	if ref.Digest != "" {
 		switch image, err := images.Get(ctx, ref.Digest, metav1.GetOptions{}); {
 		case err == nil:
@@ -208,13 +254,13 @@ func (r *run) from(ctx context.Context, root node) (*Result, error) {
 		result.Images = append(result.Images, o.images...)
 		result.Skipped = append(result.Skipped, o.skipped...)
 		result.Warnings = append(result.Warnings, o.warnings...)
+		result.Again = cmp.Or(result.Again, o.again)
 	})
 	return result, err
 }
 
-// pulled returns the reference that the registry is asked for: without the tag if there is a
-// digest. An error is a
-// *[reference.Error].
+// pulled returns the reference to request from the registry: without the tag if there is a digest.
+// An error is a *[reference.Error].
 func pulled(ref reference.Reference) (reference.Reference, error) {
 	if ref = ref.Pulled(); ref.Host == "" {
 		return ref, &reference.Error{Input: ref.String(), Problem: "it does not name a registry"}
@@ -223,11 +269,14 @@ func pulled(ref reference.Reference) (reference.Reference, error) {
 }
 
 // findRoot finds the digest that ref leads to. A mirror has the same tags and digests as its
-// source. It sends a HEAD for an image that may be known, and reads any other at once.
+// source. It sends a HEAD for an image that may be known, and reads any other at once. Docker Hub
+// always gets a HEAD first, because it counts each GET of a manifest as a pull and many tags lead
+// to one digest.
 func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, head bool) (n node, err error) {
 	n.reference = ref
-	if head {
-		n.digest, _, err = fetchHead(ctx, s, ref.Identifier())
+	denied := false
+	if head || ref.Digest == "" && pull.IsDockerHub(s.Repository.RegistryStr()) {
+		n.digest, _, denied, err = fetchHead(ctx, s, ref.Identifier())
 	}
 	if err != nil {
 		return node{}, err
@@ -239,14 +288,17 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 		n.digest = ref.Digest // even if the registry names it by another algorithm
 	}
 	if n.digest == "" {
-		// The registry does not say in a HEAD, or need not be asked: read the manifest at once.
+		// The HEAD had no digest, or was not needed: read the manifest at once.
 		n.known, err = fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest
 		} else if err != nil {
 			return node{}, err
 		} else {
-			n.digest = cmp.Or(ref.Digest, n.known.Digest)
+			n.digest = n.known.name
+		}
+		if denied {
+			noteDenied(ctx, s, ref.Identifier())
 		}
 	}
 	return n, nil

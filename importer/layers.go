@@ -14,10 +14,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/room"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // maxZstdWindow bounds the memory that a zstd layer can ask for. RFC 8878 §3.1.1.1.2 recommends
@@ -25,12 +26,11 @@ import (
 // compression).
 const maxZstdWindow = 32 << 20
 
-// verifyLayers streams the layers of m and checks them against m and config. It keeps nothing. It
-// reads layers in parallel, as far as room has bytes for them: a larger layer takes all of room. It
-// calls done with each layer's digest, maybe concurrently.
-func verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, config *manifest.Config, room *semaphore.Weighted, done func(digest string)) (err error) {
+// verifyLayers streams the layers of m and checks them against m and config. It keeps nothing, and
+// reads layers in parallel. It calls done with each layer's digest, maybe concurrently.
+func (r *run) verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, config *manifest.Config, done func(digest string)) (err error) {
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
-		return &pull.Error{Reason: pull.InvalidImage, Message: fmt.Sprintf("the manifest has %d layers, the config has %d diff IDs", len(m.Layers), len(config.RootFS.DiffIDs))}
+		return &pull.Error{Reason: pull.InvalidImage, Message: fmt.Sprintf("the manifest has %s, the config has %s", table.Quantity(len(m.Layers), "layer"), table.Quantity(len(config.RootFS.DiffIDs), "diff ID"))}
 	}
 	verified := map[string]string{} // digest → diff ID
 	group, ctx := errgroup.WithContext(ctx)
@@ -49,16 +49,11 @@ func verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, co
 			continue
 		}
 		if !types.MediaType(layer.MediaType).IsDistributable() {
-			continue // the registry does not have its bytes: see the descriptor's urls
+			continue // its bytes are not in the registry: see the descriptor's urls
 		}
 		verified[layer.Digest] = diffID
-		weight := max(0, min(layer.Size, s.Limits.LayerBytes))
-		if err := room.Acquire(ctx, weight); err != nil {
-			return context.Cause(ctx)
-		}
 		group.Go(func() error {
-			defer room.Release(weight)
-			if err := verifyLayer(ctx, s, layer, diffID); err != nil {
+			if err := untilKept(ctx, r.Clock, func() error { return r.verifyLayer(ctx, s, layer, diffID) }); err != nil {
 				return pull.PartFailed("layer "+layer.Digest, err)
 			}
 			done(layer.Digest)
@@ -68,17 +63,31 @@ func verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Manifest, co
 	return nil
 }
 
-func verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string) error {
+// verifyLayer checks one layer. It takes memory for a zstd decoder only if the layer needs one. If
+// others need that memory first, the error is room.ErrGaveWay.
+func (r *run) verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string) error {
 	if err := manifest.ValidDigest(diffID); err != nil {
 		return fmt.Errorf("its diff ID: %w", err)
 	}
-	ctx = pull.WithBudget(ctx, layer.Size, s.Limits.Layer, nil)
+	ctx, cancel := context.WithCancelCause(pull.WithBudget(ctx, layer.Size, s.Limits.Layer, nil))
+	defer cancel(nil)
 	resp, err := s.Registry.Do(ctx, http.MethodGet, s.Registry.Path("blobs/"+layer.Digest), "")
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	size, err := verifyStream(ctx, resp.Body, layer.Digest, diffID, pull.JobOf(ctx).Layers)
+	buffered := bufio.NewReaderSize(resp.Body, 64<<10)
+	var window *room.Piece
+	if isZstd(buffered) {
+		if window, err = r.windows.Begin(ctx, s.Repository.RegistryStr(), maxZstdWindow, func() { cancel(room.ErrGaveWay) }); err != nil {
+			return err
+		}
+		defer window.Release()
+		if err := window.Take(maxZstdWindow); err != nil {
+			return err
+		}
+	}
+	size, err := verifyStream(ctx, buffered, layer.Digest, diffID, pull.JobOf(ctx).Layers, window)
 	if err != nil {
 		return err
 	}
@@ -88,15 +97,15 @@ func verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor
 	return nil
 }
 
-// verifyStream reads r to its end and checks both digests. It returns how many
-// bytes r had.
-func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room *pull.Unpacked) (int64, error) {
+// verifyStream reads r to its end and checks both digests. It returns the number of bytes read, and
+// reports them to window.
+func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, unpacked *pull.Unpacked, window *room.Piece) (int64, error) {
 	whole, content := godigest.Digest(digest).Verifier(), godigest.Digest(diffID).Verifier()
-	counted := &counter{r: io.TeeReader(r, whole), packed: room}
+	counted := &counter{r: io.TeeReader(r, whole), packed: unpacked, window: window}
 	buffered := bufio.NewReaderSize(counted, 64<<10)
 	plain, err := decompress(buffered)
 	if err == nil {
-		unpacking := &unpacking{ctx: ctx, r: plain, room: room}
+		unpacking := &unpacking{ctx: ctx, r: plain, room: unpacked}
 		_, err = io.Copy(content, unpacking)
 		plain.Close()
 		if unpacking.err != nil {
@@ -121,7 +130,8 @@ func verifyStream(ctx context.Context, r io.Reader, digest, diffID string, room 
 	return counted.n, nil
 }
 
-// decompress goes by the first bytes and not by the media type, as container runtimes do.
+// decompress chooses the decoder by the first bytes, as container runtimes do, not by the media
+// type.
 func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	magic, err := r.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -130,9 +140,7 @@ func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		return gzip.NewReader(r)
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}),
-		len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
-		// a skippable frame
+	case isZstd(r):
 		d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 		if err != nil {
 			return nil, err
@@ -142,11 +150,19 @@ func decompress(r *bufio.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
+// isZstd reports whether r begins with a zstd frame or a skippable frame.
+func isZstd(r *bufio.Reader) bool {
+	magic, _ := r.Peek(4)
+	return bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}) ||
+		len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18})
+}
+
 // counter counts bytes, and remembers the error of reading.
 type counter struct {
 	r      io.Reader
 	n      int64
-	packed *pull.Unpacked // counts, too
+	packed *pull.Unpacked // counts, too, as does window
+	window *room.Piece
 	err    error
 }
 
@@ -154,14 +170,15 @@ func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	c.packed.Read(n)
+	c.window.Came(n)
 	if err != nil && err != io.EOF {
 		c.err = err
 	}
 	return n, err
 }
 
-// unpacking stops a decompression that goes on long after its input has come, or that gives too
-// much. It remembers why.
+// unpacking stops a decompression that runs long after its input has ended, or whose output is too
+// large. It remembers why.
 type unpacking struct {
 	ctx  context.Context
 	r    io.Reader

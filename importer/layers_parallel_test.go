@@ -1,10 +1,14 @@
 package importer_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
@@ -12,21 +16,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// Layers are verified in parallel, as many as there is room for.
-func TestLayersAreVerifiedInParallelWithinBytes(t *testing.T) {
+// Layers of an image are verified in parallel, four at a time.
+func TestLayersAreVerifiedInParallel(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name   string
-		limits pull.Limits
-		most   int
-	}{
-		{"four at a time", pull.Limits{Concurrency: 4}, 4},
-		{"each takes all the room", pull.Limits{Concurrency: 4, LayerBytes: 1}, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, packing := range []sample.Compression{sample.Gzip, sample.Zstd} {
+		t.Run(string(packing), func(t *testing.T) {
 			t.Parallel()
 			registry := registrytest.New(t)
-			image := newImage(t, sample.Spec{Layers: 12})
+			image := newImage(t, sample.Spec{Layers: 12, Packing: packing})
 			registry.Push("app:v1", image)
 			config, err := image.ConfigName()
 			if err != nil {
@@ -42,7 +39,7 @@ func TestLayersAreVerifiedInParallelWithinBytes(t *testing.T) {
 					}
 					mu.Lock()
 					if now++; now > most {
-						if most = now; most == tt.most {
+						if most = now; most == 4 {
 							close(met)
 						}
 					}
@@ -57,11 +54,60 @@ func TestLayersAreVerifiedInParallelWithinBytes(t *testing.T) {
 					next.ServeHTTP(w, req)
 				})
 			})
-			im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: tt.limits})
+			im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Limits: pull.Limits{Concurrency: 4}})
 			mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
-			if most != tt.most {
-				t.Errorf("at most %d layers were read at a time, want %d", most, tt.most)
+			if most != 4 {
+				t.Errorf("at most %d layers were read at a time, want 4", most)
 			}
 		})
+	}
+}
+
+// However many registries begin layers that do not end, those of another one are verified: one that
+// is compressed with zstd when those have come too slowly for long enough, any other at once.
+func TestAttackLayersThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	const forever = 1000 * time.Hour
+	im := newImporter(t, importer.Options{Layers: importer.LayersVerify, Clock: clock, Limits: pull.Limits{
+		WindowBytes: 64 << 20, Stall: forever, Layer: forever, JobTime: forever,
+	}})
+	ctx, stop := context.WithCancel(t.Context())
+	came := make(chan struct{}, 1000)
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	defer stop()
+	const size = 16 << 10 // less than a layer, and more than a config
+	for i := range 4 {
+		hostile := registrytest.New(t)
+		hostile.Push("app:v1", newImage(t, sample.Spec{Name: fmt.Sprint(i), Packing: sample.Zstd, LayerSize: 64 << 10}))
+		hostile.Inject("GET .*/blobs/", 0, cut(t, size, size, came))
+		ended.Go(func() { _, _ = im.Import(ctx, parse(t, hostile.Host+"/app:v1"), &registrytest.Images{}) })
+	}
+	for range 4 {
+		<-came
+	}
+	honest := registrytest.New(t)
+	for _, packing := range []sample.Compression{sample.Gzip, sample.Zstd} {
+		honest.Push("app:v1", newImage(t, sample.Spec{Name: "honest", Packing: packing, LayerSize: 64 << 10}))
+		done := make(chan error)
+		go func() {
+			_, err := im.Import(t.Context(), parse(t, honest.Host+"/app:v1"), &registrytest.Images{})
+			done <- err
+		}()
+		for deadline := time.After(2 * time.Minute); done != nil; {
+			select {
+			case err := <-done:
+				if done = nil; err != nil {
+					t.Error(err)
+				}
+			case <-deadline:
+				t.Fatalf("a layer of another registry is not verified: %s", packing)
+			case <-time.After(time.Millisecond):
+				if packing == sample.Zstd {
+					clock.Step(100 * time.Millisecond)
+				}
+			}
+		}
 	}
 }

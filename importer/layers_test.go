@@ -16,11 +16,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 	godigest "github.com/opencontainers/go-digest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 )
 
 func TestVerifyLayers(t *testing.T) {

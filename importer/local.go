@@ -6,14 +6,14 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// ImportFrom is Import with from in place of the registry: see package archive. It contacts no
-// registry. It asks from for manifests and blobs as it would a registry, and checks the answers in
-// the same way. It reads images that are stored, too: files are damaged, and reading them costs no
-// request.
+// ImportFrom is Import with from in place of the registry: see package archive. It sends requests
+// for manifests and blobs to from, checks the answers as it checks a registry's, and contacts no
+// registry. It also reads images that are stored already, because files may be damaged and reading
+// them costs no request.
 func (im *Importer) ImportFrom(ctx context.Context, ref reference.Reference, from http.RoundTripper, images Images) (*Result, error) {
 	ref, err := pulled(ref)
 	if err != nil {

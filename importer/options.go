@@ -2,6 +2,7 @@ package importer
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -22,14 +23,13 @@ type Options struct {
 	Keychain authn.Keychain
 	// Registries are settings of single registries.
 	Registries []pull.Registry
-	// Files are the settings of the machine's files, for registries that Registries has no entry
-	// for; nil is none. Their TLS settings apply to all registries.
+	// Files has the settings from the machine's files, for registries without an entry in Registries;
+	// nil is none. Its TLS settings apply to all registries.
 	Files pull.Files
-	// Insecure allows plain HTTP and unverified TLS for registries that Registries has no entry
-	// for.
+	// Insecure allows plain HTTP and unverified TLS for registries without an entry in Registries.
 	Insecure bool
-	// AllowedNetworks are ranges that registries may lead us into with redirects and token servers,
-	// although the ranges are not public; see package guard.
+	// AllowedNetworks are address ranges that are not public, into which redirects and token servers
+	// of registries may lead all the same; see package guard.
 	AllowedNetworks guard.Networks
 	// RootCAs verify registries' certificates; nil is the system's.
 	RootCAs *x509.CertPool
@@ -42,24 +42,24 @@ type Options struct {
 	Layers LayersMode
 	// Signatures finds the signatures of each image; nil looks for none.
 	Signatures SignatureFinder
-	// SignaturesAge is how old a search for signatures may be, when an import begins, to be used
-	// instead of another; zero allows none. An Importer for one run may use a day, so that each
-	// digest is searched once. [Importer.ForgetSignatures] overrides it.
+	// SignaturesAge is how old an earlier search for signatures may be, when an import begins, to be
+	// used instead of a new search; zero always searches. An Importer for one run may use a day, so
+	// that each digest is searched once. [Importer.ForgetSignatures] overrides it.
 	SignaturesAge time.Duration
 	// Progress, if set, is called with each Event. Calls may be concurrent
 	// and should return soon.
 	Progress func(Event)
 	// UserAgent is sent with every request; empty is "tidewaiter".
 	UserAgent string
-	// Limits bound what is asked of registries and of this machine.
+	// Limits bound the requests to registries, and the resources of this machine.
 	Limits pull.Limits
-	// Others are programs that ask the same registries; nil for none.
+	// Others are other programs that send requests to the same registries; nil for none.
 	Others pull.Others
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithDelayedExecution
 }
 
-// LayersMode says what is learned of an image's layers.
+// LayersMode selects how much an import learns about an image's layers.
 type LayersMode string
 
 const (
@@ -67,8 +67,8 @@ const (
 	// does not ask the registry for layers.
 	LayersFromManifest LayersMode = "manifest"
 	// LayersVerify streams every layer and checks its digest and size, and the digest of its
-	// uncompressed content against the config. Layers that may not be distributed are kept
-	// elsewhere, and are not fetched.
+	// uncompressed content against the config. Nondistributable layers are not in the registry, and
+	// are not fetched.
 	LayersVerify LayersMode = "verify"
 )
 
@@ -78,15 +78,18 @@ const (
 	maxDepth    = 3    // indexes within indexes
 )
 
-var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9.]+)?(:[0-9A-Za-z.]+)?$`)
+// ErrPlatform is in errors about Options.Platforms.
+var ErrPlatform = errors.New("platform")
+
+var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_-]+(/[a-z0-9.]+)?(:[0-9A-Za-z.]+)?$`)
 
 func (o Options) validate() error {
 	for _, p := range o.Platforms {
 		if !platformPattern.MatchString(p) {
 			if !strings.Contains(p, "/") && isArchitecture(p) {
-				return fmt.Errorf("platform %q is an architecture without its operating system; did you mean linux/%s?", p, p)
+				return fmt.Errorf("%w %q is an architecture without its operating system; did you mean linux/%s?", ErrPlatform, p, p)
 			}
-			return fmt.Errorf("platform %q is not os/architecture or os/architecture/variant, such as linux/arm64", p)
+			return fmt.Errorf("%w %q is not os/architecture or os/architecture/variant, such as linux/arm64", ErrPlatform, p)
 		}
 	}
 	switch o.Layers {
@@ -113,7 +116,7 @@ const (
 	EventSkipped EventKind = "Skipped"
 )
 
-// Event tells of the progress of an import.
+// Event reports the progress of an import.
 type Event struct {
 	Kind EventKind
 	// Reference is the canonical form of the imported reference.
@@ -129,10 +132,10 @@ type Event struct {
 	Detail string
 }
 
-// isArchitecture reports whether a word is a GOARCH that images are made for.
+// isArchitecture reports whether s is an architecture for which images are built.
 func isArchitecture(s string) bool {
 	switch s {
-	case "386", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x":
+	case "386", "aarch64", "amd64", "arm", "arm64", "loong64", "mips64le", "ppc64le", "riscv64", "s390x", "x86_64":
 		return true
 	}
 	return false

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
-	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -16,17 +16,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/sbom"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages/sbom"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/room"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// PackageStore keeps which packages images have. Errors are those of the Kubernetes API.
+// PackageStore stores the packages of images. Its errors are those of the Kubernetes API.
 type PackageStore interface {
 	GetPackages(ctx context.Context, digest string, options metav1.GetOptions) (*packages.ImagePackages, error)
 	CreatePackages(ctx context.Context, list *packages.ImagePackages, options metav1.CreateOptions) (*packages.ImagePackages, error)
@@ -34,10 +38,11 @@ type PackageStore interface {
 }
 
 const (
-	// documentRoom bounds the bytes of documents that are read at a time, by all jobs together. A
-	// document takes some four times its size while it is read.
-	documentRoom = 24 << 20
-	// maxUnknownSize is what a document takes of it whose size nobody says.
+	// documentMemory bounds the bytes of documents that all jobs together hold at a time. One
+	// registry may use half of it, which is enough for the largest document. Parsing a document
+	// takes some four times its size.
+	documentMemory = 2 * (sbom.MaxDocument + 1)
+	// maxUnknownSize is how much of it a document of unknown size takes.
 	maxUnknownSize = sbom.MaxDocument
 	// maxAttestationManifests bounds BuildKit's attestation manifests of one index that are read.
 	maxAttestationManifests = 64
@@ -48,11 +53,11 @@ const (
 	maxProblem = 256
 )
 
-// KeepPackages has imports read the SBOMs and VEX documents that are attached to images, and write
-// to store which packages they list. It is for before the first import.
+// KeepPackages makes imports read the SBOMs and VEX documents that are attached to images, and
+// write the packages that they list to store. Call it before the first import.
 func (im *Importer) KeepPackages(store PackageStore) { im.packages = store }
 
-// documentsOf reads what a search says of documents.
+// documentsOf reads the documents that a search found from its annotations.
 func documentsOf(annotations map[string]string) (all []annotation.Document) {
 	_ = json.Unmarshal([]byte(annotations[annotation.Documents]), &all) // the finder's own
 	return all
@@ -73,21 +78,21 @@ func hadDocuments(image *imagev1.Image, repository string) bool {
 	})
 }
 
-// keepPackages reads the documents that were found beside an image in a node's repository, and
-// writes which packages they list. index is that which lists them, "" for those that a search
-// found. whole says that there are no others: those of earlier searches are dropped. A document is
-// read once. An error means that the registry or the API did not answer.
+// keepPackages reads the documents that were found for an image in a node's repository, and stores
+// the packages that they list. index is the index that lists the documents, "" if a search found
+// them. If whole is true, found is complete, and documents of earlier searches are dropped. A
+// document is read once. An error means that the registry or the API did not answer.
 func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Document, index string, whole bool, out *outcome) error {
 	slices.SortFunc(found, func(a, b annotation.Document) int {
 		return cmp.Or(cmp.Compare(a.Manifest, b.Manifest), cmp.Compare(a.Blob, b.Blob))
 	})
-	unlock, err := r.Client.Lock(ctx, "packages "+n.digest)
+	unlock, err := r.Client.Lock(ctx, "packages "+n.session.Repository.Name()+"@"+n.digest)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	read := map[string]packages.Source{}
-	err = retry.RetryOnConflict(conflictBackoff, func() error {
+	err = retry.RetryOnConflict(record.Backoff, func() error {
 		stored, err := r.packages.GetPackages(ctx, n.digest, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			stored, err = nil, nil
@@ -112,7 +117,7 @@ func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Docum
 				return apierrors.NewConflict(packages.GroupVersion.WithResource(packages.Resource).GroupResource(), n.digest, err)
 			}
 			return err
-		case apiequality.Semantic.DeepEqual(stored.Sources, list.Sources):
+		case apiequality.Semantic.DeepEqual(stored.Sources, list.Sources) && !slices.ContainsFunc(list.Sources, packages.Source.IsUnderived):
 			return nil
 		}
 		_, err = r.packages.UpdatePackages(ctx, list, metav1.UpdateOptions{})
@@ -125,17 +130,11 @@ func (r *run) keepPackages(ctx context.Context, n node, found []annotation.Docum
 	return err
 }
 
-// besides is between what is wrong with a document and a note about others, for which there was no
-// room.
-const besides = "(besides, "
-
 // dropNote drops a note about other documents.
-func dropNote(s *packages.Source) {
-	problem, _, _ := strings.Cut(s.Problem, besides)
-	s.Problem = strings.TrimSuffix(problem, " ")
-}
+func dropNote(s *packages.Source) { s.Problem, _ = packages.SplitProblem(s.Problem) }
 
-// merge replaces the sources of a repository, or of an index there, by those that were found.
+// merge replaces the sources of a repository, or of an index there, with the documents that were
+// found.
 func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, found []annotation.Document, index string, whole bool, read map[string]packages.Source, out *outcome) error {
 	repository := n.reference.Bare().String()
 	isOurs := func(s packages.Source) bool { return s.Repository == repository && s.Index == index }
@@ -144,7 +143,8 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 		if !isOurs(s) || i < 0 {
 			return isOurs(s) && whole
 		}
-		return s.Format == "" && found[i].Size <= maxReadAgain
+		// the server has not read it itself, or it could not be read
+		return s.Index != "" && s.DerivedFrom == "" || s.Format == "" && found[i].Size <= maxReadAgain
 	})
 	known := func(d annotation.Document) int {
 		return slices.IndexFunc(list.Sources, func(s packages.Source) bool { return isOurs(s) && s.Manifest == d.Manifest && s.Blob == d.Blob })
@@ -172,11 +172,7 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 				}
 				read[d.Blob] = source
 			}
-			if size := len(source.Packed); packed+size > packages.MaxPacked {
-				source.Packed, source.Count = nil, 0
-				source.Problem = fmt.Sprintf("the documents of the image have more packages than are kept: %d bytes packed", packages.MaxPacked)
-			}
-			packed += len(source.Packed)
+			packed = source.Fit(packed)
 			source.Repository, source.Manifest, source.Blob, source.Index = repository, d.Manifest, d.Blob, index
 			at, list.Sources = len(list.Sources), append(list.Sources, source)
 		}
@@ -190,7 +186,7 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 	for i := range list.Sources {
 		ours := isOurs(list.Sources[i])
 		if ours && whole || len(list.Sources) < packages.MaxSources {
-			// others read theirs when they are searched next
+			// the next search of their repository reads these
 			dropNote(&list.Sources[i])
 		}
 		if ours || last < 0 || !isOurs(list.Sources[last]) {
@@ -198,10 +194,10 @@ func (r *run) merge(ctx context.Context, n node, list *packages.ImagePackages, f
 		}
 	}
 	if unread > 0 {
-		note := fmt.Sprintf("%d more documents are not read: at most %d of an image are", unread, packages.MaxSources)
+		note := fmt.Sprintf("%s not read: at most %d of an image are", table.Clause(unread, "more document", "are"), packages.MaxSources)
 		out.warnings = append(out.warnings, fmt.Sprintf("%s: %s", n.reference, note))
 		dropNote(&list.Sources[last])
-		list.Sources[last].Problem = strings.TrimSpace(list.Sources[last].Problem + " " + besides + note + ")")
+		list.Sources[last].Problem = packages.JoinProblem(list.Sources[last].Problem, note)
 	}
 	return nil
 }
@@ -216,8 +212,8 @@ func packedOf(s *packages.Source) []byte {
 	return packed
 }
 
-// readDocument reads one document. The source's problem says what is wrong with the document. An
-// error is the registry's.
+// readDocument reads one document. If something is wrong with the document, the source's Problem
+// says what; an error means that the registry failed.
 func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (source packages.Source, err error) {
 	problem := func(err error) (packages.Source, error) {
 		return packages.Source{Problem: printable.Line(pull.Clean(err.Error()), maxProblem)}, nil
@@ -229,32 +225,63 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 	case !reference.IsDigest(d.Blob):
 		return problem(errors.New("its digest is malformed"))
 	}
-	if err := r.documents.Acquire(ctx, size); err != nil {
-		return source, err
-	}
-	defer r.documents.Release(size)
-	ctx = pull.WithBudget(ctx, size, r.Limits.Request, pull.JobOf(ctx))
-	content, _, err := n.session.Registry.Read(ctx, n.session.Registry.Path("blobs/"+d.Blob), "", size)
-	if err != nil {
+	var content []byte
+	var release func()
+	if err := untilKept(ctx, r.Clock, func() (err error) {
+		content, release, err = r.readBlob(ctx, n, d.Blob, size)
+		return err
+	}); err != nil {
 		if isOfOne(n, err) {
 			return problem(err)
 		}
 		return source, err
 	}
+	defer release()
 	if err := manifest.VerifyDigest(content, d.Blob); err != nil {
 		return problem(err)
 	}
-	document, err := sbom.Read(content, n.digest)
+	var document *sbom.Document
+	if d.Signed {
+		var statement *payload.Statement
+		if statement, err = payload.ParseAttestation(content); err == nil {
+			document, err = sbom.ReadStatement(statement, n.digest)
+		}
+	} else {
+		document, err = sbom.Read(content, n.digest)
+	}
 	if err != nil {
 		return problem(err)
 	}
-	source = packages.Source{Format: document.Format, Count: int32(len(document.Packages)), Statements: document.Statements, Author: document.Author, Problem: document.Incomplete}
-	source.Packed, err = packages.Pack(document.Packages)
-	return source, err
+	return source, document.Fill(&source)
 }
 
-// isOfOne reports whether an error is about one document, so that another attempt would have the
-// same.
+// readBlob reads a document's bytes, which take up memory until the caller calls release. If others
+// need the memory first, the error is room.ErrGaveWay.
+func (r *run) readBlob(ctx context.Context, n node, digest string, size int64) (content []byte, release func(), err error) {
+	ctx, cancel := context.WithCancelCause(pull.WithBudget(ctx, size, r.Limits.Request, pull.JobOf(ctx)))
+	defer cancel(nil)
+	piece, err := r.documents.Begin(ctx, n.session.Repository.RegistryStr(), size, func() { cancel(room.ErrGaveWay) })
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			piece.Release()
+		}
+	}()
+	resp, err := n.session.Registry.Do(ctx, http.MethodGet, n.session.Registry.Path("blobs/"+digest), "")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	if content, err = piece.Read(resp.Body, size); err == nil && int64(len(content)) > size {
+		err = &oci.TooLargeError{Limit: size}
+	}
+	return content, piece.Release, err
+}
+
+// isOfOne reports whether an error is about one document only, so that another attempt would fail
+// in the same way.
 func isOfOne(n node, err error) bool {
 	var large *oci.TooLargeError
 	switch reason := pull.Describe(n.reference, err).Reason; {
@@ -269,8 +296,28 @@ func isOfOne(n node, err error) bool {
 // (https://github.com/moby/buildkit/blob/master/docs/attestations/attestation-storage.md).
 const attestationOf = "vnd.docker.reference.digest"
 
-// keepListed reads the SBOMs that an index lists beside its images, as BuildKit does it. An index
-// does not change, so it is done when the index is new, and again if that failed.
+// hasUnderived reports whether a list has a document of an index that this server has not read
+// itself, but an earlier release or a client has.
+func (r *run) hasUnderived(ctx context.Context, n node, index *manifest.Manifest) bool {
+	looked := 0
+	for _, child := range index.Children {
+		if !child.IsAttestation() {
+			continue
+		}
+		if looked++; looked > maxAttestationManifests {
+			break
+		}
+		list, err := r.packages.GetPackages(ctx, child.Annotations[attestationOf], metav1.GetOptions{})
+		if err == nil && slices.ContainsFunc(list.Sources, func(s packages.Source) bool { return s.Index == n.digest && s.IsUnderived() }) {
+			return true
+		}
+	}
+	return false
+}
+
+// keepListed reads the SBOMs that an index lists beside its images, as BuildKit's indexes do. An
+// index does not change, so keepListed reads them when the index is new, and again only if that
+// failed or if hasUnderived returns true.
 func (r *run) keepListed(ctx context.Context, n node, index *manifest.Manifest, out *outcome) error {
 	imported := map[string]bool{}
 	out.walk(func(o *outcome) {

@@ -5,13 +5,16 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -21,12 +24,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
-	"github.com/tidewaiter/tidewaiter/importer/sbom"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages/sbom"
 )
 
 // packageStore is an importer.PackageStore in memory.
@@ -61,7 +66,7 @@ func (s *packageStore) CreatePackages(_ context.Context, list *packages.ImagePac
 		s.lists = map[string]*packages.ImagePackages{}
 	}
 	s.writes++
-	s.lists[list.Name] = list.DeepCopy()
+	s.lists[list.Name] = derived(list)
 	return list, nil
 }
 
@@ -69,8 +74,19 @@ func (s *packageStore) UpdatePackages(_ context.Context, list *packages.ImagePac
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	s.lists[list.Name] = list.DeepCopy()
+	s.lists[list.Name] = derived(list)
 	return list, nil
+}
+
+// derived is a list as a server stores it that reads signed and listed documents itself.
+func derived(list *packages.ImagePackages) *packages.ImagePackages {
+	list = list.DeepCopy()
+	for i := range list.Sources {
+		if s := &list.Sources[i]; s.IsUnderived() {
+			s.DerivedFrom = s.Blob
+		}
+	}
+	return list
 }
 
 // names are the names of the packages of an image, and problems what is wrong with its documents.
@@ -145,6 +161,79 @@ func importerOfPackages(t testing.TB, store *packageStore) *importer.Importer {
 	im := newImporter(t, importer.Options{Signatures: newFinder(t)})
 	im.KeepPackages(store)
 	return im
+}
+
+// However many registries begin documents of the same image that do not end, and however much of
+// them they send before, the largest document of another registry is read meanwhile.
+func TestAttackDocumentsThatDoNotEnd(t *testing.T) {
+	t.Parallel()
+	for name, sends := range map[string]int{"of which little comes": 1, "of which most comes": sbom.MaxDocument - 2<<10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clock, store := clocktesting.NewFakeClock(time.Now()), &packageStore{}
+			const forever = 1000 * time.Hour
+			im := newImporter(t, importer.Options{Signatures: newFinder(t), Clock: clock, Limits: pull.Limits{Stall: forever, Request: forever, JobTime: forever}})
+			im.KeepPackages(store)
+			image, hostile := newImage(t, sample.Spec{}), [4]*registrytest.Registry{}
+			push := func(registry *registrytest.Registry, name string) string {
+				attach(t, registry, image, "application/spdx+json", spdxOf(name)+strings.Repeat(" ", sbom.MaxDocument-1<<10))
+				return registry.Push("app:v1", image)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			came := make(chan struct{}, 1000)
+			var ended sync.WaitGroup
+			defer ended.Wait()
+			defer stop()
+			for i := range hostile {
+				hostile[i] = registrytest.New(t)
+				push(hostile[i], fmt.Sprint("of-", i))
+				hostile[i].Inject("GET .*/blobs/", 0, cut(t, 1<<20, sends, came))
+				ended.Go(func() { _, _ = im.Import(ctx, parse(t, hostile[i].Host+"/app:v1"), &registrytest.Images{}) })
+			}
+			for range hostile {
+				<-came
+			}
+			honest := registrytest.New(t)
+			digest, done := push(honest, "bash"), make(chan error)
+			go func() {
+				_, err := im.Import(t.Context(), parse(t, honest.Host+"/app:v1"), &registrytest.Images{})
+				done <- err
+			}()
+			for deadline := time.After(2 * time.Minute); ; clock.Step(100 * time.Millisecond) {
+				select {
+				case err := <-done:
+					if names, problems := store.names(t, digest); err != nil || !slices.Equal(names, []string{"bash"}) || problems != nil {
+						t.Error(names, problems, err)
+					}
+					return
+				case <-deadline:
+					t.Fatal("the document of another registry is not read")
+				case <-time.After(time.Millisecond):
+				}
+			}
+		})
+	}
+}
+
+// cut sends the beginning of answers that are longer than size, and then nothing until the client
+// is gone. It tells came of each.
+func cut(t testing.TB, size, sends int, came chan<- struct{}) registrytest.Fault {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			answer := httptest.NewRecorder()
+			if next.ServeHTTP(answer, req); answer.Body.Len() > size {
+				w.Header().Set("Content-Length", strconv.Itoa(answer.Body.Len()))
+				_, _ = w.Write(answer.Body.Bytes()[:sends])
+				_ = http.NewResponseController(w).Flush()
+				came <- struct{}{}
+				<-req.Context().Done()
+				return
+			}
+			maps.Copy(w.Header(), answer.Header())
+			w.WriteHeader(answer.Code)
+			_, _ = answer.Body.WriteTo(w)
+		})
+	}
 }
 
 func TestPackagesOfReferrersAndAttestations(t *testing.T) {

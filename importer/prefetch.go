@@ -19,17 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Prefetcher is Tagged for the import of many references. If enough references of a repository are
-// expected, it reads where the repository's tags led with a list, which costs a tenth of reading
-// each. Images are read with lists, too, see [Prefetcher.Prefetch]. Its lists change no outcome:
-// see recordTag for tags. An Image that somebody has written since is not overwritten, because its
-// version has changed.
+// Prefetcher is a Tagged for the import of many references. If enough references of a repository
+// are expected, it reads where the repository's tags led with a list, which costs a tenth of
+// reading each tag. It reads Images with lists, too, see [Prefetcher.Prefetch]. A list that is out
+// of date does no harm: recordTag explains why for tags, and an update of an Image that was written
+// since conflicts.
 type Prefetcher struct {
 	Tagged
 	clock clock.PassiveClock
@@ -38,21 +39,22 @@ type Prefetcher struct {
 	repositories map[string]*listedTags     // by name
 	images       map[string]prefetchedImage // by digest
 
-	checks []tags.Check // that are to be told
-	// the server takes none: it is an older one, or its roles do not allow it
+	checks []tags.Check // not sent yet
+	// the server accepts no checks: it is older, or its roles do not allow them
 	unconfirmed bool
 
 	prefetching sync.Mutex // held by Prefetch
-	refused     bool       // Images cannot be read so: an older server refuses it, or its roles do
+	refused     bool       // the server refuses such lists of Images: it is older, or its roles do not allow them
 }
 
 const (
-	// references that are expected of a repository whose tags are listed
-	minExpected  = 50
-	prefetchPage = 500             // ImageTags read at a time
+	// minExpected references must be expected before a repository's tags are listed: two lists cost
+	// less than the three requests that each new tag costs without
+	minExpected  = 4
+	prefetchPage = 500             // ImageTags read at a time, at most
 	tagsAge      = time.Minute     // how long a list is used
 	checkAge     = 5 * time.Second // how long a check waits for others
-	// how long an Image is used; one that is deleted meanwhile is taken for stored
+	// how long a prefetched Image is used; if it is deleted meanwhile, it still counts as stored
 	imageAge      = 2 * time.Second
 	maxPrefetched = 4 * PrefetchImages // Images that are held
 )
@@ -60,7 +62,7 @@ const (
 // PrefetchImages is how many Images one list reads.
 const PrefetchImages = 50
 
-// prefetchedImage is an Image that was read before it was asked for.
+// prefetchedImage is an Image that was read before Get was called for it.
 type prefetchedImage struct {
 	image *imagev1.Image
 	at    time.Time
@@ -71,28 +73,28 @@ type listedTags struct {
 
 	listing sync.Mutex           // held by the reader of the list; the others wait for it
 	at      time.Time            // when it was read; zero if it never was
-	useless bool                 // it may not be read, or had too many tags that were not expected
+	useless bool                 // the list is forbidden, or had too many tags that were not expected
 	targets map[string]tagTarget // by tag
 	listed  int                  // tags on it
 	taken   int                  // of these
 	whole   bool
-	// empty says that the repository had neither a tag nor an Image. This cannot go stale: an
-	// import of a tag meanwhile makes its ImageTag, so that a write of it is refused, and the list
-	// would have but the tags that this run has made.
+	// empty is true if the repository had neither a tag nor an Image. This cannot go stale: if
+	// somebody else imports a tag meanwhile, its ImageTag exists, and creating it again is refused.
 	empty bool
-	// digests are those that isNew was asked about, as hashes, while the images of an empty
-	// repository prove to be new. A hash that two share costs a read.
+	// digests are hashes of the digests for which isNew was called, as long as the images of an empty
+	// repository turn out to be new. If two digests share a hash, that costs a read.
 	digests map[uint64]struct{}
 }
 
-// prefetchedTag is a tag that was listed before it is needed.
+// prefetchedTag is what a list said about a tag, before the tag was imported.
 type prefetchedTag struct {
-	// known says that the other fields are known.
+	// known is true if the other fields are valid.
 	known bool
 	// digest is what the tag led to, and version the resourceVersion of its ImageTag. Both are
 	// empty if it has none.
 	digest, version string
-	// emptyRepository says that no Image was recorded under the tag's repository.
+	tag             *imagev1.ImageTag // if it was read
+	// emptyRepository is true if no Image was recorded under the tag's repository.
 	emptyRepository bool
 }
 
@@ -126,7 +128,7 @@ func (l tagTarget) prefetched() prefetchedTag {
 	return prefetchedTag{known: true, digest: "sha256:" + hex.EncodeToString(l.digest[:]), version: strconv.FormatUint(l.version, 10)}
 }
 
-// NewPrefetcher returns images whose tags are read ahead.
+// NewPrefetcher returns a Prefetcher over images.
 func NewPrefetcher(images Tagged, clock clock.PassiveClock) *Prefetcher {
 	return &Prefetcher{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]prefetchedImage{}}
 }
@@ -146,9 +148,9 @@ func (a *Prefetcher) Expect(ref reference.Reference) {
 	r.expected++
 }
 
-// Prefetch reads the Images that tags led to, those of the first PrefetchImages references, which
-// are expected and will be imported soon. An Image that it does not read is read when its turn
-// comes. Prefetch does nothing while another call runs.
+// Prefetch reads the Images to which the tags of the first PrefetchImages references led. The
+// references must be expected and imported soon. An Image that Prefetch does not read is read when
+// its turn comes. Prefetch does nothing while another call runs.
 func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Reference) {
 	if !a.prefetching.TryLock() {
 		return
@@ -180,8 +182,8 @@ func (a *Prefetcher) Prefetch(ctx context.Context, references []reference.Refere
 	}
 }
 
-// unlistable reports whether a list would be refused again. Other errors pass: a server that is
-// busy or restarts.
+// unlistable reports whether the server would refuse a list again. Other errors are temporary: the
+// server is busy or restarts.
 func unlistable(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonBadRequest, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonMethodNotAllowed:
@@ -204,10 +206,10 @@ func (a *Prefetcher) target(ctx context.Context, ref reference.Reference) (diges
 	return r.targets[ref.Tag].prefetched().digest
 }
 
-// isNew reports whether an Image is not stored as far as can be told without asking: nothing was
-// known of the repository when its tags were listed, no Image of it was stored already since, and
-// this is the first question about the digest. If the Image turns out to be stored, the caller
-// calls isKnown.
+// isNew reports whether an Image may be assumed not to be stored, without a request: the repository
+// was empty when its tags were listed, none of its images has turned out to be stored since, and
+// this is the first call for the digest. If the Image turns out to be stored, the caller calls
+// isKnown.
 func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	r, _ := a.repository(repository, 0)
 	if r == nil {
@@ -224,8 +226,8 @@ func (a *Prefetcher) isNew(repository reference.Reference, digest string) bool {
 	return !asked
 }
 
-// isKnown notes that images of a repository are stored already, as those of a repository are that
-// are promoted to another.
+// isKnown notes that images of a repository are stored already, for instance because they were
+// promoted from another repository.
 func (a *Prefetcher) isKnown(repository reference.Reference) {
 	if r, _ := a.repository(repository, 0); r != nil {
 		r.listing.Lock()
@@ -234,8 +236,8 @@ func (a *Prefetcher) isKnown(repository reference.Reference) {
 	}
 }
 
-// repository returns the entry of a repository of which references are expected, and how many; nil
-// if none is. Then it lowers the expected count by taken.
+// repository returns the entry of ref's repository, or nil if no reference of it is expected, and
+// the number of references expected. Then it lowers that number by taken.
 func (a *Prefetcher) repository(ref reference.Reference, taken int) (r *listedTags, expected int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,7 +251,15 @@ func (a *Prefetcher) repository(ref reference.Reference, taken int) (r *listedTa
 	return r, expected
 }
 
-// confirm tells of a check, together with others.
+// Record implements Recorder.
+func (a *Prefetcher) Record(ctx context.Context, item *record.Item) (*record.Result, error) {
+	if recorder, ok := a.Tagged.(Recorder); ok {
+		return recorder.Record(ctx, item)
+	}
+	return nil, record.ErrUnsupported
+}
+
+// confirm sends a check to the server, together with others.
 func (a *Prefetcher) confirm(ctx context.Context, check tags.Check) {
 	a.mu.Lock()
 	a.checks = append(a.checks, check)
@@ -260,7 +270,7 @@ func (a *Prefetcher) confirm(ctx context.Context, check tags.Check) {
 	}
 }
 
-// Flush tells of the checks that have not been told. Call it when no import is left.
+// Flush sends the checks that have not been sent. Call it after the last import.
 func (a *Prefetcher) Flush(ctx context.Context) {
 	a.mu.Lock()
 	checks := a.checks
@@ -280,8 +290,8 @@ func (a *Prefetcher) Flush(ctx context.Context) {
 
 var digestSeed = maphash.MakeSeed()
 
-// Get implements Images. A prefetched Image is returned once, and while it is young: a second
-// import of the Image comes after a write.
+// Get implements Images. It returns a prefetched Image once, and only within imageAge: a second
+// import of the Image may come after a write.
 func (a *Prefetcher) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
 	a.mu.Lock()
 	f, ok := a.images[name]
@@ -293,8 +303,8 @@ func (a *Prefetcher) Get(ctx context.Context, name string, options metav1.GetOpt
 	return a.Tagged.Get(ctx, name, options)
 }
 
-// listed reads where the tags of ref's repository led, unless that was read lately, and reports
-// whether it is known. The caller holds r.listing.
+// listed lists the tags of ref's repository, unless they were listed within tagsAge, and reports
+// whether the list can be used. The caller holds r.listing.
 func (a *Prefetcher) listed(ctx context.Context, ref reference.Reference, r *listedTags, expected int) bool {
 	if !r.useless && (r.at.IsZero() || !r.empty && a.clock.Since(r.at) > tagsAge) {
 		r.useless = expected < minExpected || !r.at.IsZero() && 4*r.taken < r.listed || unlistable(a.list(ctx, ref.Bare(), r, 4*expected))
@@ -305,7 +315,8 @@ func (a *Prefetcher) listed(ctx context.Context, ref reference.Reference, r *lis
 	return !r.useless
 }
 
-// takeTag returns what is known of an expected tag, once.
+// takeTag returns what the list said about an expected tag. A second call for the tag returns
+// nothing.
 func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) prefetchedTag {
 	r, expected := a.repository(ref, 1)
 	if r == nil {
@@ -327,13 +338,13 @@ func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) prefe
 	return f
 }
 
-// errEnough ends a list that is not needed whole.
+// errEnough ends a list of which no more pages are needed.
 var errEnough = errors.New("no longer needed")
 
-// list reads the tags of a repository, at most most of them.
-func (a *Prefetcher) list(ctx context.Context, repository reference.Reference, r *listedTags, most int) error {
+// list reads at most maxTags tags of a repository.
+func (a *Prefetcher) list(ctx context.Context, repository reference.Reference, r *listedTags, maxTags int) error {
 	r.at, r.targets, r.listed, r.taken, r.whole, r.empty = a.clock.Now(), map[string]tagTarget{}, 0, 0, false, false
-	options := metav1.ListOptions{Limit: prefetchPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
+	options := metav1.ListOptions{Limit: int64(min(prefetchPage, maxTags)), FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.Name()).String()}
 	err := pages.Each(ctx, options, a.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			tag := &list.Items[i]
@@ -346,7 +357,7 @@ func (a *Prefetcher) list(ctx context.Context, repository reference.Reference, r
 			r.targets[strings.Clone(name)] = l // keeps the name and not the page that it is part of
 		}
 		r.listed += len(list.Items)
-		if r.whole = list.Continue == ""; !r.whole && r.listed >= most {
+		if r.whole = list.Continue == ""; !r.whole && r.listed >= maxTags {
 			return errEnough
 		}
 		return nil

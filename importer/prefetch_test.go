@@ -19,14 +19,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // countedImages counts what is asked of Images, by method.
@@ -79,6 +80,12 @@ func (c *countedImages) GetTag(ctx context.Context, name string, o metav1.GetOpt
 func (c *countedImages) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, o metav1.UpdateOptions) (*imagev1.ImageTag, error) {
 	c.count("UpdateTag")
 	return c.Images.UpdateTag(ctx, tag, o)
+}
+
+// Record merges as a server does.
+func (c *countedImages) Record(ctx context.Context, item *record.Item) (*record.Result, error) {
+	c.count("Record")
+	return recordIn(ctx, c.Images, item)
 }
 
 func (c *countedImages) ListTags(ctx context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
@@ -144,7 +151,7 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 	for _, want := range []string{
 		// the List asks whether the repository has any image, and the last is of one from which no
 		// more is expected
-		"[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]",
+		"[Get:1 List:1 ListTags:1 Record:120]",
 		"[Get:60 ListTags:1]",
 	} {
 		all(references)
@@ -152,20 +159,22 @@ func TestImportOfManyReadsTheirTagsWithOneList(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	all(references[:20])
-	if got, want := images.asked(), "[Get:20 GetTag:20]"; got != want {
-		t.Errorf("a few: %s, want %s", got, want)
+	for few, want := range map[int]string{3: "[Get:3 GetTag:3]", 20: "[Get:20 ListTags:1]"} {
+		all(references[:few])
+		if got := images.asked(); got != want {
+			t.Errorf("%d: %s, want %s", few, got, want)
+		}
 	}
 	// A tag that is new in a repository that is not may be recorded on an image that it has left.
 	more := pushMany(t, registry, 61)
 	all(more)
-	if got, want := images.asked(), "[Create:1 Get:61 List:1 ListTags:1 UpdateTag:1]"; got != want {
+	if got, want := images.asked(), "[Get:61 ListTags:1 Record:2]"; got != want {
 		t.Errorf("one is new: %s, want %s", got, want)
 	}
 	// After what has moved or could not be imported the tag is read.
 	digest := registry.Push("team/app:7", newImage(t, sample.Spec{Name: "moved"}))
 	all(references)
-	if got, want := images.asked(), "[Create:1 Get:61 GetTag:1 List:1 ListTags:1 Update:1 UpdateTag:1]"; got != want {
+	if got, want := images.asked(), "[Get:61 ListTags:2 Record:2]"; got != want {
 		t.Errorf("one has moved: %s, want %s", got, want)
 	}
 	if got, _ := history(t, images.Images, references[7]); len(got) != 2 || got[0] != digest {
@@ -205,7 +214,7 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 	}
 
 	// The first is taken for new, and no other.
-	if got, want := all(im, promoted), "[Create:1 Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
+	if got, want := all(im, promoted), "[Get:59 List:1 ListTags:1 Record:120]"; got != want {
 		t.Errorf("promoted: %s, want %s", got, want)
 	}
 	for i, ref := range promoted {
@@ -214,12 +223,12 @@ func TestImagesThatAreNotNewInANewRepository(t *testing.T) {
 			t.Errorf("%s is known by %v", digest[0], got)
 		}
 	}
-	if got, want := all(im, doubled), "[Create:30 Get:30 List:1 ListTags:1 Update:30 UpdateTag:60]"; got != want {
+	if got, want := all(im, doubled), "[Get:30 List:1 ListTags:1 Record:120]"; got != want {
 		t.Errorf("two tags of each image: %s, want %s", got, want)
 	}
 	// Layers that were verified in one repository are verified in the other.
 	verifying := newImporter(t, importer.Options{Layers: importer.LayersVerify})
-	if got, want := all(verifying, both), "[Get:60 List:1 ListTags:1 Update:60 UpdateTag:60]"; got != want {
+	if got, want := all(verifying, both), "[Get:60 List:1 ListTags:1 Record:120]"; got != want {
 		t.Errorf("with layers: %s, want %s", got, want)
 	}
 }
@@ -247,7 +256,7 @@ func TestImagesAreForeseen(t *testing.T) {
 	prefetcher := newPrefetcher(t, images, clock, references)
 	prefetcher.Prefetch(t.Context(), parsed)
 	all(prefetcher, references)
-	if got, want := images.asked(), "[Create:60 Get:1 List:1 ListTags:1 UpdateTag:60]"; got != want {
+	if got, want := images.asked(), "[Get:1 List:1 ListTags:1 Record:120]"; got != want {
 		t.Errorf("of what is not there: %s, want %s", got, want)
 	}
 
@@ -453,7 +462,7 @@ func TestFirstImportOfARepositoryIsNotListedAgain(t *testing.T) {
 		}
 		mustImport(t, im, ref, prefetcher)
 	}
-	if got, want := images.asked(), "[Create:120 Get:1 List:1 ListTags:1 UpdateTag:120]"; got != want {
+	if got, want := images.asked(), "[Get:1 List:1 ListTags:1 Record:240]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 
@@ -550,7 +559,7 @@ func TestManyJobsWaitForOneList(t *testing.T) {
 	references := pushMany(t, registry, 64)
 	im := newImporter(t, importer.Options{Limits: pull.Limits{HostConcurrency: 64}})
 	// A job that knows in time that the repository is new does not read the Image that it creates.
-	for _, want := range []string{`\[Create:64 Get:(6[0-4]|[1-5]?\d) List:1 ListTags:1 UpdateTag:64\]`, `\[Get:64 ListTags:1\]`} {
+	for _, want := range []string{`\[Get:(6[0-4]|[1-5]?\d) List:1 ListTags:1 Record:128\]`, `\[Get:64 ListTags:1\]`} {
 		prefetcher := newPrefetcher(t, images, clock, references)
 		var jobs sync.WaitGroup
 		for _, ref := range references {

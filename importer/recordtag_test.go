@@ -14,12 +14,12 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // history is what a tag is recorded to have led to, the newest first.
@@ -353,4 +353,66 @@ func TestImportBySHA512(t *testing.T) {
 	if result.Digest != digest || !slices.Equal(images.Names(), []string{digest}) {
 		t.Errorf("it is %s, stored are %v", result.Digest, images.Names())
 	}
+}
+
+// A registry may delete what a tag has left, and tells of the tag alone. Whoever finds that the tag
+// has moved, or is gone, asks for what it led to: also an import by hand.
+func TestWhatATagHasLeftIsAskedFor(t *testing.T) {
+	t.Parallel()
+	registry, images := registrytest.New(t), &registrytest.Images{}
+	im := newImporter(t, importer.Options{})
+	ref := registry.Host + "/team/app:v1"
+	push := func(tag, name string) string {
+		return registry.Push("team/app:"+tag, newImage(t, sample.Spec{Name: name}))
+	}
+	missing := func(digest string) (gone []string) {
+		for ref := range annotation.Missing(stored(t, images, digest).Annotations) {
+			gone = append(gone, ref.String())
+		}
+		return gone
+	}
+	wantGone := func(when string, result *importer.Result, digest string, want bool) {
+		t.Helper()
+		own := registry.Host + "/team/app@" + digest
+		if got := missing(digest); slices.Contains(got, own) != want {
+			t.Errorf("%s: marked as gone: %v", when, got)
+		}
+		if got := result.Gone; slices.Contains(got, digest) != want {
+			t.Errorf("%s: the result has %v", when, got)
+		}
+	}
+	first := push("v1", "one")
+	mustImport(t, im, ref, images)
+	second := push("v1", "two")
+	wantGone("moved, and still there", mustImport(t, im, ref, images), first, false)
+
+	push("other", "two")
+	mustImport(t, im, registry.Host+"/team/app:other", images)
+	third := push("v1", "three")
+	registry.Inject(second, 0, registrytest.Status(http.StatusInternalServerError, "UNKNOWN"))
+	result := mustImport(t, im, ref, images)
+	if wantGone("another tag leads to it, which is enough", result, second, false); len(result.Warnings) > 0 {
+		t.Errorf("warnings %q", result.Warnings)
+	}
+	registry.Heal()
+
+	push("v1", "four")
+	deleteTag(t, registry, "team/app", third)
+	wantGone("moved, and gone", mustImport(t, im, ref, images), third, true)
+
+	fourth := push("v1", "four")
+	push("v1", "five")
+	registry.Inject(fourth, 0, registrytest.Status(http.StatusForbidden, "DENIED"))
+	result = mustImport(t, im, ref, images)
+	if wantGone("not known", result, fourth, false); len(result.Warnings) != 1 || !strings.Contains(result.Warnings[0], fourth) {
+		t.Errorf("warnings %q", result.Warnings)
+	}
+	registry.Heal()
+
+	fifth := push("v1", "five")
+	deleteTag(t, registry, "team/app", "v1")
+	deleteTag(t, registry, "team/app", fifth)
+	result, err := im.Import(t.Context(), parse(t, ref), images)
+	wantReason(t, err, pull.NotFound)
+	wantGone("the tag is gone, too", result, fifth, true)
 }

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // renewPage is how many Images Renew has in memory at a time: an Image is up to 12 MiB, usually
@@ -38,11 +39,11 @@ type Renewed interface {
 	DeleteTag(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// Renew brings the references of stored Images and ImageTags to the canonical form, has the server
-// make the fields of Images printable, and returns how many times it changed an object. Field
-// selectors find the objects that it has to change, so it can be stopped at any moment, goes on
-// where it was, and reads nothing when nothing is left. It logs and leaves an object that cannot be
-// changed.
+// Renew rewrites the references of stored Images and ImageTags in the canonical form, and makes the
+// server derive printable fields of Images. It returns how many times it changed an object. It
+// finds the objects to change by field selectors, so it can be stopped at any moment, continues
+// where it was, and reads no objects when none is left. It logs and skips an object that it cannot
+// change.
 func Renew(ctx context.Context, images Renewed) (renewed int, err error) {
 	if renewed, err = renewTags(ctx, images); err != nil {
 		return renewed, err
@@ -85,9 +86,9 @@ func renewTags(ctx context.Context, images Renewed) (renewed int, err error) {
 	return renewed, err
 }
 
-// renewTag writes an ImageTag under the name that its reference has now, merged with an ImageTag
-// that is there already, and deletes it under its old name. If it is stopped in between, the next
-// run does the same again.
+// renewTag writes an ImageTag under the present name of its reference, merged with an ImageTag that
+// exists there, and deletes it under its old name. If it is stopped in between, the next run
+// repeats both.
 func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error {
 	ref, ok := tags.Reference(old)
 	if !ok || old.Name == tags.Name(ref) {
@@ -101,7 +102,7 @@ func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error 
 		history[i].DockerImageReference = annotation.Renewed(history[i].DockerImageReference)
 	}
 	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
-		tag, err := getTag(ctx, ref, images)
+		tag, err := record.GetTag(ctx, ref, images)
 		if err != nil {
 			return err
 		}
@@ -138,7 +139,7 @@ func renewSelected(ctx context.Context, images ListedImages, selector fields.Sel
 	options := metav1.ListOptions{Limit: renewPage, FieldSelector: selector.String()}
 	err = pages.Each(ctx, options, images.List, func(list *imagev1.ImageList) error {
 		for i := range list.Items {
-			changed, err := changeImage(ctx, images, list.Items[i].Name, change)
+			changed, err := record.Change(ctx, images, list.Items[i].Name, change)
 			if changed {
 				renewed++
 			}

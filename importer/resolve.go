@@ -4,12 +4,12 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Resolve asks the registry which digest a tag or a digest leads to; "" says that the registry has
+// Resolve asks the registry which digest a tag or a digest leads to; "" means that the registry has
 // none. Errors are those of Import.
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
@@ -36,16 +36,19 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 }
 
 // Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The
-// Content-Type of a HEAD tells, so no image is pulled. Errors are those of Import.
+// Content-Type of a HEAD shows that, so no image is pulled. Errors are those of Import.
 func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.Reach(ctx, ref, func(s *pull.Session) error {
-		_, mediaType, err := fetchHead(ctx, s, ref.Identifier())
+		_, mediaType, denied, err := fetchHead(ctx, s, ref.Identifier())
 		if err != nil || slices.Contains(manifest.AcceptedMediaTypes(), mediaType) && mediaType != manifest.MediaTypeOCIIndex && mediaType != manifest.MediaTypeDockerList {
 			return err
 		}
 		f, err := fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
 		if err == nil && f.Kind == manifest.KindIndex {
 			m = f.Manifest
+		}
+		if err == nil && denied {
+			noteDenied(ctx, s, ref.Identifier())
 		}
 		return err
 	})

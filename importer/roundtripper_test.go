@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -80,6 +81,10 @@ func TestRetries(t *testing.T) {
 		{"429 for ever", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "9223372036854775807"), pull.RateLimited, 1, nil},
 		// The first is on a connection used before, which net/http retries itself.
 		{"connection breaks", 2, hangUp, "", 3, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}}},
+		{"502 four times", 4, registrytest.Status(502, "UNKNOWN"), "", 5, [][2]time.Duration{{250 * time.Millisecond, 750 * time.Millisecond}, {500 * time.Millisecond, 1500 * time.Millisecond}, {time.Second, 3 * time.Second}, {2 * time.Second, 6 * time.Second}}},
+		{"429, the quota comes back at a point in time", 1, quotaIn(15 * time.Second), "", 2, [][2]time.Duration{{1, 15*time.Second + 1}}},
+		{"429, the quota comes back at a point in milliseconds", 1, quotaInMillis(15 * time.Second), "", 2, [][2]time.Duration{{1, 15*time.Second + 1}}},
+		{"429 with Retry-After beside a point in time", 1, quotaIn(time.Hour, "Retry-After", "3"), "", 2, [][2]time.Duration{{3 * time.Second, 3*time.Second + 1}}},
 		{"404", 1, registrytest.Status(404, "MANIFEST_UNKNOWN"), pull.NotFound, 1, nil},
 		{"403", 1, registrytest.Status(403, "DENIED"), pull.Denied, 1, nil},
 	} {
@@ -110,6 +115,44 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// quotaIn refuses a request as GitLab does: the quota is back at a point in time that far ahead.
+func quotaIn(d time.Duration, also ...string) registrytest.Fault {
+	return quotaAt(func() int64 { return time.Now().Add(d).Unix() }, also...)
+}
+
+func quotaInMillis(d time.Duration) registrytest.Fault {
+	return quotaAt(func() int64 { return time.Now().Add(d).UnixMilli() })
+}
+
+func quotaAt(at func() int64, also ...string) registrytest.Fault {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			headers := append([]string{"RateLimit-Remaining", "0", "RateLimit-Reset", strconv.FormatInt(at(), 10)}, also...)
+			registrytest.Status(429, "TOOMANYREQUESTS", headers...)(next).ServeHTTP(w, r)
+		})
+	}
+}
+
+// A proxy whose registry is away costs no more attempts than a registry that fails.
+func TestAGatewayWithoutARegistryIsNotAskedMoreOften(t *testing.T) {
+	const get = "manifests"
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	registry.Inject(get, 0, registrytest.Status(502, "UNKNOWN"))
+	im := newImporter(t, importer.Options{Clock: &skippingClock{}})
+	for n := 0; ; n++ {
+		registry.Reset()
+		_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+		wantReason(t, err, pull.Unavailable)
+		if registry.Count(get) == 3 {
+			break
+		}
+		if n == 20 {
+			t.Fatalf("it is asked %d times for one manifest", registry.Count(get))
+		}
+	}
+}
+
 // comeBackIn refuses a request until a date that far ahead.
 func comeBackIn(d time.Duration) registrytest.Fault {
 	return func(next http.Handler) http.Handler {
@@ -122,10 +165,11 @@ func comeBackIn(d time.Duration) registrytest.Fault {
 
 // Nobody asked for a pause: the error says none, and other requests of the host go on.
 func TestARefusalWithoutATimePausesNobody(t *testing.T) {
-	for status, reason := range map[int]pull.Reason{429: pull.RateLimited, 503: pull.Unavailable} {
+	for status, code := range map[int]string{429: "TOOMANYREQUESTS", 503: "UNAVAILABLE"} {
+		reason := map[int]pull.Reason{429: pull.RateLimited, 503: pull.Unavailable}[status]
 		registry := registrytest.New(t)
 		registry.Push("app:v1", newImage(t, sample.Spec{}))
-		registry.Inject("HEAD .*/refused$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
+		registry.Inject("/refused$", 0, registrytest.Status(status, code))
 		skipping := &skippingClock{}
 		im := newImporter(t, importer.Options{Clock: skipping})
 		_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:refused"), &registrytest.Images{})
@@ -158,7 +202,7 @@ func TestBackoffIsJittered(t *testing.T) {
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
 	seen := map[time.Duration]bool{}
 	for range 5 {
-		registry.Inject("HEAD ", 1, registrytest.Status(500, "UNKNOWN"))
+		registry.Inject("/manifests/", 1, registrytest.Status(500, "UNKNOWN"))
 		skipping := &skippingClock{}
 		mustImport(t, newImporter(t, importer.Options{Clock: skipping}), registry.Host+"/app:v1", &registrytest.Images{})
 		seen[skipping.waited()[0]] = true
@@ -171,7 +215,7 @@ func TestBackoffIsJittered(t *testing.T) {
 func TestPausedHostIsWaitedForIfNotForLong(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("app:v1", newImage(t, sample.Spec{}))
-	registry.Inject("HEAD ", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))
+	registry.Inject("/manifests/", 1, registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"))
 	skipping := &skippingClock{}
 	im := newImporter(t, importer.Options{Clock: skipping, Limits: pull.Limits{MaxWait: 10 * time.Minute}})
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
@@ -207,6 +251,9 @@ func TestHostWithNothingLeftIsSpared(t *testing.T) {
 		spared           bool
 	}{
 		{"0", "3600", true},
+		{"0", "86400", true},       // at most an hour
+		{"0", "4102444800", true},  // a point in time, in 2100
+		{"0", "1000000000", false}, // in 2001
 		{"0;w=21600", "3600;w=21600", true},
 		{"1", "3600", false},
 		{"0", "", false},
@@ -240,6 +287,22 @@ func TestHostWithNothingLeftIsSpared(t *testing.T) {
 	}
 }
 
+// A quota that each answer says is used up, for a moment, is waited for within the import: else it
+// would begin again with the request that uses it up.
+func TestAQuotaThatEachAnswerUsesUp(t *testing.T) {
+	registry := registrytest.New(t)
+	registry.Push("app:v1", newImage(t, sample.Spec{}))
+	registry.Inject("manifests", 0, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("RateLimit-Remaining", "0")
+			w.Header().Set("RateLimit-Reset", strconv.FormatInt(time.Now().Add(5*time.Second).Unix(), 10))
+			next.ServeHTTP(w, req)
+		})
+	})
+	im := newImporter(t, importer.Options{Clock: &skippingClock{}, Limits: pull.Limits{MaxWait: time.Second}})
+	mustImport(t, im, registry.Host+"/app:v1", &registrytest.Images{})
+}
+
 // A request that fails gives its slot back, whatever way it fails.
 func TestNoSlotIsLost(t *testing.T) {
 	registry := registrytest.New(t)
@@ -254,9 +317,13 @@ func TestNoSlotIsLost(t *testing.T) {
 			registrytest.Redirect(307, "ftp://example.com"), registrytest.Redirect(302, "http://example.com"),
 		} {
 			registry.Heal()
+			images := &registrytest.Images{}
+			if match == "HEAD " { // known tags get one
+				mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:v1", images)
+			}
 			registry.Inject(match, 0, fault)
 			// Not every fault hurts a HEAD, which has no body.
-			_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+			_, _ = im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), images)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			registry.Heal()
 			for {
@@ -281,13 +348,17 @@ func TestImportStopsWithItsContext(t *testing.T) {
 	for _, match := range []string{"HEAD ", "GET .*/manifests/", "/blobs/"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		registry.Heal()
+		images := &registrytest.Images{}
+		if match == "HEAD " { // known tags get one
+			mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/app:v1", images)
+		}
 		registry.Inject(match, 0, func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				cancel()
 				<-req.Context().Done()
 			})
 		})
-		_, err := newImporter(t, importer.Options{}).Import(ctx, parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
+		_, err := newImporter(t, importer.Options{}).Import(ctx, parse(t, registry.Host+"/app:v1"), images)
 		wantReason(t, err, pull.Canceled)
 	}
 }

@@ -14,10 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 type run struct {
@@ -25,10 +27,10 @@ type run struct {
 	ref     reference.Reference
 	session *pull.Session
 	images  Images
-	// reread has everything read where the reference leads, also what is known to be there.
+	// reread makes the run read again even what is known to be in the repository.
 	reread bool
-	// manifestRead says that the manifest of the reference was read where it leads, or is known to
-	// be there. Before, there is but the registry's word.
+	// manifestRead is true once the manifest was read in the reference's repository, or is known to be
+	// there. Until then only the registry's answer to a HEAD says so.
 	manifestRead bool
 
 	mu    sync.Mutex
@@ -54,10 +56,10 @@ type node struct {
 	// known is the manifest if it was read already; unread is set if it could not be parsed.
 	known  *fetched
 	unread *unread
-	// session is the way to the node's repository; nil is the run's own.
+	// session is the session with the node's repository; nil for the run's own.
 	session *pull.Session
-	// stored is the Image of the digest, wherever it was read; nil if it is not stored, as far as
-	// is known.
+	// stored is the stored Image of the digest, whichever repository it was read from; nil if none is
+	// known.
 	stored *imagev1.Image
 }
 
@@ -68,6 +70,7 @@ type outcome struct {
 	images   []ImageResult // at most one
 	skipped  []Skipped
 	warnings []string
+	again    error // see Result.Again
 	// children are the outcomes of an index's children. They may be shared.
 	children []*outcome
 }
@@ -172,9 +175,9 @@ func (r *run) importFound(ctx context.Context, n node, found *imagev1.Image) (*o
 	return nil, pull.Describe(n.reference, &pull.Error{Reason: pull.NotAnImage, Message: artifact(m.Manifest)})
 }
 
-// find returns the stored Image, nil if there is none. It does not ask about what a [Prefetcher]
-// takes for new: if that is stored after all, its creation fails, and store merges the two. Layers
-// are verified once, so then it asks.
+// find returns the stored Image, nil if there is none. It skips the read if the [Prefetcher]
+// assumes a new image: if that image is stored after all, its creation fails, and store merges the
+// two. It does read if layers are to be verified, because they are verified once.
 func (r *run) find(ctx context.Context, n node) (*imagev1.Image, error) {
 	if prefetcher, ok := r.images.(*Prefetcher); ok && n.child == nil && !r.verify && prefetcher.isNew(r.ref, n.digest) {
 		return nil, nil
@@ -192,8 +195,7 @@ func artifact(m *manifest.Manifest) string {
 	if kind == "" && m.Config != nil {
 		kind = m.Config.MediaType
 	}
-	// Artifacts of cosign and other tools have an image's config: what they hold tells what they
-	// are.
+	// Artifacts of cosign and other tools have an image's config: their layers show their kind.
 	if kind == "" || kind == string(types.OCIConfigJSON) || kind == string(types.DockerConfigJSON) {
 		for _, layer := range m.Layers {
 			if kind = layer.MediaType; kind != "" {
@@ -205,7 +207,7 @@ func artifact(m *manifest.Manifest) string {
 }
 
 // manifest returns the stored manifest, or reads it from the registry. A child that the index's
-// mirror lacks comes from the next source that has it, and so does everything that belongs to it.
+// mirror lacks is read from the next source that has it, with its config and layers.
 func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fetched, error) {
 	if found != nil && found.DockerImageManifest != "" {
 		raw := []byte(found.DockerImageManifest)
@@ -213,7 +215,7 @@ func (r *run) manifest(ctx context.Context, n *node, found *imagev1.Image) (*fet
 		if err != nil {
 			return nil, fmt.Errorf("the stored manifest: %w", err)
 		}
-		return &fetched{m, raw}, nil
+		return &fetched{m, raw, n.digest}, nil
 	}
 	if n.unread != nil {
 		return nil, n.unread
@@ -267,7 +269,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			verified := func(digest string) {
 				r.emit(Event{Kind: EventVerified, Digest: digest, Platform: platform})
 			}
-			if err := verifyLayers(ctx, n.session, m.Manifest, config, r.layerRoom, verified); err != nil {
+			if err := r.verifyLayers(ctx, n.session, m.Manifest, config, verified); err != nil {
 				return nil, pull.Describe(n.reference, err)
 			}
 			fresh.Annotations[annotation.Layers] = annotation.LayersVerified
@@ -313,7 +315,7 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 	}
 	err = distinct([]error{err, r.store(ctx, n, r.newImage(n, m), "", out)})
 	ref := n.reference.Bare().WithDigest(n.digest)
-	if _, failed := r.unlisted.Get(ref.String()); r.packages != nil && r.finder != nil && (found == nil || failed) {
+	if _, failed := r.unlisted.Get(ref.String()); r.packages != nil && r.finder != nil && (found == nil || failed || r.hasUnderived(ctx, n, m.Manifest)) {
 		r.unlisted.Remove(ref.String())
 		if listed := r.keepListed(ctx, n, m.Manifest, out); listed != nil {
 			r.unlisted.Add(ref.String(), nil)
@@ -323,8 +325,8 @@ func (r *run) importIndex(ctx context.Context, n node, found *imagev1.Image, m *
 	return out, err
 }
 
-// wrongSizes warns of entries of an index whose size is not that of what they name; "" if there are
-// none. containerd does not pull those, and podman does.
+// wrongSizes returns a warning about entries of an index whose size differs from the manifest's, ""
+// if there are none. containerd does not pull such an entry, podman does.
 func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
 	sizes := map[string]int64{}
 	for _, child := range children {
@@ -343,7 +345,7 @@ func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
 	if wrong == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d of its entries give a wrong size, so some programs do not pull it: %s", n.reference, wrong, first)
+	return fmt.Sprintf("%s: %s a wrong size, so some programs do not pull it: %s", n.reference, table.Clause(wrong, "entry", "have"), first)
 }
 
 // noChild says why an index led to no image.
@@ -400,8 +402,8 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 	return outcomes, distinct(errs)
 }
 
-// distinct joins errors. An error that occurs several times, also within joined ones, is there
-// once.
+// distinct joins errors. An error that occurs several times, also within joined errors, is in the
+// result once.
 func distinct(errs []error) error {
 	var all []error
 	seen := map[string]bool{}
@@ -418,7 +420,7 @@ func distinct(errs []error) error {
 	return errors.Join(all...)
 }
 
-// skip returns why a child is not even looked at, or "".
+// skip returns why a child is skipped without reading it, or "".
 func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 	switch {
 	case child.IsAttestation():
@@ -433,8 +435,8 @@ func (r *run) skip(child manifest.Descriptor, isImage bool) string {
 	return ""
 }
 
-// childReason returns why a child was looked at and not imported. It is "" without an error, and
-// for a failure. Errors of the child's own children are failures.
+// childReason returns why a child that was read is skipped. It is "" if the child was imported or
+// failed. Errors of the child's own children are failures.
 func childReason(n node, err error) string {
 	if errors.Is(err, errNotWanted) {
 		return SkippedPlatform
@@ -465,17 +467,14 @@ func (r *run) skipped(child manifest.Descriptor, reason string) *outcome {
 	return &outcome{skipped: []Skipped{s}}
 }
 
-// wants reports whether a platform is among Options.Platforms. With anyVersion the version does not
-// matter, as it is not known yet.
+// wants reports whether a platform is among Options.Platforms. anyVersion ignores the OS version,
+// which is not known yet.
 func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	if len(r.platforms) == 0 {
 		return true
 	}
-	exact := p.String()
-	family := manifest.Platform{OS: p.OS, Architecture: p.Architecture}.String()
-	return slices.ContainsFunc(r.platforms, func(wanted string) bool {
-		wanted, version, _ := strings.Cut(wanted, ":")
-		return (wanted == exact || wanted == family) && (version == "" || anyVersion || strings.HasPrefix(p.OSVersion+".", version+"."))
+	return slices.ContainsFunc(r.platforms, func(wanted manifest.Platform) bool {
+		return p.Is(wanted) && (wanted.OSVersion == "" || anyVersion || strings.HasPrefix(p.OSVersion+".", wanted.OSVersion+"."))
 	})
 }
 
@@ -506,7 +505,10 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 		if err != nil {
 			searchErr = &searchError{pull.Describe(n.reference, err)}
 		}
-		record(fresh, n.reference.Bare(), signatures, annotations, searchErr)
+		if partial, ok := errors.AsType[partialError](err); ok && partial.Partial() {
+			out.again, searchErr = searchAgain(n.reference, err), nil
+		}
+		setSearch(fresh, n.reference.Bare(), signatures, annotations, searchErr)
 		documents = documentsOf(annotations)
 	}
 	if err := manifest.Fit(fresh); err != nil {
@@ -514,7 +516,7 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	}
 	image, action, err := r.storeImage(ctx, r.images, n.stored, fresh, n.reference.Bare(), searching)
 	if err != nil {
-		return errors.Join(storing(n.digest, err), searchErr)
+		return errors.Join(record.Storing(n.digest, err), searchErr)
 	}
 	if prefetcher, ok := r.images.(*Prefetcher); ok && n.stored == nil && action != Created {
 		prefetcher.isKnown(r.ref)

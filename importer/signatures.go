@@ -14,23 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/lru"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // SignatureFinder finds the signatures and attestations of one image in a registry.
 //
 // Find is called for every image of an import, with the image's own digest: for an index, and then
-// for each of its platforms. It is called for images that were stored before as well, because
-// signatures are pushed after the image that they sign, unless they were searched lately: see
+// for each of its platforms. It is also called for images that are stored already, because
+// signatures are pushed after the image that they sign, unless a search was made within
 // [Options.SignaturesAge]. It must be safe for concurrent use.
 //
-// The finder must not use memories of the repository that are older than since. Forget is called
-// after a registry has reported signatures: memories of the repository may be wrong.
+// The finder must not use cached answers of the repository that are older than since. Forget is
+// called after a registry has reported signatures: cached answers of the repository may be wrong.
+// Listed is called with all tags of a repository, and with the time at which the importer began to
+// read the list.
 //
-// as is the repository as policies know it: digest is in a mirror if the image was read there.
+// as is the repository by the name that policies use. digest names the mirror's repository if the
+// image was read from a mirror.
 //
-// listed says that the repository's list of tags can be trusted to have the image's signatures, if
+// listed is true if the repository's list of tags is sure to contain the image's signature tags, if
 // there are any: see [Pushed].
 //
 // transport is the importer's transport to the repository of digest: authenticated, rate limited,
@@ -42,39 +45,38 @@ import (
 // and content. A signature whose name the Image already has is left as it is. annotations are set
 // on the Image. warnings are returned in [Result.Warnings] for people to read.
 //
-// An error means that the registry could not be asked. The image is stored
-// without the signatures, and Import returns the error beside its result so
-// that a queue tries again.
+// An error means that the registry did not answer. The image is stored without the signatures, and
+// Import returns the error beside its result, so that a queue tries again. If the error has a
+// method Partial that returns true, the findings count, and annotation.Unread says what is missing;
+// the error is then in [Result.Again].
 type SignatureFinder interface {
 	Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (signatures []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error)
 	Forget(repository name.Repository)
+	Listed(repository name.Repository, tags []string, read time.Time)
 }
 
 type pushedKey struct{}
 
-// Pushed returns a context for the import of what a registry has told that it was pushed to it. So
-// it is not a registry that a proxy fills, which would list the tags that it has and not all that
-// exist. digests are what the tag is said to lead to.
+// Pushed returns a context for the import of what a registry has reported as pushed. Such a
+// registry is not a caching proxy, whose list of tags may be incomplete. digests are the digests to
+// which the tag leads by that report.
 func Pushed(ctx context.Context, digests []string) context.Context {
 	return context.WithValue(ctx, pushedKey{}, digests)
 }
 
 // isNewPush reports whether a tag should lead to something new: none of the digests that were
-// pushed is stored. Then the manifest is read at once, without a HEAD before.
+// pushed is stored. In that case the manifest is read at once, without a HEAD before.
 func isNewPush(ctx context.Context, images Images) bool {
 	pushed, _ := ctx.Value(pushedKey{}).([]string)
 	return len(pushed) > 0 && !slices.ContainsFunc(pushed, func(digest string) bool {
-		if algorithm(digest) != "sha256" { // by which the registry names it, and we would not
-			return true
-		}
 		_, err := images.Get(ctx, digest, metav1.GetOptions{})
 		return !apierrors.IsNotFound(err)
 	})
 }
 
-// isListed reports whether the list of tags says which signatures n has: n was pushed to the
-// repository, and either without a tag or as a platform of an index, whose signature counts for it.
-// For what is tagged the tags themselves are asked for.
+// isListed reports whether the list of tags is sufficient to find the signatures of n: n was pushed
+// to the repository, and either without a tag or as a platform of an index, whose signature counts
+// for it. For a tagged image, each signature tag is requested.
 func (r *run) isListed(ctx context.Context, n node) bool {
 	return ctx.Value(pushedKey{}) != nil && (n.child != nil || r.ref.Tag == "") && !n.session.IsMirrorOf(r.ref)
 }
@@ -90,10 +92,10 @@ const maxSearches = 1 << 14
 type searches struct {
 	mu   sync.Mutex
 	last *lru.Cache // repository@digest → searched
-	told uint64     // how often something was told of signatures
+	told uint64     // how often signatures were reported
 }
 
-// searched is a search whose result the Image of this UID has.
+// searched is a search whose result is in the Image with this UID.
 type searched struct {
 	began time.Time
 	image types.UID
@@ -142,7 +144,7 @@ func (r *run) searchedSince(ctx context.Context) time.Time {
 	return pull.JobOf(ctx).Began.Add(-r.signaturesAge)
 }
 
-// isSearched reports whether the signatures of a stored Image need not be looked for again.
+// isSearched reports whether the last search for the signatures of a stored Image is recent enough.
 func (r *run) isSearched(ctx context.Context, n node, found *imagev1.Image) bool {
 	if found == nil {
 		return false
@@ -154,8 +156,8 @@ func (r *run) isSearched(ctx context.Context, n node, found *imagev1.Image) bool
 	return r.searches.covers(n.reference.Bare().WithDigest(n.digest), since, found)
 }
 
-// ForgetSignatures has the next import of a digest search its signatures again, without memories of
-// the repository: something was reported.
+// ForgetSignatures makes the next import of a digest search its signatures again, without cached
+// answers of the repository. Call it after a registry has reported signatures.
 func (im *Importer) ForgetSignatures(ref reference.Reference) {
 	im.searches.forget(ref)
 	if im.finder == nil {
@@ -181,6 +183,22 @@ func Unsearched(err error) bool {
 		return Unsearched(e.Unwrap())
 	}
 	return false
+}
+
+// partialError is an error of a [SignatureFinder] beside findings that count.
+type partialError interface {
+	error
+	Partial() bool
+}
+
+// searchAgain returns the error for [Result.Again]. Since the registry showed the image, its
+// refusal to show the referrers with the same credential is the registry's failure.
+func searchAgain(ref reference.Reference, err error) error {
+	e := pull.Describe(ref, err)
+	if e.Reason == pull.Unauthorized {
+		e.Reason = pull.Unavailable
+	}
+	return &searchError{e}
 }
 
 type searchError struct{ err error }

@@ -15,11 +15,11 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // tagFinder finds a cosign-like tag through the transport it is given.
@@ -31,7 +31,8 @@ type tagFinder struct {
 	except string
 }
 
-func (f *tagFinder) Forget(name.Repository) {}
+func (f *tagFinder) Forget(name.Repository)                      {}
+func (f *tagFinder) Listed(name.Repository, []string, time.Time) {}
 
 func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	f.mu.Lock()
@@ -130,7 +131,8 @@ func TestFinderCannotRewriteReferences(t *testing.T) {
 
 type annotator map[string]string
 
-func (a annotator) Forget(name.Repository) {}
+func (a annotator) Forget(name.Repository)                      {}
+func (a annotator) Listed(name.Repository, []string, time.Time) {}
 
 func (a annotator) Find(context.Context, name.Digest, reference.Reference, http.RoundTripper, time.Time, bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	return nil, a, nil, nil

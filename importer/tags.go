@@ -3,14 +3,17 @@ package importer
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 const (
@@ -41,11 +44,18 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 // Import.
 func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (tags, warnings []string, err error) {
 	ref := repository.Bare()
+	cut := false
 	if err := im.Reach(ctx, ref, func(s *pull.Session) (err error) {
-		tags, err = listTags(ctx, s)
+		read := im.Now()
+		if tags, cut, err = listTags(ctx, s); err == nil && !cut && im.finder != nil {
+			im.finder.Listed(s.Repository, tags, read)
+		}
 		return err
 	}); err != nil {
 		return nil, nil, err
+	}
+	if cut {
+		warnings = append(warnings, mayBeCut(ref.Name(), "tags", len(tags)))
 	}
 	refused, last := 0, ""
 	tags = slices.DeleteFunc(tags, func(tag string) bool {
@@ -57,29 +67,29 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 		return !isTag || signatureTag.MatchString(tag)
 	})
 	if refused > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s lists %d invalid tag names, %q last", ref.Name(), refused, pull.Clean(last)))
+		warnings = append(warnings, fmt.Sprintf("%s lists %s, %q last", ref.Name(), table.Quantity(refused, "invalid tag name"), pull.Clean(last)))
 	}
 	slices.SortFunc(tags, compareTags)
 	return slices.Compact(tags), warnings, nil
 }
 
-// listTags reads all pages of the distribution-spec's tag listing.
-func listTags(ctx context.Context, s *pull.Session) ([]string, error) {
+// listTags reads all pages of the distribution-spec's tag listing. cut says that there may be more.
+func listTags(ctx context.Context, s *pull.Session) (tags []string, cut bool, err error) {
 	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
 	path := s.Registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
-	var all []string
-	err := eachPage(ctx, s, path, "tag list", maxTagPages, func(page struct {
-		Tags []string `json:"tags"`
-	}) error {
-		all = append(all, page.Tags...)
-		return nil
+	return readList(ctx, s, s.Registry.List(path, tagPageSize), "tag list", "tags", maxTagPages, math.MaxInt, func(raw []byte) ([]string, error) {
+		var page struct {
+			Tags []string `json:"tags"`
+		}
+		err := json.Unmarshal(raw, &page)
+		return page.Tags, err
 	})
-	return all, err
 }
 
 // compareTags orders "latest" before all, then numbers within tags by value and
-// descending, so that v1.10 comes before v1.9. A release comes before its
-// pre-releases (1.2 before 1.2-rc1), and versions before words.
+// descending, so that v1.10 comes before v1.9, and build-10 before build-9. A release comes
+// before its pre-releases (1.2 before 1.2-rc1), and versions before words. Words are in the order
+// of the alphabet.
 func compareTags(a, b string) int {
 	if a == b {
 		return 0
@@ -96,11 +106,11 @@ func compareTags(a, b string) int {
 		}
 		return 1
 	} else if !va {
-		return strings.Compare(a, b)
+		return cmp.Or(compareChunks(a, b, -1), strings.Compare(a, b))
 	}
 	ra, pa, _ := strings.Cut(strings.TrimPrefix(a, "v"), "-")
 	rb, pb, _ := strings.Cut(strings.TrimPrefix(b, "v"), "-")
-	if c := compareChunks(rb, ra); c != 0 {
+	if c := compareChunks(rb, ra, 1); c != 0 {
 		return c
 	}
 	if (pa == "") != (pb == "") {
@@ -109,7 +119,7 @@ func compareTags(a, b string) int {
 		}
 		return 1
 	}
-	if c := compareChunks(pb, pa); c != 0 {
+	if c := compareChunks(pb, pa, 1); c != 0 {
 		return c
 	}
 	return strings.Compare(a, b)
@@ -122,14 +132,14 @@ func isVersion(tag string) bool {
 
 var chunks = regexp.MustCompile(`[0-9]+|[^0-9]+`)
 
-// compareChunks compares digits by value and the rest as text.
-func compareChunks(a, b string) int {
+// compareChunks compares digits by value, times sign, and the rest as text.
+func compareChunks(a, b string, sign int) int {
 	as, bs := chunks.FindAllString(a, -1), chunks.FindAllString(b, -1)
 	for i := range min(len(as), len(bs)) {
 		x, y := strings.TrimLeft(as[i], "0"), strings.TrimLeft(bs[i], "0")
 		if isVersion(as[i]) && isVersion(bs[i]) {
 			if c := cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)); c != 0 {
-				return c
+				return sign * c
 			}
 			continue
 		}

@@ -122,7 +122,8 @@ func TestTagsArePaged(t *testing.T) {
 
 func TestCompareTags(t *testing.T) {
 	want := []string{
-		"latest", "2024.01.15", "10.0.0", "v9.2.10", "v9.2.9", "9.2.9-rc.10", "9.2.9-rc.2", "1.1", "1", "v1", "1-alpine", "0.1", "alpine", "main", "sha-0a1b",
+		"latest", "2024.01.15", "10.0.0", "v9.2.10", "v9.2.9", "9.2.9-rc.10", "9.2.9-rc.2", "1.1", "1", "v1", "1-alpine", "0.1",
+		"alpine", "build", "build-10", "build-9", "main", "pr-7-amd64", "pr-7-arm64", "pr-6", "sha-0a1b", "t1002", "t1001", "t0999", "t999", "t2",
 	}
 	got := slices.Clone(want)
 	slices.Reverse(got)
@@ -138,6 +139,7 @@ func FuzzCompareTags(f *testing.F) {
 	f.Add("1", "01", "001")
 	f.Add("v", "1-", "1-rc1")
 	f.Add("1.a", "1.1", "1-")
+	f.Add("t0999", "t999", "t1000")
 	f.Fuzz(func(t *testing.T, a, b, c string) {
 		ab, bc, ac := importer.CompareTags(a, b), importer.CompareTags(b, c), importer.CompareTags(a, c)
 		if importer.CompareTags(b, a) != -ab {

@@ -8,17 +8,17 @@ import (
 	"io"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// maxUnread is how many bytes are read of a manifest that is larger than
-// manifest.MaxManifestSize, to know its digest and size: as many as go-containerregistry
-// reads, and so crane and ko. Nobody makes a container of a larger one.
+// maxUnread is how many bytes are read of a manifest that is larger than manifest.MaxManifestSize,
+// to know its digest and size: as many as go-containerregistry reads, and so crane and ko. No
+// runtime makes a container of a larger one.
 const maxUnread = 100 << 20
 
-// unread is the error of a manifest that has the right digest but cannot be used: it is
-// too large, or programs may read it differently. Some program may run it all the same,
-// so the inventory must have it.
+// unread is the error of a manifest that has the right digest but cannot be used: it is too large,
+// or programs may read it differently. A container runtime may run it all the same, so the
+// inventory must have it.
 type unread struct {
 	manifest.LeftOutPart
 	mediaType string // one of manifest.AcceptedMediaTypes, as the registry said
@@ -36,8 +36,8 @@ func asUnread(err error) *unread {
 	return u
 }
 
-// readManifest reads the bytes of a manifest. Of one that is too large it returns only
-// digest and size. The digest has the algorithm of want, a digest, or else SHA-256.
+// readManifest reads the bytes of a manifest. If the manifest is too large, it returns only digest
+// and size. The digest has the algorithm of want, a digest, or else SHA-256.
 func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPart, err error) {
 	raw, err = io.ReadAll(io.LimitReader(r, manifest.MaxManifestSize+1))
 	part.Size = int64(len(raw))
@@ -55,10 +55,10 @@ func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPa
 	return nil, part, err
 }
 
-// notRead is the error for a manifest that Parse refuses. It is an *unread if the registry says
-// that it is a manifest, and not, for instance, a page that asks for a login, and if it can be one.
-// It is not if the digest could be another one (a signed manifest of schema 1), or if nobody reads
-// the type.
+// notRead is the error for a manifest that Parse refuses. It is an *unread if the bytes may be a
+// manifest and the registry's Content-Type is that of a manifest, not for instance of a login page.
+// It is not an *unread if the digest is ambiguous (a signed manifest of schema 1) or if no runtime
+// reads the type.
 func notRead(part manifest.LeftOutPart, contentType string, err error) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch mediaType = strings.TrimSpace(mediaType); mediaType {

@@ -6,16 +6,16 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// PoliciesFor returns the policies that an image must meet when it is asked for by a reference,
-// with a tag or a digest: those of the cluster, and where there are none, those of the namespace.
-// They are chosen as containers/image chooses them.
+// PoliciesFor returns the policies that an image must meet when a reference, with a tag or a
+// digest, names it: the cluster's policies or, if none of them covers the reference, the
+// namespace's. The choice follows containers/image.
 func PoliciesFor(asked reference.Reference, namespace string, set *policy.Set) []*policy.Policy {
 	if by := set.For(asked); len(by) > 0 {
 		return by
@@ -23,13 +23,13 @@ func PoliciesFor(asked reference.Reference, namespace string, set *policy.Set) [
 	return set.InNamespaces(asked)[namespace]
 }
 
-// Ask returns the verdict on an Image that is asked for by a reference with a tag or a digest: what
-// the signatures in the reference's repository are worth by PoliciesFor, for that very reference.
-// The verdict that the Image holds is taken if it answers the same question and is current; if not,
-// the signatures are judged now. So what is asked about needs no place among the verdicts that an
-// Image holds. The zero Verdict says that no policy covers the reference.
+// Ask returns the verdict on an Image for a reference to it, with a tag or a digest. It judges the
+// signatures in the reference's repository by PoliciesFor, for that very reference. If the Image
+// holds a current verdict for the same question, Ask returns that; if not, it judges the signatures
+// now. So a reference needs no stored verdict. The zero Verdict means that no policy covers the
+// reference.
 //
-// The Image has to come from storage, and to be in the repository: Ask does not look whether it is.
+// The Image must come from storage and be in the repository: Ask does not check that.
 func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set *policy.Set, now time.Time, indexes Indexes) annotation.Verdict {
 	p := verdictScope{repository: asked.Name(), ref: asked, policies: PoliciesFor(asked, namespace, set)}
 	if len(p.policies) == 0 {
@@ -62,10 +62,10 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 	return v
 }
 
-// Forced reports whether a verdict is Unknown for something that anybody who may push to the
-// repository can cause: signatures in a format that nothing can judge, too many or too large ones.
-// To enforce a policy, that counts as none. Otherwise Unknown is for what they do not cause: the
-// registry, or the store, could not be read.
+// Forced reports whether a verdict is Unknown for a reason that anybody who may push to the
+// repository can cause: signatures that are too many, too large, or in an unsupported format.
+// Enforcement treats such an image as unsigned. For other reasons, the registry or the store could
+// not be read, which a pusher does not cause.
 func Forced(v annotation.Verdict) bool {
 	if v.Verified != verdicts.VerifiedUnknown {
 		return false
@@ -77,9 +77,8 @@ func Forced(v annotation.Verdict) bool {
 	return true
 }
 
-// answers reports whether a verdict for p is one for the scope that is asked about: the same
-// policies judge the same signatures, and none of them looks at what differs between the
-// references.
+// answers reports whether a verdict for p is also valid for asked: the same policies judge the same
+// signatures, and no policy depends on the difference between the references.
 func (p verdictScope) answers(asked verdictScope) bool {
 	if p.repository != asked.repository || p.namespace != asked.namespace || p.err != nil || !slices.Equal(p.policies, asked.policies) {
 		return false

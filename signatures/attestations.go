@@ -11,34 +11,35 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TypeAttestation is an in-toto statement that is not an image signature. Its content is a sigstore
-// bundle's JSON as it was in the registry, or a layer of cosign's .att tag as a sigstore blob
-// (payload.Blob).
+// TypeAttestation is an in-toto statement that is not an image signature. Its content is the
+// unchanged JSON of a sigstore bundle from the registry, or a layer of cosign's .att tag as a
+// sigstore blob (payload.Blob).
 const TypeAttestation = verdicts.TypeAttestation
 
 // Reasons of conditions on attestations, and of the verdicts that attestations decide.
 const (
 	ReasonAttestationVerified evidence.Reason = "AttestationVerified" // Trusted=True
-	// the policy's expression is not true of the predicate
+	// the policy's expression is false for the predicate
 	ReasonPredicateRefused evidence.Reason = "PredicateRefused"
-	// of a repository: none of the demanded type is there
+	// of a repository: there is no attestation of the demanded type
 	ReasonAttestationMissing evidence.Reason = "AttestationMissing"
-	// of a repository: one of the demanded type could not be kept
+	// of a repository: an attestation of the demanded type could not be stored
 	ReasonAttestationLeftOut evidence.Reason = "AttestationLeftOut"
-	// of a repository: no signature, but attestations
+	// of a repository: it has attestations, but no signature
 	ReasonOnlyAttestations evidence.Reason = "OnlyAttestations"
 )
 
-// attest judges an attestation that the root of trust vouches for. It is trusted if it is about the
-// image. Where the policy demands its type, it also has to meet one of the demands of that type.
+// attest judges an attestation that the root of trust vouches for. It is trusted if its subject is
+// the image and, if the policy demands its type, it meets one of the demands of that type.
 func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e *evidence.Evidence) {
 	if !content.covers(image.Digest) {
 		v.set(verdicts.Trusted, false, ReasonDigestMismatch, fmt.Sprintf("attested by %s, but of the image %s", e.Signer(), content.signedDigest()))
@@ -62,13 +63,13 @@ func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e
 	v.set(verdicts.Trusted, true, ReasonAttestationVerified, fmt.Sprintf("%s, attested by %s", content.statement.PredicateType, e.Signer()))
 }
 
-// isAttestation tells attestations from signatures: an attestation says something about an image,
-// but not that anybody approves of it.
+// isAttestation distinguishes attestations from signatures: an attestation states something about
+// an image, which does not mean that its signer approves the image.
 func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
 
-// demanded makes one verdict of the attestations in a repository, by a policy that demands some.
-// All of them have to be there. The first that is missing decides, and its reason is that of the
-// best attestation of its type.
+// demanded combines the attestations in a repository into one verdict, by a policy that demands
+// some. All demands must be met. The first one that is not met decides; the verdict's reason is
+// that of the best attestation of the demanded type.
 func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
@@ -93,7 +94,28 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation
 	return v
 }
 
-// attested makes one verdict of the attestations in a repository where no policy demands any.
+// maxVouched bounds the vouched-for documents of one repository or tag.
+const maxVouched = 16
+
+// vouched returns the statements with SBOMs and VEX documents that trusted signers signed, by their
+// digests, and the signers.
+func vouched(judged []judgement) (all map[string]string) {
+	for i := range judged {
+		j := &judged[i]
+		if !j.attestation || !j.Trusted() || !packages.IsDocument(j.PredicateType) {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		if _, known := all[j.Statement]; known || len(all) < maxVouched {
+			all[j.Statement] = max(all[j.Statement], cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))
+		}
+	}
+	return all
+}
+
+// attested combines the attestations in a repository into one verdict if no policy demands any.
 func (p verdictScope) attested(judged []judgement) string {
 	state := verdicts.Unsigned
 	for i := range judged {
@@ -130,11 +152,11 @@ func (p verdictScope) unmet(by *policy.Policy, d *attestation.Demand, best *judg
 		fmt.Sprintf("in %s: policy %q demands the attestation %q (%s), and there is none", p.repository, by.ID(), d.Name, d.PredicateType)
 }
 
-// meets reports whether a trusted attestation meets the demand of that name.
+// meets reports whether an attestation is trusted and meets the demand of that name.
 func (j *judgement) meets(demand string) bool { return j.Trusted() && slices.Contains(j.Meets, demand) }
 
-// nearer reports whether one attestation comes closer to a demand than another: it meets the
-// demand, it was judged, or more is known of it.
+// nearer reports whether an attestation is closer to meeting a demand than another: it meets the
+// demand, its predicate was judged, or more is known about it.
 func (j *judgement) nearer(other *judgement, demand string) bool {
 	rank := func(j *judgement) int {
 		trusted, _ := j.Condition(verdicts.Trusted)
@@ -153,10 +175,9 @@ func (j *judgement) nearer(other *judgement, demand string) bool {
 	return rank(j) > rank(other)
 }
 
-// onlyAttestations describes the attestations of an image without a signature, and who vouches for
-// them.
+// onlyAttestations describes the attestations of an image without a signature, and their signers.
 func (p verdictScope) onlyAttestations(judged []judgement) (reason, message string) {
-	best := map[string]judgement{} // of several policies
+	best := map[string]judgement{} // the best of several policies' verdicts
 	for _, j := range judged {
 		if b, ok := best[j.name]; j.attestation && (!ok || j.informs() > b.informs()) {
 			best[j.name] = j
@@ -183,8 +204,8 @@ func (p verdictScope) onlyAttestations(judged []judgement) (reason, message stri
 		p.repository, strings.Join(slices.Sorted(maps.Keys(found)), "; ")), maxSummary)
 }
 
-// leftOut are the types, sorted, of the attestations that a search saw in the repository and did
-// not bring.
+// leftOut returns the types, sorted, of the attestations that a search found in the repository and
+// did not store.
 func (p verdictScope) leftOut() []string {
 	var listed []struct {
 		Type    string `json:"type"`

@@ -13,9 +13,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )

@@ -14,27 +14,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// rules is a version of this package's judgement, part of AnnotationPolicy. Raising it has every
-// stored verdict computed again.
-const rules = "v7"
+// rules is the version of this package's rules, a part of AnnotationPolicy. A new version makes
+// servers compute every stored verdict again.
+const rules = "v8"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that
-// looking again does not write every Image again.
+// judging again does not write every Image again.
 const probeInterval = 24 * time.Hour
 
-// maxJudged bounds the signatures that are judged in one repository, and likewise the attestations,
-// however many a client wrote into an Image.
+// maxJudged bounds the signatures that are judged in one repository, and separately the
+// attestations, even if a client wrote more into an Image.
 const maxJudged = 64
 
-// Indexes finds verified indexes in a repository, or in it for a namespace, whose manifests list
-// the image that is judged. After an error the verdict is Unknown, and the image is judged again an
-// hour later.
+// Indexes finds indexes that list the image and are verified in a repository, or in a repository
+// for a namespace. After an error the verdict is Unknown, and the image is judged again an hour
+// later.
 type Indexes func(repository string) ([]*imagev1.Image, error)
 
 // indexRetry is the time after which an image is judged again if an index could not be read.
@@ -43,23 +43,24 @@ const indexRetry = time.Hour
 // VerifyImage computes the verdict on every signature of an Image, in every repository that the
 // image is in, and writes the verdicts into the Image.
 //
-// A signature counts in the repositories where it was found; one that a client wrote counts in all.
-// A signature's own conditions, and its fields that say who signed what, come from the worst of its
-// verdicts in repositories that a policy covers, and name that repository. The annotation
-// annotation.Verdicts has the verdict of each repository, annotation.Policy names the policies
-// used, and annotation.Recheck says when to look again. How many signatures repositories may bring
-// is bounded, see bound. A repository's signatures leave with it.
+// A signature counts in the repositories where it was found; a signature that a client wrote counts
+// in all. A signature's own conditions, and its fields about signer and contents, come from the
+// worst of its verdicts in repositories that a policy covers, and name that repository. The
+// annotation annotation.Verdicts has the verdict of each repository, annotation.Policy names the
+// policies used, and annotation.Recheck has the time to judge again. The number of signatures from
+// repositories is bounded, see bound. When an image leaves a repository, the repository's
+// signatures are removed.
 //
-// Policies of namespaces change nothing of this. The annotation annotation.NamespaceVerdicts has
-// the verdicts by them.
+// Policies of namespaces do not affect any of this. Their verdicts are in the annotation
+// annotation.NamespaceVerdicts.
 //
-// covered reports whether a policy covers the image anywhere. When none does, conditions that
-// somebody else has set stay as they are (`oc adm verify-image-signature --save` works). Verdicts
-// left by a policy that is gone become Unknown, and so do signatures without conditions.
+// covered is true if a policy covers the image anywhere. If none does, conditions that an
+// administrator has set stay as they are (`oc adm verify-image-signature --save` works). Verdicts
+// of a policy that is gone become Unknown, and signatures without conditions become Unknown, too.
 //
-// The Image has to come from storage and not from a client. Of its earlier verdicts only the times
-// count. changed tells whether the Image differs from before. A condition's lastTransitionTime
-// changes only with its status. Its lastProbeTime changes when anything in it does, or after a day.
+// The Image must come from storage, not from a client. Only the times of its earlier verdicts are
+// used. changed is true if the Image differs from before. A condition's lastTransitionTime changes
+// only with its status. Its lastProbeTime changes with anything in it, and after a day.
 func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes Indexes) (changed, covered bool) {
 	annotations, before := maps.Clone(image.Annotations), len(image.Signatures)
 	_, wasOurs := annotations[AnnotationPolicy]
@@ -169,8 +170,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	annotate(image, annotation.NamespacePolicy, in.namespaceStamp())
 	next := ""
 	if !recheck.IsZero() {
-		// Certificates and keys have times in whole seconds, and are valid until the end of the
-		// last one.
+		// Certificates and keys have times in whole seconds, and are valid until the end of their last
+		// second.
 		next = recheck.UTC().Add(time.Second).Format(time.RFC3339)
 	}
 	annotate(image, AnnotationRecheck, next)
@@ -206,9 +207,9 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 	return string(b)
 }
 
-// Stale reports whether VerifyImage may find something new. It may when another policy covers the
-// image, a policy has changed, a signature was never looked at, an expiry has passed, or a day has.
-// A verdict that an index vouches for may always have changed.
+// Stale reports whether VerifyImage may return another result: another policy covers the image, a
+// policy has changed, a signature was never judged, an expiry has passed, or a day has passed. It
+// always returns true for the verdict ByIndex.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	in := judgingOf(image, set, annotation.Found(image.Annotations))
 	judged := annotation.JudgedAnywhere(image.Annotations)
@@ -234,9 +235,9 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	return false
 }
 
-// isCurrent reports whether the verdicts of an image are by the present policies, and no expiry has
-// passed since. It does not ask about verdicts that an index vouches for: these follow the index in
-// another write.
+// isCurrent reports whether the present policies gave the verdicts of an image, and no expiry has
+// passed since. It ignores verdicts that depend on an index: another write updates these after the
+// index.
 func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Verdict, now time.Time) bool {
 	if image.Annotations[AnnotationPolicy] != j.stamp() {
 		return false
@@ -252,8 +253,8 @@ func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Ve
 	return err == nil && now.Before(t)
 }
 
-// stampOf is what scopes are judged by: "" when no policy applies. more is how many scopes have no
-// place.
+// stampOf identifies the policies by which scopes are judged; "" if no policy applies. more is how
+// many scopes are left out.
 func stampOf(scopes []verdictScope, more int) string {
 	var stamps []string
 	if more > 0 {
@@ -286,7 +287,7 @@ func isNoPolicy(conditions []imagev1.SignatureCondition) bool {
 	})
 }
 
-// clear takes off a signature all that only the server may say of it.
+// clear removes the fields of a signature that only the server may set.
 func clear(s *imagev1.ImageSignature) {
 	s.Conditions = nil
 	s.ImageIdentity, s.SignedClaims, s.Created, s.IssuedBy, s.IssuedTo = "", nil, nil, nil, nil
@@ -299,8 +300,8 @@ func (v *Verdict) apply(s *imagev1.ImageSignature, now time.Time) (changed bool)
 	s.Conditions = v.conditions(before.Conditions, now)
 	s.ImageIdentity, s.SignedClaims, s.Created = v.ImageIdentity, v.SignedClaims, v.Created
 	s.IssuedBy, s.IssuedTo = v.IssuedBy, v.IssuedTo
-	// The contents have not changed, so they are not compared: reflection takes 50 us for each 10
-	// KiB of them.
+	// The contents have not changed, so leave them out of the comparison: reflection takes 50 µs for
+	// 10 KiB.
 	after := *s
 	before.Content, after.Content = nil, nil
 	return !equality.Semantic.DeepEqual(before, after)

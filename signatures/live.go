@@ -11,16 +11,11 @@ import (
 )
 
 // Live is the policies in force in a running server, and a clock. The policies are a Set that can
-// be replaced while others use it. The image API asks Live for verdicts (it is its Verifier).
-// NewLive makes one.
+// be replaced while others use it. Live is the image API's Verifier.
 type Live struct {
-	// Written, if set before the first verdict, gets each covered Image and the policies by which
-	// it was judged.
-	Written func(image *imagev1.Image, set *policy.Set)
-
-	// Current, if set before the first verdict, puts in force what has been written elsewhere. If
-	// it fails, the policies in force stay.
-	Current func(context.Context) error
+	// CatchUp, if set before the first verdict, puts policies in force that other servers have
+	// written. It returns an error if they cannot be read.
+	CatchUp func(context.Context) error
 
 	clock clock.PassiveClock
 	set   atomic.Pointer[policy.Set]
@@ -40,15 +35,18 @@ func (l *Live) Set() *policy.Set { return l.set.Load() }
 // Replace puts other policies in force.
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
-// Verify is VerifyImage by the policies in force, now.
-func (l *Live) Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
-	if l.Current != nil {
-		_ = l.Current(ctx) // which logs the error
+// Current puts policies in force that other servers have written. After an error no verdict may be
+// stored, because the policies in force may be out of date.
+func (l *Live) Current(ctx context.Context) error {
+	if l.CatchUp == nil {
+		return nil
 	}
-	set := l.Set()
-	if _, covered = VerifyImage(image, set, l.clock.Now(), indexes); covered && l.Written != nil {
-		l.Written(image, set)
-	}
+	return l.CatchUp(ctx)
+}
+
+// Verify is VerifyImage by the policies in force, now. Call Current before.
+func (l *Live) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
+	_, covered = VerifyImage(image, l.Set(), l.clock.Now(), indexes)
 	return covered
 }
 

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -69,7 +69,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	if c := condition(img.Signatures[0], verdicts.Trusted); c.Reason != "NoMatchingPolicy" || img.Signatures[0].IssuedTo != nil {
 		t.Errorf("the signature says %+v, issued to %v", c, img.Signatures[0].IssuedTo)
 	}
-	if v, _, _ := signatures.Summary(img); v != verdicts.VerifiedUnknown {
+	if v, _, _ := signatures.Summary(img); v != verdicts.NoPolicy {
 		t.Errorf("the image is %s", v)
 	}
 	if signatures.Stale(img, set, now) {

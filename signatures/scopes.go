@@ -10,24 +10,25 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// verdictScope is what one verdict about an image holds for: a repository that the image is in, or
-// a tag there if a policy names that tag as its scope. With a namespace, the verdict holds for the
-// pods of that namespace alone.
+// verdictScope is the scope of one verdict on an image: a repository that the image is in, or a tag
+// there if a policy has that tag as its scope. With a namespace, the verdict is only for the pods
+// of that namespace.
 type verdictScope struct {
-	repository string // canonical; "" if the image's reference is none
-	tag        string // if the verdict is that of a tag
+	repository string // canonical; "" if the image's reference is invalid
+	tag        string // set if the verdict is for a tag
 	namespace  string // set if the verdict is for the pods of a namespace
 	ref        reference.Reference
 	policies   []*policy.Policy // all must be met; empty if none covers the scope
-	err        error            // why no policy can be chosen although there are some
+	err        error            // why no policy could be chosen
 	found      annotation.Repository
 }
 
@@ -51,9 +52,9 @@ func (p verdictScope) policyNames() string {
 	return strings.Join(names, ",")
 }
 
-// scopesOf returns the repositories that an image is in, that of its own reference first. If there
-// are too many, those that a policy covers stay, and more is how many of these did not. See share.
-// known are the references in the annotations.
+// scopesOf returns the scopes of an image, the repository of its own reference first. If there are
+// too many, those that a policy covers have priority (see share), and more is how many of these are
+// left out. known are the references in the annotations.
 func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository, known []reference.Reference) (scopes []verdictScope, more int) {
 	own, unfit := referenceOf(Image{Digest: image.Name, Reference: image.DockerImageReference})
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
@@ -90,8 +91,8 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 	return scopes[:annotation.MaxRepositories], more
 }
 
-// share orders scopes so that everybody who competes for places gets a first one before anybody
-// gets a second. who returns whom a scope is for.
+// share orders scopes so that each owner gets a first place before any owner gets a second. who
+// returns the owner of a scope.
 func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope {
 	turns, of := make([]int, len(scopes)), map[string]int{}
 	order := make([]int, len(scopes))
@@ -107,8 +108,8 @@ func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope 
 	return shared
 }
 
-// project is the host of a repository with the first element of its path, which is often whose it
-// is.
+// project returns a repository's host and the first element of its path, which often identifies the
+// owner.
 func project(repository string) string {
 	host, path, _ := strings.Cut(repository, "/")
 	first, _, _ := strings.Cut(path, "/")
@@ -120,7 +121,7 @@ const maxNamespaced = 32
 
 // inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy
 // judges only where no policy of the cluster does. If there are too many, namespaces share the
-// places, repositories go before tags, and more is how many have none.
+// places, repositories have priority over tags, and more is how many scopes are left out.
 func inNamespaces(set *policy.Set, scopes []verdictScope, known []reference.Reference) (namespaced []verdictScope, more int) {
 	if !set.ForNamespaces() {
 		return nil, 0
@@ -154,10 +155,10 @@ func inNamespaces(set *policy.Set, scopes []verdictScope, known []reference.Refe
 	return namespaced[:len(namespaced)-more], more
 }
 
-// judging is where an image is judged.
+// judging has the scopes in which an image is judged.
 type judging struct {
 	scopes, namespaced         []verdictScope
-	moreScopes, moreNamespaced int // for which there is no place
+	moreScopes, moreNamespaced int // scopes that are left out
 }
 
 func judgingOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository) (j judging) {
@@ -174,10 +175,10 @@ func judgingOf(image *imagev1.Image, set *policy.Set, found map[string]annotatio
 func (j judging) stamp() string          { return stampOf(j.scopes, j.moreScopes) }
 func (j judging) namespaceStamp() string { return stampOf(j.namespaced, j.moreNamespaced) }
 
-// all are the scopes for everybody, and those with a namespace.
+// all returns the scopes without a namespace, and those with one.
 func (j judging) all() []verdictScope { return slices.Concat(j.scopes, j.namespaced) }
 
-// notJudged is the verdict on what has no place.
+// notJudged is the verdict for the scopes that are left out.
 func notJudged(more int, of string) annotation.Verdict {
 	return annotation.Verdict{
 		Verified: verdicts.VerifiedUnknown, Reason: string(ReasonNotJudged),
@@ -192,14 +193,14 @@ func btoi(b bool) int {
 	return 0
 }
 
-// sigID is the second half of a signature's name, by which it differs from the others of its image.
+// sigID is the second half of a signature's name, which is unique within its image.
 func sigID(name string) string {
 	_, h, _ := strings.Cut(name, "@")
 	return h
 }
 
-// holders has the repositories in which each signature was found, by the second half of its name. A
-// signature found in none was written by a client, and counts in all.
+// holders has the repositories in which each signature was found, by sigID. A signature that was
+// found in none was written by a client, and counts in all repositories.
 type holders map[string][]string
 
 func holdersOf(found map[string]annotation.Repository) holders {
@@ -218,13 +219,13 @@ func (h holders) count(s *imagev1.ImageSignature, repository string) bool {
 	return !ok || slices.Contains(in, repository) || slices.Contains(in, annotation.Clients)
 }
 
-// counter counts the signatures that are judged in each scope, and attestations apart from them.
+// counter counts the signatures that are judged in each scope, and separately the attestations.
 type counter struct {
 	holders
 	seen map[string]int
 }
 
-// count reports whether a signature counts in a scope, and whether it is one too many there.
+// count reports whether a signature counts in a scope, and whether it exceeds the bound there.
 func (c counter) count(p verdictScope, s *imagev1.ImageSignature) (counts, tooMany bool) {
 	if !c.holders.count(s, p.repository) {
 		return false, false
@@ -248,8 +249,8 @@ func dropOfFormer(image *imagev1.Image, found map[string]annotation.Repository) 
 	}
 }
 
-// drop takes signatures from those that a repository has brought. It takes them off the image, too,
-// where no other repository has brought them.
+// drop removes signatures from a repository's record. It also removes them from the image, unless
+// another repository has them, too.
 func drop(image *imagev1.Image, found map[string]annotation.Repository, repository string, names []string) {
 	r := found[repository]
 	r.Signatures = slices.DeleteFunc(slices.Clone(r.Signatures), func(name string) bool { return slices.Contains(names, name) })
@@ -260,12 +261,12 @@ func drop(image *imagev1.Image, found map[string]annotation.Repository, reposito
 	})
 }
 
-// Bounds of the signatures that repositories bring into one image. Those that clients write are not
-// counted.
+// Bounds of the signatures from repositories in one image. Signatures that clients write do not
+// count.
 const (
 	maxHeld      = 128     // signatures and attestations
 	maxHeldBytes = 5 << 18 // bytes of their content: 1.25 MiB
-	// bytes of those that are not trusted; the rest is room for one that may be
+	// bytes of untrusted signatures; the rest is reserved for trusted ones
 	maxUntrusted = 256 << 10
 	maxRecorded  = 1024 // names of signatures in the records of all repositories
 )
@@ -281,8 +282,8 @@ const (
 // counted is a signature in a repository.
 type counted struct{ name, repository string }
 
-// ranks computes the ranks of trusted signatures. For each policy, and each of its demands, the
-// smallest signature that meets it ranks higher than other trusted ones.
+// ranks returns the ranks of trusted signatures. For each policy, and each of its demands, the
+// smallest signature that meets it ranks above other trusted signatures.
 func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int {
 	ranks := map[counted]int{}
 	for _, p := range scopes {
@@ -306,7 +307,7 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 		}
 		rank := meeting
 		if p.namespace != "" {
-			rank = meetingThere // so that they displace nothing that meets a policy of the cluster
+			rank = meetingThere // displaces no signature that meets a policy of the cluster
 		}
 		for _, j := range first {
 			c := counted{j.name, p.repository}
@@ -316,11 +317,11 @@ func ranks(scopes []verdictScope, judged map[string][]judgement) map[counted]int
 	return ranks
 }
 
-// bound drops signatures where there are too many, of one repository or of all together. A
-// signature that meets a policy does not count against its repository's bound. These stay first:
-// signatures that meet a policy, then trusted ones, signatures before attestations, each project's
-// first before another's second, likewise each repository's, and small ones before large ones. So
-// the order in which a registry lists them does not decide what stays.
+// bound drops signatures if one repository, or all together, have too many. A signature that meets
+// a policy does not count against its repository's bound. The priority is: signatures that meet a
+// policy, then trusted ones; signatures before attestations; each project's first before any
+// project's second, and likewise for repositories; small ones before large ones. So the order in
+// which a registry lists signatures does not decide which stay.
 func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp string, ranks map[counted]int) {
 	type candidate struct {
 		counted
@@ -350,7 +351,7 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 		slices.SortFunc(own, func(a, b candidate) int {
 			return cmp.Or(-cmp.Compare(a.rank, b.rank), cmp.Compare(a.size, b.size), cmp.Compare(a.name, b.name))
 		})
-		position := map[bool]int{} // signatures and attestations are counted apart
+		position := map[bool]int{} // signatures and attestations are counted separately
 		for i := range own {
 			own[i].position = position[own[i].attestation]
 			position[own[i].attestation]++
@@ -401,8 +402,8 @@ func bound(image *imagev1.Image, found map[string]annotation.Repository, stamp s
 	boundRecords(image, found)
 }
 
-// boundRecords keeps the records of many repositories together small enough for an annotation.
-// Those with most signatures lose them first, and say so.
+// boundRecords keeps the records of all repositories small enough for an annotation. It empties the
+// records with the most signatures first, and notes that in them.
 func boundRecords(image *imagev1.Image, found map[string]annotation.Repository) {
 	total := 0
 	for _, r := range found {
@@ -435,8 +436,8 @@ type judgement struct {
 	Verdict
 }
 
-// retained are the judgements on signatures that the image still holds. Signatures that were judged
-// and then left out must not change a verdict: it will not be there the next time.
+// retained returns the judgements on signatures that the image still holds. A signature that was
+// judged and then left out must not affect a verdict, because the next judgement will not see it.
 func retained(image *imagev1.Image, judged []judgement) []judgement {
 	return slices.DeleteFunc(slices.Clone(judged), func(j judgement) bool {
 		return !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return sigID(s.Name) == j.name })
@@ -446,16 +447,16 @@ func retained(image *imagev1.Image, judged []judgement) []judgement {
 // leftOut describes the signatures of a repository that the image does not hold.
 type leftOut struct {
 	signatures, attestations int
-	byOthers                 bool // other policies were in force when they were judged
+	byOthers                 bool // they were judged by other policies than the present ones
 }
 
-// leftOutOf describes those of a repository, where judgedBy is what the image is judged by now.
+// leftOutOf returns the leftOut of a repository. judgedBy identifies the present policies.
 func leftOutOf(r annotation.Repository, judgedBy string) leftOut {
 	return leftOut{signatures: len(r.LeftOut), attestations: len(r.AttestationsLeftOut), byOthers: r.LeftOutBy != judgedBy}
 }
 
-// of is how many of those left out may be what a policy asks for: signatures, or attestations where
-// it demands these.
+// count returns how many of the left-out items could meet a policy: signatures or, if the policy
+// demands these, attestations.
 func (l leftOut) count(attestations bool) int {
 	if attestations {
 		return l.attestations
@@ -463,12 +464,13 @@ func (l leftOut) count(attestations bool) int {
 	return l.signatures
 }
 
-// summarize makes one verdict of those on the signatures in a repository. Where it says that
-// policies are not met, and all of these have an exception for the image of that digest, it is
-// Excepted; if some have, the others are named. again is when an exception ends that matters, zero
-// if none does.
+// summarize combines the verdicts on the signatures in a repository into one. If policies are not
+// met and all of these have an exception for the image's digest, the verdict is Excepted; if only
+// some have, it names the others. again is when the first relevant exception ends; zero if there is
+// none.
 func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, digest string, now time.Time) (v annotation.Verdict, again time.Time) {
 	v = p.bySignatures(judged, leftOut, indexes)
+	v.Vouches = vouched(judged)
 	if verdicts.IsVerified(v.Verified) {
 		return v, again
 	}
@@ -498,19 +500,19 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 	return v, again
 }
 
-// bySignatures makes one verdict of those on the signatures in a repository. One trusted signature
-// meets a policy, whatever else is there; of several policies, the one that is met least decides.
-// Where no signature is trusted, an index that is verified in the repository by the same policies,
-// and lists the image, vouches for it. Demanded attestations have to be about the image itself.
-// Where the repository could not be searched, it is not known to have no signature. leftOut is how
-// many signatures are left out.
+// bySignatures combines the verdicts on the signatures in a repository into one. One trusted
+// signature is enough to meet a policy; of several policies, the one with the worst result decides.
+// If no signature is trusted, an index vouches for the image that lists it and is verified in the
+// repository by the same policies. Demanded attestations must have the image itself as their
+// subject. If the repository could not be searched completely, the verdict is Unknown, not
+// Unsigned. leftOut are the signatures that are left out.
 func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
 	v := annotation.Verdict{}
 	if len(p.policies) == 0 {
 		v = met(judged, "")
 	}
 	var unmet []string
-	attested := true // what policies demand of attestations is there
+	attested := true // all demanded attestations are there
 	for i, by := range p.policies {
 		next := met(judged, by.ID())
 		if len(by.Attestations) > 0 {
@@ -566,7 +568,7 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	switch {
 	case v.Verified == verdicts.Unsigned && leftOut.signatures > 0:
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: %d signatures were left out, none is stored", p.repository, leftOut.signatures)
+		v.Message = fmt.Sprintf("in %s: %s left out, none is stored", p.repository, table.Clause(leftOut.signatures, "signature", "were"))
 	case v.Verified == verdicts.VerifiedFalse && leftOut.count(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
 		v.Message = fmt.Sprintf("in %s: no stored signature is trusted, and %d were left out: import the image again", p.repository, leftOut.count(demanded))
@@ -586,17 +588,17 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	return v
 }
 
-// takesIndexes reports whether an index can vouch for a signature of what is asked about. Where a
-// policy demands that platforms are signed themselves, it cannot. It cannot either where a tag has
-// to be the signed one: the signature of the index is for another tag.
+// takesIndexes reports whether a verified index can replace a signature of the image. It cannot if
+// a policy demands that platforms are signed themselves. It also cannot if the signature must name
+// the tag, because the index's signature names another tag.
 func (p verdictScope) takesIndexes() bool {
 	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {
 		return by.OwnSignatures || p.ref.Tag != "" && by.Identity.LooksAtTags()
 	})
 }
 
-// verifiedIndex finds an index that vouches: one that is verified by the very policies that cover
-// the image. Others may trust others.
+// verifiedIndex finds an index that vouches: one that is verified by the same policies that cover
+// the image. Other policies may trust other signers.
 func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	all, err := indexes(p.key())
 	if err != nil {
@@ -610,7 +612,7 @@ func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	return nil, nil
 }
 
-// met makes one verdict of those by one policy.
+// met combines the verdicts by one policy.
 func met(judged []judgement, by string) annotation.Verdict {
 	v := annotation.Verdict{Verified: verdicts.Unsigned}
 	for _, j := range judged {
@@ -635,16 +637,16 @@ const (
 	maxSigners = 4
 )
 
-// Covered is a policy that an image is judged by somewhere.
+// Covered is a policy that judges an image in a repository or for a tag.
 type Covered struct {
 	*policy.Policy
 	// Repository is where it covers the image, or a tag of it.
 	Repository string
-	// Unmet says that the image does not meet the policy, by the verdict that it holds there.
+	// Unmet is true if, by the stored verdict, the image does not meet the policy there.
 	Unmet bool
 }
 
-// Covering returns the policies that an image is judged by, once for each place that they cover.
+// Covering returns the policies that judge an image, once for each scope.
 func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
 	held := annotation.JudgedAnywhere(image.Annotations)
 	for _, p := range judgingOf(image, set, nil).all() {
@@ -657,8 +659,8 @@ func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
 	return all
 }
 
-// Vouches reports whether an index was verified under a verdict's key, so that it vouches there for
-// what it lists.
+// Vouches reports whether an index is verified under a verdict's key, so that it vouches there for
+// the images that it lists.
 func Vouches(index *imagev1.Image, key string) bool {
 	return index.DockerImageManifest != "" && verdicts.IsVerified(annotation.JudgedAnywhere(index.Annotations)[key].Verified)
 }

@@ -7,13 +7,14 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
-// Summary reads an Image's verdicts, for columns and indexes. verified is the worst of the verdicts
-// in the repositories that a policy covers. signers are those that are trusted, sorted. nextExpiry
-// is when time alone may change the verdicts, zero for never.
+// Summary summarizes an Image's stored verdicts, for columns and indexes. verified is the worst
+// verdict in the repositories that a policy covers; if no policy covers any, it is the verdict of
+// [AskAnyway]. signers are the trusted signers, sorted. nextExpiry is when a verdict may change
+// because something expires, zero for never.
 func Summary(image *imagev1.Image) (verified string, signers []string, nextExpiry time.Time) {
 	if t, err := time.Parse(time.RFC3339, image.Annotations[AnnotationRecheck]); err == nil {
 		nextExpiry = t
@@ -26,21 +27,24 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 		slices.Sort(signers)
 		return verified, slices.Compact(signers), nextExpiry
 	}
-	if !slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return !isAttestation(&s) }) {
-		for _, r := range annotation.Found(image.Annotations) {
-			if r.Unread != "" || r.Unusable != "" {
-				return verdicts.VerifiedUnknown, nil, nextExpiry
-			}
-		}
-		return verdicts.NoPolicy, nil, nextExpiry
+	if len(image.Signatures) == 0 && len(annotation.Found(image.Annotations)) == 0 {
+		return verdicts.NoPolicy, nil, nextExpiry // as in Held, without parsing references
 	}
-	verified, signers = saidOf(image, false)
-	return verified, signers, nextExpiry
+	for _, v := range Held(image) {
+		verified = verdicts.Worse(verified, v.Verified)
+		signers = append(signers, v.Signers...)
+	}
+	if verified == "" { // it is in no repository
+		v := anyway(image, nil, nil, "")
+		verified, signers = v.Verified, v.Signers
+	}
+	slices.Sort(signers)
+	return verified, slices.Compact(signers), nextExpiry
 }
 
-// Attested reads the verdict on the attestations of an Image: the worst in the repositories that a
-// policy covers. Where policies demand attestations, it reports whether all are there; elsewhere
-// whether one is trusted. It is "" where there are no attestations and none is demanded.
+// Attested returns the stored verdict on an Image's attestations: the worst in the repositories
+// that a policy covers. If policies demand attestations, it tells whether all are there; otherwise,
+// whether one is trusted. It is "" if there are no attestations and none is demanded.
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	if len(judged) == 0 {
@@ -54,8 +58,8 @@ func Attested(image *imagev1.Image) string {
 	return worst
 }
 
-// saidOf reads the conditions on signatures, or on attestations: their common verdict, and the
-// signers of those that are trusted. It is "" where there are none.
+// saidOf summarizes the conditions of signatures, or of attestations: one verdict, "" if there are
+// no conditions, and the signers of the trusted ones.
 func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
@@ -80,8 +84,8 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 	return verified, slices.Compact(signers)
 }
 
-// signerOf names the signer: the owner of the key, or else the key. Conditions saved by `oc adm
-// verify-image-signature` come with the issuing key only.
+// signerOf returns the signer's name: the owner of the key, or else the key. Conditions saved by
+// `oc adm verify-image-signature` come with the issuing key only.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo != nil {
 		if s.IssuedTo.CommonName != "" {

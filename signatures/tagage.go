@@ -6,11 +6,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TagAge says in words when a registry last confirmed where a tag leads; zero if that is not known.
+// TagAge returns a text about when a registry last confirmed where a tag leads. A zero checked
+// means that this is unknown.
 func TagAge(tag reference.Reference, checked, now time.Time) string {
 	if checked.IsZero() {
 		return fmt.Sprintf("it is unknown when the registry last confirmed where %s leads", tag)
@@ -18,9 +19,8 @@ func TagAge(tag reference.Reference, checked, now time.Time) string {
 	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
 }
 
-// TooOld returns those of the policies by which too long ago a registry last confirmed where a tag
-// leads, and why: by them it is not known what somebody asks for by the tag. A reference with a
-// digest is never too old.
+// TooOld returns the policies whose maximum tag age is exceeded, and a text that says why: for them
+// it is unknown where the tag leads now. A reference with a digest is never too old.
 func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Time) (of []*policy.Policy, why string) {
 	if asked.Tag == "" || asked.Digest != "" {
 		return nil, ""

@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
@@ -13,13 +13,13 @@ import (
 const (
 	// TypeAtomic is an OpenPGP signed message; OpenShift's name.
 	TypeAtomic = verdicts.TypeAtomic
-	// TypeAtomicAlias is how the registry's signature extension spells TypeAtomic. Both are
+	// TypeAtomicAlias is the name of TypeAtomic in the registry's signature extension. Both are
 	// accepted.
 	TypeAtomicAlias = verdicts.TypeAtomicAlias
-	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), which
-	// containers/image can read from lookaside storage as it is.
+	// TypeSimpleSigning is a cosign signature as a sigstore blob (payload.Blob), a format that
+	// containers/image reads from lookaside storage.
 	TypeSimpleSigning = "SigstoreSimpleSigningV1"
-	// TypeBundle is a sigstore bundle, the JSON as it was in the registry, of version 0.1 to 0.3.
+	// TypeBundle is a sigstore bundle of version 0.1 to 0.3: the unchanged JSON from the registry.
 	TypeBundle = "SigstoreBundleV03"
 	// TypeNotation is a Notary Project signature envelope, JWS or COSE.
 	TypeNotation = "NotationV1"
@@ -30,16 +30,16 @@ const (
 	ReasonSignatureVerified evidence.Reason = "SignatureVerified" // Trusted=True
 	// signed for another image name
 	ReasonSignedIdentityMismatch evidence.Reason = "SignedIdentityMismatch"
-	// signs a digest only, and the policy wants a name
+	// signs only a digest, but the policy requires a name
 	ReasonNoSignedIdentity evidence.Reason = "NoSignedIdentity"
-	// a good signature, but of another image
+	// a valid signature of another image
 	ReasonDigestMismatch evidence.Reason = "DigestMismatch"
 	ReasonDigestMatches  evidence.Reason = "DigestMatches" // ForImage=True
-	// ForImage=Unknown: nobody vouches for the digest
+	// ForImage=Unknown: no trusted signer vouches for the digest
 	ReasonNotEvaluated evidence.Reason = "NotEvaluated"
 	// of a repository: an index there vouches for the image
 	ReasonIndexVerified evidence.Reason = "IndexVerified"
-	// of a repository: it could not be read whether an index vouches
+	// of a repository: the indexes that may vouch could not be read
 	ReasonIndexUnreadable evidence.Reason = "IndexUnreadable"
 	// of a repository: none of its signatures is held
 	ReasonSignaturesLeftOut evidence.Reason = "SignaturesLeftOut"
@@ -47,26 +47,26 @@ const (
 	ReasonSearchIncomplete evidence.Reason = "SearchIncomplete"
 	// of a repository: a possible signature there cannot be used
 	ReasonSignaturesUnusable evidence.Reason = "SignaturesUnusable"
-	// of many repositories: there is no place for their verdicts
+	// of a repository or tag: there are too many to store a verdict for each
 	ReasonNotJudged evidence.Reason = "NotJudged"
 	// an exception of the policy lets the image through
 	ReasonExcepted evidence.Reason = "Excepted"
-	// nobody said who must sign this image
+	// no policy says who must sign this image
 	ReasonNoMatchingPolicy evidence.Reason = "NoMatchingPolicy"
 )
 
 // Annotations of an Image that this package and its subpackages write.
 const (
-	// AnnotationPolicy is the policy an Image's verdicts were computed with, "<name>@<hash>". Where
-	// it is present, the conditions are ours and not an admin's.
+	// AnnotationPolicy is the policy by which an Image's verdicts were computed, "<name>@<hash>". If
+	// it is present, the server set the conditions, not an administrator.
 	AnnotationPolicy = annotation.Policy
-	// AnnotationRecheck is the time, in RFC 3339, at which time alone may change a verdict.
+	// AnnotationRecheck is the time, in RFC 3339, at which a verdict may change because something
+	// expires.
 	AnnotationRecheck = annotation.Recheck
-	// AnnotationAttestations lists the other things that are attached to the image: JSON, an array
-	// of find.Attestation.
+	// AnnotationAttestations lists the attestations and other artifacts that are attached to the
+	// image: JSON, an array of find.Attestation.
 	AnnotationAttestations = annotation.Attestations
-	// AnnotationWarnings names what the search for signatures had to leave out: JSON, an array of
-	// strings.
+	// AnnotationWarnings lists what the search for signatures left out: JSON, an array of strings.
 	AnnotationWarnings = annotation.Warnings
 )
 

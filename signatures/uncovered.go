@@ -9,32 +9,40 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// AskAnyway is Ask for a reference that no policy covers: what is known of the signatures in its
-// repository, and of them alone. It never says False, since nobody said who must sign. It says True
-// only if an administrator has saved that.
+// AskAnyway is Ask for a reference that no policy covers. The verdict is NoPolicy; the message says
+// whether the image is signed. If the signatures in the repository could not be read, it is
+// Unknown. If an administrator has saved a verdict, it is that verdict.
 func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdict {
 	found := annotation.Found(image.Annotations)
-	v, here := anyway(image, found, holdersOf(found), asked.Name()), found[asked.Name()]
+	brought := holdersOf(found)
+	v, here := anyway(image, found, brought, asked.Name()), found[asked.Name()]
 	switch {
 	case v.Reason == "":
 		v.Message = "an administrator saved this; no policy covers " + asked.String()
-	case v.Verified == verdicts.NoPolicy:
-		v.Message = fmt.Sprintf("no policy covers %s, and it has no signature there", asked)
 	case v.Reason == string(ReasonSearchIncomplete):
 		v.Message = fmt.Sprintf("no policy covers %s, and not all signatures there could be read: %s", asked, cmp.Or(here.Unread, here.Unusable))
-	default:
+	case isSigned(image, brought, asked.Name()) || len(here.LeftOut) > 0:
 		v.Message = fmt.Sprintf("it is signed, and no policy covers %s", asked)
+	default:
+		v.Message = fmt.Sprintf("no policy covers %s, and it has no signature there", asked)
 	}
 	return v
 }
 
-// Everywhere returns the words of the verdicts that an Image holds; if it is in no repository, its
-// own.
+// isSigned reports whether an image has a signature in a repository.
+func isSigned(image *imagev1.Image, brought holders, repository string) bool {
+	return slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
+		return !isAttestation(&s) && brought.count(&s, repository)
+	})
+}
+
+// Everywhere returns the words of the verdicts that an Image holds. For an Image in no repository,
+// it returns the Image's own verdict.
 func Everywhere(image *imagev1.Image) (verified []string) {
 	for _, v := range Held(image) {
 		verified = append(verified, v.Verified)
@@ -46,20 +54,17 @@ func Everywhere(image *imagev1.Image) (verified []string) {
 	return verified
 }
 
-// anyway is AskAnyway for all references of a repository, without the message. There is no reason
-// for what an administrator has saved.
+// anyway is AskAnyway for all references of a repository, without the message. A verdict that an
+// administrator has saved has no reason.
 func anyway(image *imagev1.Image, found map[string]annotation.Repository, brought holders, repository string) annotation.Verdict {
-	signed := slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
-		return !isAttestation(&s) && brought.count(&s, repository)
-	})
+	signed := isSigned(image, brought, repository)
 	_, ours := image.Annotations[AnnotationPolicy]
 	here, v := found[repository], annotation.Verdict{Verified: verdicts.NoPolicy, Reason: string(ReasonNoMatchingPolicy)}
 	switch {
 	case signed && !ours && savedByAdministrator(image):
 		v.Reason = ""
 		v.Verified, v.Signers = saidOf(image, false)
-	case signed || len(here.LeftOut) > 0:
-		v.Verified = verdicts.VerifiedUnknown
+	case signed || len(here.LeftOut) > 0: // no policy says who must sign it
 	case here.Unread != "" || here.Unusable != "":
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
 	}
@@ -71,9 +76,9 @@ func anyway(image *imagev1.Image, found map[string]annotation.Repository, brough
 	return v
 }
 
-// Held returns the verdicts that an Image holds: in each repository that it is in, in the order of
-// [annotation.In], and then for each tag that is the scope of a policy. Where no policy covers a
-// repository, it is that of AskAnyway.
+// Held returns the verdicts that an Image holds: for each of its repositories, in the order of
+// [annotation.In], and then for each tag that is the scope of a policy. For a repository that no
+// policy covers, it is the verdict of AskAnyway.
 func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
 	notJudged, some := judged[annotation.NotJudged]
@@ -101,16 +106,16 @@ func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 	return all
 }
 
-// Change is a verdict of an Image that changed in one place.
+// Change is a changed verdict of an Image for one repository or tag.
 type Change struct {
 	annotation.HeldVerdict
 	// Before is the word of the former verdict.
 	Before string
 }
 
-// Changes compares the verdicts that an Image held before and holds now, in every place that it was
-// in and is in: repositories, tags that are scopes, and both as the pods of namespaces see them.
-// Where no policy covers it, the verdict is that of AskAnyway.
+// Changes compares the former and the present verdicts of an Image, for every repository that it
+// was or is in, every tag that is a scope, and both for the pods of namespaces. If no policy covers
+// a place, its verdict is that of AskAnyway.
 func Changes(before, after *imagev1.Image) (changed []Change) {
 	was, is := heldAnywhere(before), heldAnywhere(after)
 	places := maps.Clone(was)
@@ -125,7 +130,7 @@ func Changes(before, after *imagev1.Image) (changed []Change) {
 	return changed
 }
 
-// heldAnywhere are the verdicts that an Image holds, by their places, with those for the pods of
+// heldAnywhere returns the verdicts that an Image holds, by place, including those for the pods of
 // namespaces.
 func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
 	all := map[string]annotation.HeldVerdict{}
@@ -138,8 +143,8 @@ func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
 	return all
 }
 
-// verdictFor is the verdict for a place. If there is none for the pods of a namespace, it is that
-// for everybody; if there is none for a tag, that of the repository.
+// verdictFor returns the verdict for a place. If there is none for a namespace, it returns the
+// verdict for all pods; if there is none for a tag, the repository's.
 func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotation.HeldVerdict, ok bool) {
 	if v, ok = held[place]; ok {
 		return v, true
@@ -156,8 +161,7 @@ func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotat
 	return v, ok
 }
 
-// savedByAdministrator reports whether conditions of signatures are neither absent nor the server's
-// own.
+// savedByAdministrator reports whether signatures have conditions that the server did not set.
 func savedByAdministrator(image *imagev1.Image) bool {
 	return slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool {
 		return !isAttestation(&s) && len(s.Conditions) > 0 && !isNoPolicy(s.Conditions)

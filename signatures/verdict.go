@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -26,26 +26,27 @@ type Condition struct {
 	Message string
 }
 
-// Verdict is the judgement of one signature of one image.
+// Verdict is the judgement on one signature of one image.
 type Verdict struct {
-	// Policy is the name of the policy that was applied, "" if none covers the image or the format
+	// Policy is the name of the policy that was applied; "" if none covers the image or if the format
 	// is unknown.
 	Policy string
 	// Repository is the repository that the verdict is about, "" if no policy was applied.
 	Repository string
 	// Conditions are Trusted, ForImage and, when they are True, Expired and Revoked, in this order.
 	Conditions []Condition
-	// NotAfter is when time alone will change the verdict; zero for never.
+	// NotAfter is when the verdict will change because something expires; zero for never.
 	NotAfter time.Time
 
-	// PredicateType is the type that an attestation claims, even if nobody vouches for it; "" for
-	// signatures. Meets are the names of the policy's demands that it meets.
-	PredicateType string
-	Meets         []string
+	// PredicateType is the type that an attestation claims, even if no trusted signer vouches for it;
+	// "" for signatures. Statement is the digest of its statement, which identifies what was judged.
+	// Meets are the names of the policy's demands that it meets.
+	PredicateType, Statement string
+	Meets                    []string
 
-	// These say what was signed and by whom, as the fields of an ImageSignature do. They are empty
-	// unless a root of trust vouches for them. IssuedBy is set only when the signature is trusted,
-	// because `oc describe image` prints "Verified" for every signature that has it.
+	// ImageIdentity and the fields below are those of an ImageSignature: what was signed, and by whom.
+	// They are empty unless a root of trust vouches for them. IssuedBy is set only when the signature
+	// is trusted, because `oc describe image` prints "Verified" for every signature that has it.
 	ImageIdentity string
 	SignedClaims  map[string]string
 	Created       *metav1.Time
@@ -69,7 +70,7 @@ func (v *Verdict) Trusted() bool {
 	return t.Status == corev1.ConditionTrue && f.Status == corev1.ConditionTrue
 }
 
-// state is the verdict in a word: True, False or Unknown.
+// state returns the verdict as a word: True, False or Unknown.
 func (v *Verdict) state() string {
 	t, _ := v.Condition(verdicts.Trusted)
 	f, _ := v.Condition(verdicts.ForImage)
@@ -82,8 +83,8 @@ func (v *Verdict) state() string {
 	return verdicts.VerifiedUnknown
 }
 
-// decides reports whether one verdict goes before another: trusted before not trusted, and not
-// trusted before not judged.
+// decides reports whether one verdict takes precedence over another: trusted over not trusted, and
+// not trusted over not judged.
 func decides(state, before string) bool {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedUnknown, verdicts.VerifiedFalse, verdicts.VerifiedTrue}
 	return slices.Index(order, state) > slices.Index(order, before)
@@ -94,8 +95,7 @@ func (v *Verdict) goodness() int {
 	return slices.Index([]string{verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}, v.state())
 }
 
-// informs orders the verdicts of several policies on one signature. The one that says least comes
-// first.
+// informs orders the verdicts of several policies on one signature, the least informative first.
 func (v *Verdict) informs() int {
 	f, _ := v.Condition(verdicts.ForImage)
 	switch {
@@ -143,8 +143,8 @@ func (v *Verdict) setForImage(content signedContent, image Image) {
 
 const maxMessage = 1024
 
-// message names the policy before a text. An attacker may have had a hand in the text, so message
-// makes it fit for a terminal and for storage: one line, bounded.
+// message puts the policy's name before a text. Parts of the text may come from an attacker, so
+// message makes it safe for terminals and storage: one line, bounded.
 func (v *Verdict) message(text string) string {
 	if v.Policy != "" {
 		text = fmt.Sprintf("policy %q for %s: %s", v.Policy, v.Repository, text)
@@ -164,13 +164,13 @@ func noPolicy(ref reference.Reference) Verdict {
 	return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy covers %s", ref))
 }
 
-// Bounds of the text that is copied from a signature into an Image.
+// Bounds of the texts that are copied from a signature into an Image.
 const (
 	maxClaims     = 64
 	maxClaimBytes = 1024
 )
 
-// describe fills in what the signature says and who signed it; e vouches for both.
+// describe fills in the contents and the signer of the signature, for which e vouches.
 func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *policy.Policy) {
 	created := e.Time
 	claims := map[string]string{}
@@ -210,13 +210,12 @@ func (v *Verdict) describe(content signedContent, e *evidence.Evidence, p *polic
 	}
 	v.IssuedTo = &imagev1.SignatureSubject{PublicKeyID: e.KeyID}
 	v.IssuedTo.CommonName, v.IssuedTo.Organization = printable.Line(e.Subject, maxClaimBytes), printable.Line(e.SubjectOrganization, maxClaimBytes)
-	if e.Subject == "" { // the policy's name stands for the owner of a bare key
+	if e.Subject == "" { // a bare key has no owner: use the policy's name
 		v.IssuedTo.CommonName = p.ID()
 	}
 }
 
-// issue fills in who vouches for the signer: the CA, the OpenPGP key, or for a bare key the policy
-// itself.
+// issue fills in the issuer: the CA, the OpenPGP key or, for a bare key, the policy itself.
 func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	v.IssuedBy = &imagev1.SignatureIssuer{}
 	v.IssuedBy.CommonName, v.IssuedBy.Organization = printable.Line(e.IssuerCommonName, maxClaimBytes), printable.Line(e.IssuerOrganization, maxClaimBytes)
@@ -225,8 +224,9 @@ func (v *Verdict) issue(e *evidence.Evidence, p *policy.Policy) {
 	}
 }
 
-// boundClaims bounds the claims that one signature can put into an Image. A claim of our own counts
-// what is left out. No claim is cut short, because half a claim is another claim.
+// boundClaims bounds the claims that one signature can put into an Image. If it leaves out claims,
+// it adds a claim with their number. It does not shorten claims, because a shortened claim would be
+// another claim.
 func boundClaims(claims map[string]string) map[string]string {
 	kept := map[string]string{}
 	omitted := 0

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -23,16 +23,17 @@ type Signature struct {
 // Image is the image that a signature is judged for.
 type Image struct {
 	Digest string // "sha256:hex", of the manifest
-	// what it is known as; decides which policy applies and what the signature must name
+	// Reference is the image's name, which decides which policy applies and what the signature must
+	// name
 	Reference string
-	// Manifest is the raw manifest if it is at hand. Only bundles that sign the manifest itself can
-	// need it. Of those, only bundles made with Ed25519, or with another hash than SHA-256, do.
+	// Manifest is the raw manifest, if available. Only bundles that sign the manifest itself with
+	// Ed25519, or with another hash than SHA-256, need it.
 	Manifest []byte
 }
 
-// Verify judges one signature of an image by the policy that covers the image, at the time now. Of
-// several policies it returns the best verdict: an image has to meet all, but one signature need
-// not.
+// Verify judges one signature of an image by the policy that covers the image, at the time now.
+// With several policies it returns the best verdict: the image must meet all policies, but one
+// signature need not.
 func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	ref, unfit := referenceOf(image)
 	policies, err := cover(ref, unfit, set)
@@ -51,7 +52,7 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	return best
 }
 
-// referenceOf is what an image is known as. The error says why no policy can be chosen by it.
+// referenceOf parses the image's reference. The error says why no policy can be chosen for it.
 func referenceOf(image Image) (reference.Reference, error) {
 	ref, err := reference.Parse(image.Reference)
 	switch {
@@ -66,8 +67,8 @@ func referenceOf(image Image) (reference.Reference, error) {
 	return ref, err
 }
 
-// cover finds the policies for a reference. It returns the error of one that is unfit where there
-// are policies. Such an image must not be taken for one that no policy covers.
+// cover finds the policies for a reference. If there are policies, it returns unfit, the error of
+// an invalid reference: such an image must not count as one that no policy covers.
 func cover(ref reference.Reference, unfit error, set *policy.Set) ([]*policy.Policy, error) {
 	switch {
 	case unfit == nil:
@@ -78,7 +79,7 @@ func cover(ref reference.Reference, unfit error, set *policy.Set) ([]*policy.Pol
 	return nil, unfit
 }
 
-// signedContent is what a signature says. Only what the checker vouches for is to be believed.
+// signedContent is the content of a signature. Trust only what the checker vouches for.
 type signedContent struct {
 	simple    *payload.SimpleSigning
 	statement *payload.Statement
@@ -106,8 +107,8 @@ func (s signedContent) signedDigest() string {
 	return s.digest
 }
 
-// check does the cryptography. The error is an *evidence.Failure. If that is authentic, check
-// returns the content of the signature beside it.
+// check does the cryptography. The error is an *evidence.Failure. If the failure is authentic,
+// check also returns the content of the signature.
 func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
 		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are accepted", len(s.Content), verdicts.MaxContent)
@@ -167,8 +168,8 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
 }
 
-// judge is the table of verdicts. Cryptography comes first: nothing that a signature says counts
-// before it is known who says it. Then comes the digest, then the name.
+// judge decides the verdict. It checks the cryptography first, because the contents of a signature
+// count only if its signer is known, then the digest, then the name.
 func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
 	what, e, err := check(s, image, p, now)
 	if err == nil && p.Distrusts(e) {
@@ -176,11 +177,11 @@ func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, 
 	}
 	v := Verdict{Policy: p.ID(), Repository: ref.Name()}
 	if s.Type == TypeAttestation && what.statement != nil {
-		v.PredicateType = printable.Line(what.statement.PredicateType, maxClaimBytes)
+		v.PredicateType, v.Statement = printable.Line(what.statement.PredicateType, maxClaimBytes), what.statement.Sum
 	}
 	if err != nil {
 		var f *evidence.Failure
-		if !errors.As(err, &f) { // the checkers promise not to do this
+		if !errors.As(err, &f) { // checkers must return a Failure
 			f = evidence.Fail(evidence.InvalidSignature, "%w", err)
 		}
 		if f.Reason == evidence.UnsupportedFormat {

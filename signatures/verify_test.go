@@ -1,6 +1,7 @@
 package signatures_test
 
 import (
+	"crypto"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -9,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
 	"github.com/sigstore/sigstore-go/pkg/root"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -201,6 +203,64 @@ func TestVerifyKeys(t *testing.T) {
 				want(t, v, "False DigestMismatch / False")
 			}
 		})
+	}
+}
+
+// A signature with any SHA-2 verifies under the policy's key, whatever its size. With less at hand
+// than the bytes that were signed, none counts as one of another key, or as damaged.
+func TestVerifyEveryHash(t *testing.T) {
+	for _, kind := range []string{signaturestest.P256, signaturestest.P384, signaturestest.P521, signaturestest.RSA2048, signaturestest.RSA4096} {
+		key, stranger := twoKeys(t, kind)
+		set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), "{matchPolicy: DigestOnly}")
+		other := signaturestest.Set(t, signaturestest.TrustKey(stranger, nil), "{matchPolicy: DigestOnly}")
+		for with, algorithm := range map[crypto.Hash]protocommon.HashAlgorithm{
+			crypto.SHA256: protocommon.HashAlgorithm_SHA2_256, crypto.SHA384: protocommon.HashAlgorithm_SHA2_384, crypto.SHA512: protocommon.HashAlgorithm_SHA2_512,
+		} {
+			key.With = with
+			sum := with.New()
+			sum.Write([]byte(manifest))
+			named := key.ManifestBundle(t, []byte(manifest))
+			named.GetMessageSignature().MessageDigest = &protocommon.HashOutput{Algorithm: algorithm, Digest: sum.Sum(nil)}
+			for what, s := range map[string]signatures.Signature{
+				"payload":                       {Type: signatures.TypeSimpleSigning, Content: signaturestest.Marshal(t, key.SimpleSigning(t, digest, repository))},
+				"envelope":                      {Type: signatures.TypeBundle, Content: signaturestest.Marshal(t, key.Bundle(t, signaturestest.Statement(digest, "https://sigstore.dev/cosign/sign/v1")))},
+				"manifest":                      {Type: signatures.TypeBundle, Content: signaturestest.Marshal(t, key.ManifestBundle(t, []byte(manifest)))},
+				"manifest, with its own digest": {Type: signatures.TypeBundle, Content: signaturestest.Marshal(t, named)},
+			} {
+				t.Run(fmt.Sprintf("%s/%v/%s", kind, with, what), func(t *testing.T) {
+					want(t, verify(t, s.Type, s.Content, set), trusted)
+					want(t, verify(t, s.Type, s.Content, other), "False NoMatchingKey / Unknown")
+					if !strings.HasPrefix(what, "manifest") {
+						return
+					}
+					v := signatures.Verify(s, signatures.Image{Digest: digest, Reference: image.Reference}, set, now)
+					if c, _ := v.Condition("Trusted"); !v.Trusted() && (c.Reason != "UnsupportedFormat" || !strings.Contains(c.Message, "needs the manifest's bytes")) {
+						t.Errorf("without the manifest: %s: %s", c.Reason, c.Message)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Where a certificate's key counts only with its own hash, a good signature with another one is
+// unsupported, and not damaged.
+func TestVerifyHashOfACertificatesKey(t *testing.T) {
+	d := signaturestest.NewDeployment(t)
+	leaf, key := d.Identity(t, "dev@example.com", nil)
+	set := signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: dev@example.com"), matchRepository)
+	for _, with := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
+		key.With = with
+		signed := d.Keyless(t, leaf, key, digest, repository, time.Now())
+		d.Log(t, signed, key.Hash(), signaturestest.CertPEM(t, leaf), time.Now())
+		v := verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, signed), set)
+		if with == crypto.SHA256 {
+			want(t, v, trusted)
+			continue
+		}
+		if c, _ := v.Condition("Trusted"); c.Reason != "UnsupportedFormat" || !strings.Contains(c.Message, "with a hash that is supported only for public keys") {
+			t.Errorf("%v: %s: %s", with, c.Reason, c.Message)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // The administrator's credential is a token, which admin.kubeconfig holds, and a client
@@ -58,6 +58,9 @@ func (f *fileTokens) load() error {
 	tokens, err := tokenfile.NewCSV(f.file)
 	if err != nil {
 		return fmt.Errorf("reading bearer tokens: %w", err)
+	}
+	if info, err := os.Stat(f.file); err == nil && info.Size() == 0 {
+		return fmt.Errorf("%s is empty; if no old token is to be accepted, remove it and run tidewaiter credentials rotate, which makes a new one", f.file)
 	}
 	f.current.Store(tokens)
 	return nil
@@ -90,6 +93,13 @@ func (r *revocations) load() error {
 	serials := make(map[string]bool, len(list))
 	for _, e := range list {
 		serials[e.SerialNumber.String()] = true
+	}
+	if before := r.current.Load(); before != nil {
+		for serial := range *before {
+			if !serials[serial] {
+				return fmt.Errorf("%s is gone, or is older than what is in force; if this is meant, start the server again", r.file)
+			}
+		}
 	}
 	r.current.Store(&serials)
 	return nil
@@ -211,22 +221,31 @@ type Rotation struct {
 	// Revoke are files with client certificates of the data directory's authority. They
 	// are to be refused from now on.
 	Revoke []string
+	// PKIDir is the directory of the credentials that several servers share; empty for pki in
+	// the data directory.
+	PKIDir string
 }
 
 // Rotate replaces the administrator's token and certificate in the data directory dir. A
 // server that runs there takes the new ones, and refuses the old, within a second, and
-// rewrites admin.kubeconfig. Rotate returns the new token.
+// rewrites admin.kubeconfig. Rotate returns the new token. With Rotation.PKIDir it touches nothing
+// in a data directory.
 func Rotate(dir string, r Rotation, now time.Time) (token string, err error) {
-	pki := filepath.Join(dir, "pki")
+	pki, load := filepath.Join(dir, "pki"), func() (*Credentials, error) { return LoadCredentials(dir, nil, now) }
+	what := dir + " is not the data directory of a server that has its own credentials"
+	if r.PKIDir != "" {
+		pki, load = r.PKIDir, func() (*Credentials, error) { return loadShared(r.PKIDir, now) }
+		what = r.PKIDir + " has no credentials that servers share"
+	}
 	if _, err := os.Stat(filepath.Join(pki, "ca.key")); err != nil {
-		return "", fmt.Errorf("%s is not the data directory of a server: %w", dir, err)
+		return "", fmt.Errorf("%s: %w", what, err)
 	}
 	unlock, err := lockDir(pki)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	c, err := LoadCredentials(dir, nil, now)
+	c, err := load()
 	if err != nil {
 		return "", err
 	}

@@ -2,9 +2,12 @@ package web
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,8 +35,9 @@ import (
 	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -203,11 +207,15 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 const systemPrefix = "system:"
 
 // claimed refuses callers whose token claims such a name. The claims are an issuer's: it lets
-// people choose names, and does not know what these mean here.
+// people choose names, and does not know what these mean here. It also refuses tokens whose claims
+// can be read in two ways, because the verifier and those who read the claims have a parser each.
 type claimed struct{ authenticator.Request }
 
 // AuthenticateRequest implements authenticator.Request.
 func (c claimed) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if err := ambiguousClaims(bearerOf(r)); err != nil {
+		return nil, false, err
+	}
 	response, ok, err := c.Request.AuthenticateRequest(r)
 	if err != nil || !ok {
 		return nil, false, err
@@ -223,6 +231,43 @@ func (c claimed) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 		return nil, false, fmt.Errorf("the token claims the %s %q, but its issuer may not use names that begin with %q: give its names a prefix", kind, printable.Line(name, maxClaimedName), systemPrefix)
 	}
 	return response, true, nil
+}
+
+// bearerOf returns the token of a request; "" if it has none.
+func bearerOf(r *http.Request) (token string) {
+	note := authenticator.TokenFunc(func(_ context.Context, t string) (*authenticator.Response, bool, error) {
+		token = t
+		return nil, false, nil
+	})
+	_, _, _ = union.New(bearertoken.New(note), websocket.NewProtocolAuthenticator(note)).AuthenticateRequest(r)
+	return token
+}
+
+// verifiedClaims are those by which upstream's verifier judges a token. It ignores the case of
+// their names.
+var verifiedClaims = []string{"iss", "sub", "aud", "exp", "iat", "nbf", "nonce", "at_hash", "_claim_names", "_claim_sources"}
+
+// ambiguousClaims returns an error if a token is a JWT with a claim twice, or with another spelling
+// of a claim by which it is judged.
+func ambiguousClaims(token string) error {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims map[string]json.RawMessage
+	if err != nil || json.Unmarshal(raw, &claims) != nil {
+		return nil // it is no JWT
+	}
+	if err := payload.Unambiguous(raw, false); err != nil {
+		return fmt.Errorf("the token's claims can be read in two ways: %w", err)
+	}
+	for name := range claims {
+		if i := slices.IndexFunc(verifiedClaims, func(known string) bool { return strings.EqualFold(name, known) }); i >= 0 && name != verifiedClaims[i] {
+			return fmt.Errorf("the token claims %q, which can be taken for %q", printable.Line(name, maxClaimedName), verifiedClaims[i])
+		}
+	}
+	return nil
 }
 
 // ownCallers are those whose credentials are in the data directory.

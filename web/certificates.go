@@ -8,7 +8,7 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // maxCertificates bounds the certificates of a file that are told of: those that end first.

@@ -8,16 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // adminUser is the name of the administrator whose credential every data
@@ -90,49 +92,83 @@ func loadFrom(dir, shared string, hosts []string, now time.Time) (*Credentials, 
 	if err := os.MkdirAll(pki, 0o700); err != nil {
 		return nil, fmt.Errorf("creating %s: %w", pki, err)
 	}
-	c := &Credentials{
-		CAFile:     filepath.Join(shared, "ca.crt"),
-		Kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
-		CAKeyFile:  filepath.Join(shared, "ca.key"),
-		tokenFile:  filepath.Join(shared, "tokens.csv"),
-		localFile:  filepath.Join(pki, localName),
-
-		adminCertFile: filepath.Join(shared, "admin.crt"),
-		adminKeyFile:  filepath.Join(shared, "admin.key"),
-		signFile:      filepath.Join(shared, "sa.key"),
-		publicFile:    filepath.Join(shared, "sa.pub"),
-
-		serving: &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")},
-		hosts:   hosts,
-	}
+	c := credentialsIn(shared)
+	c.Kubeconfig, c.localFile = filepath.Join(dir, "admin.kubeconfig"), filepath.Join(pki, localName)
+	c.serving = &serving{certFile: filepath.Join(pki, "serving.crt"), keyFile: filepath.Join(pki, "serving.key")}
+	c.hosts = hosts
 	err := c.checkTrusted(dir, pki, shared)
 	if err != nil {
 		return nil, err
 	}
-	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.CAKeyFile, now); err != nil {
+	c.removeUnfinished(now)
+	if err := c.loadAuthority(now); err != nil {
 		return nil, err
-	}
-	if c.clientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", c.CAFile); err != nil {
-		return nil, fmt.Errorf("reading the certificate authority: %w", err)
 	}
 	if err := c.ensureServing(now); err != nil {
 		return nil, err
 	}
-	if err := c.ensureAdminToken(); err != nil {
-		return nil, err
-	}
-	c.tokens = &fileTokens{file: c.tokenFile}
-	c.revoked = &revocations{file: filepath.Join(shared, "ca.crl"), ca: c.ca}
-	if err := errors.Join(c.reload.watchFiles(c.tokens.load, c.tokenFile), c.reload.watchFiles(c.revoked.load, c.revoked.file)); err != nil {
-		return nil, err
-	}
-	if err := c.ensureAdminCertificate(now); err != nil {
+	if err := c.loadCallers(now); err != nil {
 		return nil, err
 	}
 	if c.local, err = loadOrCreateLocal(c.localFile); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// credentialsIn returns Credentials that have read nothing yet, with the files that servers may
+// share.
+func credentialsIn(shared string) *Credentials {
+	return &Credentials{
+		CAFile:    filepath.Join(shared, "ca.crt"),
+		CAKeyFile: filepath.Join(shared, "ca.key"),
+		tokenFile: filepath.Join(shared, "tokens.csv"),
+
+		adminCertFile: filepath.Join(shared, "admin.crt"),
+		adminKeyFile:  filepath.Join(shared, "admin.key"),
+		signFile:      filepath.Join(shared, "sa.key"),
+		publicFile:    filepath.Join(shared, "sa.pub"),
+		revoked:       &revocations{file: filepath.Join(shared, "ca.crl")},
+	}
+}
+
+// loadAuthority reads or makes the certificate authority.
+func (c *Credentials) loadAuthority(now time.Time) (err error) {
+	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.CAKeyFile, now); err != nil {
+		return err
+	}
+	if c.clientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", c.CAFile); err != nil {
+		return fmt.Errorf("reading the certificate authority: %w", err)
+	}
+	return nil
+}
+
+// loadCallers reads which tokens and certificates are good, and makes the administrator's.
+func (c *Credentials) loadCallers(now time.Time) error {
+	if err := c.ensureAdminToken(); err != nil {
+		return err
+	}
+	c.tokens = &fileTokens{file: c.tokenFile}
+	c.revoked.ca = c.ca
+	if err := errors.Join(c.reload.watchFiles(c.tokens.load, c.tokenFile), c.reload.watchFiles(c.revoked.load, c.revoked.file)); err != nil {
+		return err
+	}
+	return c.ensureAdminCertificate(now)
+}
+
+// loadShared reads what servers share alone.
+func loadShared(shared string, now time.Time) (*Credentials, error) {
+	c := credentialsIn(shared)
+	if err := trusted.CheckDir(shared); err != nil {
+		return nil, err
+	}
+	if err := c.checkShared(); err != nil {
+		return nil, err
+	}
+	if err := c.loadAuthority(now); err != nil {
+		return nil, err
+	}
+	return c, c.loadCallers(now)
 }
 
 // AuthorityMade reports whether the certificate authority was made just now: what an earlier
@@ -145,20 +181,39 @@ func (c *Credentials) checkTrusted(dir, pki, shared string) error {
 	if err := errors.Join(trusted.CheckDir(dir), trusted.CheckDir(pki), trusted.CheckDir(shared)); err != nil {
 		return err
 	}
+	// The kubeconfig is a secret, too, but it is rewritten with its own mode.
+	return errors.Join(c.checkShared(), checkFiles([]string{c.serving.certFile, c.Kubeconfig}, []string{c.serving.keyFile, c.localFile}))
+}
+
+// checkShared is the part of checkTrusted about files that servers may share.
+func (c *Credentials) checkShared() error {
+	return checkFiles([]string{c.CAFile, c.adminCertFile, c.publicFile}, []string{c.CAKeyFile, c.adminKeyFile, c.signFile, c.tokenFile})
+}
+
+// checkFiles checks files that are public and files that are secret, if they exist.
+func checkFiles(public, secret []string) error {
 	var errs []error
 	check := func(err error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
-	// The kubeconfig is a secret, too, but it is rewritten with its own mode.
-	for _, file := range []string{c.CAFile, c.serving.certFile, c.adminCertFile, c.publicFile, c.Kubeconfig} {
+	for _, file := range public {
 		check(trusted.CheckPath(file))
 	}
-	for _, file := range []string{c.CAKeyFile, c.serving.keyFile, c.adminKeyFile, c.signFile, c.tokenFile, c.localFile} {
+	for _, file := range secret {
 		check(trusted.CheckSecretPath(file))
 	}
 	return errors.Join(errs...)
+}
+
+// removeUnfinished removes what a server or a rotation that was killed has left beside the files.
+func (c *Credentials) removeUnfinished(now time.Time) {
+	err := trusted.RemoveUnfinished(now, c.CAFile, c.CAKeyFile, c.Kubeconfig, c.tokenFile, c.localFile, c.adminCertFile, c.adminKeyFile,
+		c.signFile, c.publicFile, c.revoked.file, c.serving.certFile, c.serving.keyFile)
+	if err != nil && !errors.Is(err, syscall.EROFS) { // of a mounted Secret
+		slog.Warn("unfinished files of credentials, which may hold secrets, cannot be removed", "err", err)
+	}
 }
 
 // ensureServing renews the serving certificate if it has to be. A server that runs

@@ -14,7 +14,7 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 

@@ -19,7 +19,6 @@
 //
 // # Routing
 //
-// A gorilla/mux router stands at the root. /hooks/ goes to the webhook receivers, which
-// authenticate callers themselves. Everything else goes to the API server's own handler
-// chain.
+// At the root, /hooks/ goes to the webhook receivers, which authenticate callers themselves, and
+// /console/ to the console. Everything else goes to the API server's own handler chain.
 package web

@@ -18,7 +18,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 const (

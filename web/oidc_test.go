@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,9 +18,8 @@ import (
 	"testing"
 	"time"
 
+	jose "github.com/go-jose/go-jose/v4"
 	"github.com/spf13/pflag"
-	jose "gopkg.in/go-jose/go-jose.v2"
-	"gopkg.in/go-jose/go-jose.v2/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,11 +66,25 @@ func (i *issuer) token(t *testing.T, claims map[string]any) string {
 	now := time.Now()
 	all := map[string]any{"iss": i.URL, "aud": "kubectl", "sub": "ann", "iat": now.Unix(), "exp": now.Add(10 * time.Minute).Unix()}
 	maps.Copy(all, claims)
+	raw, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.sign(t, string(raw))
+}
+
+// sign makes a token of claims in JSON.
+func (i *issuer) sign(t *testing.T, claims string) string {
+	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: "a"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := jwt.Signed(signer).Claims(all).CompactSerialize()
+	signed, err := signer.Sign([]byte(claims))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,39 +303,59 @@ func TestSeveralIssuersWithRulesInCEL(t *testing.T) {
 	}
 }
 
-// The file that docs/reference/access.md shows lets in people of a provider. They have the names
-// that the document's recipe gives a role to.
+// The files that docs/reference/access.md and docs/start/ci.md show let in people and jobs. These
+// have the names to which the documents' commands give roles.
 func TestDocumentedLogin(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "access.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, file, _ := strings.Cut(string(text), "```yaml\n# tidewaiter serve --authentication-config authentication.yaml\n")
-	file, _, found := strings.Cut(file, "```")
-	if !found {
-		t.Fatal("there is no such file in docs/reference/access.md")
-	}
-	sso := newIssuer(t)
-	ca, err := json.Marshal(sso.ca) // is YAML, too
-	if err != nil {
-		t.Fatal(err)
-	}
-	file = strings.NewReplacer("https://sso.example.com", sso.URL, "audiences: [kubectl]", "audiences: [kubectl], certificateAuthority: "+string(ca)).Replace(file)
-	a := NewAuthentication()
-	a.AuthenticationConfigFile = filepath.Join(t.TempDir(), "authentication.yaml")
-	if err := os.WriteFile(a.AuthenticationConfigFile, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := load(t)
-	address := serveTLS(t, c, a)
-	token := sso.token(t, map[string]any{"groups": []string{"staff"}})
-	await(t, "the issuer's keys", func() bool {
-		_, err := who(t, c, address, token)
-		return err == nil
-	})
-	if got, err := who(t, c, address, token); err != nil || got.Username != "sso:ann" || !slices.Contains(got.Groups, "sso:staff") {
-		t.Errorf("%+v, %v", got, err)
+	for document, c := range map[string]struct {
+		issuer, audience, name string
+		claims                 map[string]any
+		groups                 []string
+	}{
+		"reference/access.md": {"https://sso.example.com", "kubectl", "sso:ann", map[string]any{"groups": []string{"staff"}}, []string{"sso:staff"}},
+		"start/ci.md": {"https://token.actions.githubusercontent.com", "tidewaiter", "github:repo:acme/app:ref:refs/heads/main",
+			map[string]any{"sub": "repo:acme/app:ref:refs/heads/main", "aud": "tidewaiter"}, nil},
+	} {
+		t.Run(document, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(filepath.Join("..", "docs", document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, file, found := strings.Cut(string(text), "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n")
+			file, _, _ = strings.Cut(file, "```")
+			if !found {
+				t.Fatal("the document shows no such file")
+			}
+			sso := newIssuer(t)
+			ca, err := json.Marshal(sso.ca) // is YAML, too
+			if err != nil {
+				t.Fatal(err)
+			}
+			audiences := "audiences: [" + c.audience + "]"
+			file = strings.NewReplacer(c.issuer, sso.URL, audiences, audiences+", certificateAuthority: "+string(ca)).Replace(file)
+			a := NewAuthentication()
+			a.AuthenticationConfigFile = filepath.Join(t.TempDir(), "authentication.yaml")
+			if err := os.WriteFile(a.AuthenticationConfigFile, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"+file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			loaded := load(t)
+			address := serveTLS(t, loaded, a)
+			token := sso.token(t, c.claims)
+			await(t, "the issuer's keys", func() bool {
+				_, err := who(t, loaded, address, token)
+				return err == nil
+			})
+			got, err := who(t, loaded, address, token)
+			if err != nil || got.Username != c.name {
+				t.Errorf("%+v, %v, want %s", got, err, c.name)
+			}
+			for _, group := range c.groups {
+				if !slices.Contains(got.Groups, group) {
+					t.Errorf("%+v, want the group %s", got, group)
+				}
+			}
+		})
 	}
 }
 
@@ -356,4 +390,80 @@ func TestAnonymousCallers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A token's claims count only if every parser reads the same: upstream's verifier takes "AUD" for
+// "aud", and the last of two claims, and what reads names and groups does not. A token in another
+// form than the verified one counts for nothing.
+func TestAttackTokensReadInTwoWays(t *testing.T) {
+	t.Parallel()
+	sso := newIssuer(t)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, []byte(sso.ca), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, flags := NewAuthentication(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.AddFlags(flags)
+	if err := flags.Parse([]string{"--oidc-issuer-url=" + sso.URL, "--oidc-client-id=kubectl", "--oidc-ca-file=" + ca, "--oidc-signing-algs=ES256", "--oidc-username-prefix=sso:", "--oidc-groups-claim=groups"}); err != nil {
+		t.Fatal(err)
+	}
+	c := load(t)
+	address := serveTLS(t, c, a)
+	claims := func(more string) string {
+		return fmt.Sprintf(`{"iss":%q,"sub":"ann","exp":%d,%s}`, sso.URL, time.Now().Add(time.Hour).Unix(), more)
+	}
+	nested := `"aud":"kubectl","access":{"App":1,"app":2},"Sub2":"x","Groups":["no"],"groups":["dev"]`
+	await(t, "the issuer's keys", func() bool {
+		got, err := who(t, c, address, sso.sign(t, claims(nested)))
+		return err == nil && got.Username == "sso:ann" && slices.Contains(got.Groups, "dev")
+	})
+	honest, other := sso.sign(t, claims(`"aud":"kubectl"`)), sso.sign(t, claims(`"aud":"dashboard"`))
+	swap := func(token string, part int, with string) string {
+		parts := strings.Split(token, ".")
+		parts[part] = strings.Split(with, ".")[part]
+		return strings.Join(parts, ".")
+	}
+	for what, token := range map[string]string{
+		"for another client":               other,
+		"whose audience is spelt twice":    sso.sign(t, claims(`"aud":"dashboard","AUD":"kubectl"`)),
+		"whose audience is spelt Aud":      sso.sign(t, claims(`"Aud":"kubectl"`)),
+		"with two audiences by repetition": sso.sign(t, claims(`"aud":"dashboard","aud":"kubectl"`)),
+		"of two people":                    sso.sign(t, claims(`"aud":"kubectl","sub":"root"`)),
+		"of two people, in two spellings":  sso.sign(t, claims(`"aud":"kubectl","\u017fub":"root"`)),
+		"that ends twice":                  sso.sign(t, claims(`"aud":"kubectl","eXp":99999999999`)),
+		"with two kinds of groups":         sso.sign(t, claims(`"aud":"kubectl","groups":["dev"],"groups":["admins"]`)),
+		"with the claims of another":       swap(honest, 1, other),
+		"with the signature of another":    swap(honest, 2, other),
+		"of four parts":                    honest + ".x",
+		"and something after it":           honest + "=",
+		"of JSON":                          `{"payload":"` + strings.Split(honest, ".")[1] + `","protected":"` + strings.Split(honest, ".")[0] + `","signature":"` + strings.Split(honest, ".")[2] + `"}`,
+	} {
+		if got, err := who(t, c, address, token); err == nil {
+			t.Errorf("a token %s is of %s in %v", what, got.Username, got.Groups)
+		}
+	}
+}
+
+// Claims that are let through are those that the verifier reads, by exact names.
+func FuzzAmbiguousClaims(f *testing.F) {
+	for _, seed := range []string{
+		`{"iss":"a","sub":"b","aud":"c","exp":1}`, `{"aud":"c","AUD":"d"}`, `{"sub":"a","sub":"b"}`, `{"\u017fub":"a"}`, `{"a":{"B":1,"b":2}}`, `[]`, `null`, `{"aud":["a"],"exp":1e3} `,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, claims string) {
+		if ambiguousClaims("h."+base64.RawURLEncoding.EncodeToString([]byte(claims))+".s") != nil {
+			return
+		}
+		var folded struct{ Iss, Sub, Aud, Exp, Nbf json.RawMessage } // without regard to case, the last counts
+		var exact map[string]json.RawMessage
+		if json.Unmarshal([]byte(claims), &exact) != nil || json.Unmarshal([]byte(claims), &folded) != nil {
+			return
+		}
+		for name, value := range map[string]json.RawMessage{"iss": folded.Iss, "sub": folded.Sub, "aud": folded.Aud, "exp": folded.Exp, "nbf": folded.Nbf} {
+			if string(value) != string(exact[name]) {
+				t.Errorf("%s of %q is %s or %s", name, claims, value, exact[name])
+			}
+		}
+	})
 }

@@ -1,42 +1,47 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
-// reloadEvery is how often the files of the credentials are checked, by their names, sizes
-// and times. That works where there are no notifications.
-const reloadEvery = 200 * time.Millisecond
+const (
+	// reloadEvery is how often the files of the credentials are checked.
+	reloadEvery = 200 * time.Millisecond
+	// settleFor is how long they must stay as they are: a revoked credential is refused within a
+	// second.
+	settleFor = 300 * time.Millisecond
+)
 
 // reloader reads files again when they change.
 type reloader struct {
+	clock clock.PassiveClock // the real one if nil
+
 	mu    sync.Mutex
-	files []*followed
+	files []*trusted.Followed
 }
 
-// followed are files that are read together.
-type followed struct {
-	load  func() error
-	names []string
-	seen  []os.FileInfo // nil for a file that does not exist
-	// failed is why the files could not be used when they were last read, nil if they could. They
-	// are then read again at every look, since the reason may be one that passes.
-	failed error
+func (r *reloader) now() time.Time {
+	return cmp.Or[clock.PassiveClock](r.clock, clock.RealClock{}).Now()
 }
 
 // watchFiles calls load now, and again whenever one of the files has changed. Only the first
 // error is returned. Later ones are logged, and what was read before stays in force.
 func (r *reloader) watchFiles(load func() error, names ...string) error {
-	f := &followed{load: load, names: names, seen: make([]os.FileInfo, len(names))}
+	f := &trusted.Followed{Names: names, Load: load, Settle: settleFor, Failed: func(err error) {
+		slog.Error("a changed credential file cannot be used, will retry; its previous content stays in force", "files", names, "err", err)
+	}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.files = append(r.files, f)
-	f.changed()
-	return load()
+	return f.Start(r.now())
 }
 
 // run checks the files until ctx is done, and calls loaded whenever some were read again.
@@ -60,34 +65,9 @@ func (r *reloader) run(ctx context.Context, loaded func()) {
 func (r *reloader) checkFiles() (loaded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.now()
 	for _, f := range r.files {
-		changed := f.changed()
-		if !changed && f.failed == nil {
-			continue
-		}
-		before := f.failed
-		if f.failed = f.load(); f.failed == nil {
-			loaded = true
-		} else if changed || before == nil || f.failed.Error() != before.Error() {
-			slog.Error("a changed credential file cannot be used, will retry; its previous content stays in force", "files", f.names, "err", f.failed)
-		}
+		loaded = f.Look(now) || loaded
 	}
 	return loaded
-}
-
-// changed reports whether a file has changed since the last call.
-func (f *followed) changed() bool {
-	changed := false
-	for i, name := range f.names {
-		now, err := os.Stat(name)
-		if err != nil {
-			now = nil
-		}
-		before := f.seen[i]
-		if (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || now.Mode() != before.Mode() || !now.ModTime().Equal(before.ModTime())) {
-			changed = true
-		}
-		f.seen[i] = now
-	}
-	return changed
 }

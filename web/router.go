@@ -6,23 +6,34 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
-
-	"github.com/gorilla/mux"
 )
 
 // rootRouter sends /hooks/ to the receivers, /console/ to the console unless that is nil, and
 // everything else to the API server's handler chain.
 func rootRouter(api, hooks, console http.Handler) http.Handler {
-	// Paths go through untouched: the API server has its own idea of a clean
-	// path, and a redirect would lose the body of a request.
-	router := mux.NewRouter().SkipClean(true).UseEncodedPath()
-	router.MatcherFunc(forHooks).Handler(recovering(hooks))
-	if console != nil {
-		router.MatcherFunc(forConsole).Handler(console)
+	hooks = recovering(hooks)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case forHooks(r):
+			hooks.ServeHTTP(w, r)
+		case console != nil && forConsole(r):
+			console.ServeHTTP(w, r)
+		default:
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// ByMethod passes each request to the handler of its method, or to that of "".
+type ByMethod map[string]http.Handler
+
+// ServeHTTP implements http.Handler.
+func (m ByMethod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h, ok := m[r.Method]
+	if !ok {
+		h = m[""]
 	}
-	router.NotFoundHandler = api
-	router.MethodNotAllowedHandler = api
-	return router
+	h.ServeHTTP(w, r)
 }
 
 // noReceivers answers for the receivers where there are none.
@@ -32,13 +43,13 @@ func noReceivers(w http.ResponseWriter, _ *http.Request) {
 
 // forHooks says whether a request is, or was meant to be, for a receiver. The path of
 // such a request may hold a secret, and the API server logs paths.
-func forHooks(r *http.Request, _ *mux.RouteMatch) bool {
+func forHooks(r *http.Request) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(r.URL.Path), "/"), "/")
 	return strings.EqualFold(first, "hooks")
 }
 
 // forConsole says whether a request is for the console.
-func forConsole(r *http.Request, _ *mux.RouteMatch) bool {
+func forConsole(r *http.Request) bool {
 	return r.URL.Path == "/console" || strings.HasPrefix(r.URL.Path, "/console/")
 }
 

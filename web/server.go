@@ -105,8 +105,8 @@ type Config struct {
 	// Console, if set, makes what serves /console/ of the handler chain, which it asks as the
 	// person who looks.
 	Console func(api http.Handler) http.Handler
-	// Audit says what is written down about requests, and where; see [NewAuditOptions]. Nil
-	// writes nothing.
+	// Audit says what is written down about requests, and where; see
+	// [filters.NewAuditOptions]. Nil writes nothing.
 	Audit *options.AuditOptions
 	// BeforeAPI, if set, wraps the API server's own handlers. Requests reach it after
 	// authentication and authorization. It answers the requests that it can answer faster,

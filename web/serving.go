@@ -16,7 +16,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // serving is the server's certificate and its key. They are in files, from which the

@@ -20,7 +20,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // minTLSVersion is the oldest version of TLS that is served unless told otherwise.

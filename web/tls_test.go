@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	k8sopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 func TestTLSIsChecked(t *testing.T) {

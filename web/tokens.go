@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/routes"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 const (
@@ -149,6 +149,9 @@ func (t *Tokens) load() error {
 			return err
 		}
 		keys, err := keyutil.ParsePublicKeysPEM(data)
+		if err == nil && bytes.Count(data, []byte("-----")) != 4*bytes.Count(data, []byte("-----END ")) {
+			err = errors.New("it has the beginning of a key without its end")
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}

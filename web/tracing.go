@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/tracing"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // NewTracer returns what sends spans to the OpenTelemetry collector that a file names, a

@@ -26,13 +26,14 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
@@ -169,7 +170,8 @@ func TestAdmission(t *testing.T) {
 	check(at+"quiet/plain:1", "true", 0, "audited", `policy "quiet"`)
 	// it is known in time
 	check(at+"lenient/plain:1", "false", 0, `does not meet policy "lenient"`, "Unsigned")
-	check(at+"lenient/gone:1", "true", 0)
+	// whoever may push may have deleted it, and can push it again
+	check(at+"lenient/gone:1", "false", 0, "is not known to meet", "could not be imported", "not found")
 	// the mode bounds what becomes of what is unknown
 	check(at+"quiet/gone:1", "true", 0, "audited", "is not known to meet")
 	check(private.Host+"/team/app:1", "false", 0, "does not meet", "Unsigned")
@@ -253,7 +255,7 @@ func TestAttackUnreadableReferenceNamesPoliciesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &tidewaiterserver.Admitter{Policies: func(context.Context) (*policy.Set, error) { return set, nil }}
+	a := &tidewaiterserver.Admitter{Answerer: &answers.Answerer{Policies: answers.InForce{Policies: func(context.Context) (*policy.Set, error) { return set, nil }}}}
 	for namespace, want := range map[string]string{"team": "everywhere team/own", "acquisition": "everywhere acquisition/project-zeus", "other": "everywhere"} {
 		got, err := a.Judge(t.Context(), admission.Pod{Namespace: namespace}, reference.Reference{})
 		if err != nil {

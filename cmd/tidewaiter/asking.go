@@ -14,11 +14,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // reviewsPath is the path of reviews of references on a server.
@@ -43,8 +44,6 @@ func (l *looker) send(ctx context.Context, path, of string, review any) ([]byte,
 	switch err := result.Error(); {
 	case apierrors.IsNotFound(err):
 		return nil, cli.WithHint(fmt.Errorf("%s does not review %s: it is not a tidewaiter server, or it is an older one", l.Server.destination(), of), "kubectl config current-context shows the context in use; --kubeconfig and --server select another server")
-	case apierrors.IsForbidden(err):
-		return nil, cli.WithHint(err, "the roles tidewaiter:image-viewer and view allow it")
 	case err != nil:
 		return nil, err
 	}
@@ -54,6 +53,9 @@ func (l *looker) send(ctx context.Context, path, of string, review any) ([]byte,
 // ask asks the server about references.
 func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answers.Answer, error) {
 	raw, err := l.review(ctx, answers.ReferenceReviewSpec{References: questions, FormerTags: l.formerTags})
+	if l.local != "" && apierrors.IsForbidden(err) {
+		return l.askLocal(ctx, questions, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (f *found) name() string {
 // find asks what a person means. It fails unless something is known about that; an unknown image
 // may run all the same, so its answer is returned beside the error.
 func (l *looker) find(ctx context.Context, asked, platform string) (*found, error) {
-	all, err := l.ask(ctx, answers.Question{Reference: asked, Platform: platform})
+	all, err := l.ask(ctx, answers.Question{Reference: asked, Platform: platform, Namespace: l.namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +136,17 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 		switch {
 		case m.Reference != "":
 			hint = "tidewaiter import " + m.Reference + " looks"
-		case len(m.Others) == 0 || strings.HasPrefix(m.Others[0], "sha"):
+		case f.Reason == answers.SeveralDigests:
 			hint = "give more digits"
 		}
 		return nil, cli.WithHint(errors.New(text), "%s", hint)
 	case answers.Unknown:
-		return nil, cli.WithHint(errors.New(f.Message), "the roles tidewaiter:image-viewer and view allow it")
+		if l.isLocal {
+			return nil, cli.WithHint(errors.New(f.Message), "-n names another namespace; the role tidewaiter:image-viewer allows to ask about all images")
+		}
+		return nil, cli.Refused(f.Message)
 	case answers.Absent:
-		return f, &cli.Exit{Code: exitAbsent, Err: l.absent(f, asked)}
+		return f, &cli.Exit{Code: exitAbsent, Err: l.absent(ctx, f, asked)}
 	}
 	if len(m.Others) > 0 && !l.noted[asked] {
 		l.noted[asked] = true
@@ -171,28 +176,35 @@ const minDigits = 4
 
 // absent is the error for something of which nothing is known, with advice. It never suggests a
 // registry that was not named.
-func (l *looker) absent(f *found, asked string) error {
+func (l *looker) absent(ctx context.Context, f *found, asked string) error {
 	m, hint := &f.Meaning, ""
 	err := fmt.Errorf("%s: %s does not know it", f.Message, l.Server.destination())
+	if runs := f.runs(); runs != "" {
+		err = errors.New(runs)
+	}
 	switch {
-	case strings.Contains(f.Message, " is not for "):
-		message, rest, _ := strings.Cut(f.Message, ", but for ")
-		err, hint = errors.New(message), "it is for "+cmp.Or(rest, "an unknown platform")
+	case f.Reason == answers.OtherPlatform:
+		err, hint = errors.New(f.Message), ""
 		if !strings.Contains(f.Question.Platform, "/") {
-			hint = "--platform is os/architecture[/variant]; " + hint
+			hint = "--platform is os/architecture[/variant], such as " + m.Platforms[0].Platform
 		}
 	case m.Tag == "":
 	case len(m.Others) > 0:
 		hint = f.taken()
 	case reference.NamesRegistry(asked):
 		hint = "tidewaiter import " + m.Reference
+		if near := l.near(ctx, f, asked); near != "" {
+			hint = near + "; else: " + hint
+		}
 	default:
 		hint = "add the name of the registry, as in registry.example.com/" + strings.TrimPrefix(asked, "/")
 		if len(asked) < minDigits && strings.Trim(asked, "0123456789abcdef") == "" {
 			hint = fmt.Sprintf("the beginning of a digest has at least %d digits", minDigits)
 		}
-		if strings.Contains(f.Message, "digest that begins") {
+		if f.Reason == answers.NoDigest {
 			hint = ""
+		} else if near := l.near(ctx, f, asked); near != "" {
+			hint = near + "; else " + hint
 		}
 	}
 	if len(m.KnownTags) > 0 {
@@ -202,6 +214,19 @@ func (l *looker) absent(f *found, asked string) error {
 		return err
 	}
 	return cli.WithHint(err, "%s", hint)
+}
+
+// near asks whether a known repository was meant, with the command for it; "" if none is near, or
+// if tags of the repository are known.
+func (l *looker) near(ctx context.Context, f *found, asked string) string {
+	if len(f.Meaning.KnownTags) > 0 {
+		return ""
+	}
+	meant := l.likely(ctx, strings.TrimSpace(asked))
+	if meant == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %s? Try: %s", meant, l.corrected(asked, meant))
 }
 
 // one is find for the verbs that need exactly one image.
@@ -217,7 +242,48 @@ func (l *looker) one(ctx context.Context, asked, platform string) (*found, error
 	if f.State == answers.Gone {
 		hint = "tidewaiter history " + f.name()
 	}
-	return nil, &cli.Exit{Code: exitAbsent, Err: cli.WithHint(errors.New(f.Message), "%s", hint)}
+	message := f.Message
+	if runs := f.runs(); runs != "" {
+		message = runs
+	}
+	return nil, &cli.Exit{Code: exitAbsent, Err: cli.WithHint(errors.New(message), "%s", hint)}
+}
+
+// maxRunsNamed is how many pods a message names.
+const maxRunsNamed = 3
+
+// runs says that pods run, or name, what is not imported; "" if none is known to.
+func (f *found) runs() string {
+	r := f.Running
+	if r == nil || r.Pods == 0 {
+		return ""
+	}
+	does := "run"
+	if f.Meaning.Digest == "" {
+		does = "name"
+	}
+	if r.Pods == 1 && r.Complete {
+		does += "s"
+	}
+	text := fmt.Sprintf("runs, not imported: %s; %s %s it", f.Message, podsCounted(r.Pods, r.Complete), does)
+	if named := r.Names[:min(len(r.Names), maxRunsNamed)]; len(named) > 0 {
+		text += ": " + strings.Join(named, ", ")
+		if len(named) < int(r.Pods) {
+			text += ", …"
+		}
+	}
+	return text
+}
+
+// podsCounted is a number of pods in words.
+func podsCounted(n int32, complete bool) string {
+	switch {
+	case n == 0 && !complete:
+		return "an unknown number of pods"
+	case complete:
+		return table.Quantity(n, "pod")
+	}
+	return table.Count(int(n), false) + " pods"
 }
 
 // withImage is one, with the Image itself.
@@ -225,6 +291,10 @@ func (l *looker) withImage(ctx context.Context, asked, platform string) (*found,
 	f, err := l.one(ctx, asked, platform)
 	if err != nil {
 		return nil, err
+	}
+	if l.isLocal { // who may not read images is told of the verdict alone
+		f.image = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: f.Meaning.Digest}}
+		return f, nil
 	}
 	f.image, err = l.client.Get(ctx, f.Meaning.Digest, metav1.GetOptions{})
 	return f, err

@@ -20,8 +20,8 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // imageMaker makes Images as an import sends them: ten layers, a config with
@@ -33,7 +33,7 @@ type imageMaker struct {
 }
 
 // newImageMaker makes Images of 12.6 kB with 60 labels.
-func newImageMaker(b *testing.B, labelled int) *imageMaker {
+func newImageMaker(b testing.TB, labelled int) *imageMaker {
 	b.Helper()
 	labels := map[string]string{}
 	for i := range labelled {

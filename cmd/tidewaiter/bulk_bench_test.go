@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -23,11 +24,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/bulk"
 )
 
 var (
 	bulkImages  = flag.Int("bulkimages", 2000, "number of images of BenchmarkBulk")
+	bulkRepos   = flag.Int("bulkrepositories", 1, "number of repositories of BenchmarkBulk; if there are several, the whole registry is imported, and compared with a loop of go-containerregistry")
 	bulkLatency = flag.String("bulklatency", "0s,50ms", "how long the registry of BenchmarkBulk takes to answer")
 	bulkJobs    = flag.String("bulkjobs", "16,64", "--jobs of BenchmarkBulk")
 	bulkServer  = flag.Bool("bulkserver", false, "have a server in a process of its own hold the data directory of BenchmarkBulk")
@@ -50,12 +56,15 @@ type bulkRole struct {
 type bulkLoad struct {
 	URL          string
 	Images, Jobs int
+	Repositories int
 	Known        bool
 	// Referrers says whether they are asked for; tag lists are not, of which an import needs one
 	// for all images.
 	Referrers bool
 	// Store is the file of a database, if what is read is to be checked, parsed and stored.
 	Store string
+	// Loop has go-containerregistry read catalog, tags, manifests and configs instead.
+	Loop bool
 }
 
 // bulkMain is the process of a role.
@@ -81,8 +90,11 @@ func bulkMain(text string) error {
 }
 
 func (l *bulkLoad) run() error {
+	if l.Loop {
+		return l.loop()
+	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.Jobs, DisableCompression: true}}
-	names := bulk.New(bulk.Options{})
+	names := bulk.New(bulk.Options{Repositories: l.Repositories})
 	var store *bulkStore
 	if l.Store != "" {
 		var err error
@@ -110,6 +122,45 @@ func (l *bulkLoad) run() error {
 		return store.close()
 	}
 	return nil
+}
+
+// loop reads the whole registry, with one process and without storing anything.
+func (l *bulkLoad) loop() error {
+	registry, err := name.NewRegistry(strings.TrimPrefix(l.URL, "http://"), name.Insecure)
+	if err != nil {
+		return err
+	}
+	puller, err := remote.NewPuller(remote.WithJobs(l.Jobs))
+	if err != nil {
+		return err
+	}
+	repositories, err := remote.Catalog(context.Background(), registry)
+	if err != nil {
+		return err
+	}
+	var group errgroup.Group
+	group.SetLimit(l.Jobs)
+	for _, repository := range repositories {
+		repository := registry.Repo(repository)
+		tags, err := remote.List(repository, remote.Reuse(puller))
+		if err != nil {
+			return err
+		}
+		for _, tag := range tags {
+			group.Go(func() error {
+				described, err := remote.Get(repository.Tag(tag), remote.Reuse(puller))
+				if err != nil {
+					return err
+				}
+				image, err := described.Image()
+				if err == nil {
+					_, err = image.RawConfigFile()
+				}
+				return err
+			})
+		}
+	}
+	return group.Wait()
 }
 
 func (l *bulkLoad) one(client *http.Client, reference string, store *bulkStore) error {
@@ -181,11 +232,11 @@ func BenchmarkBulk(b *testing.B) {
 }
 
 func benchBulk(b *testing.B, latency time.Duration, jobs int) {
-	o := bulk.Options{Images: *bulkImages, Layers: 12, Latency: latency, Referrers: true, Packages: *bulkSBOM, FailEvery: *bulkFail}
+	o := bulk.Options{Images: *bulkImages, Repositories: *bulkRepos, Layers: 12, Latency: latency, Referrers: true, Packages: *bulkSBOM, FailEvery: *bulkFail}
 	r := startBulkRegistry(b, o)
 	references := filepath.Join(b.TempDir(), "references.txt")
 	var text strings.Builder
-	names := bulk.New(bulk.Options{})
+	names := bulk.New(bulk.Options{Repositories: o.Repositories})
 	for i := range o.Images {
 		fmt.Fprintf(&text, "%s/%s\n", r.host, names.Reference(i))
 	}
@@ -203,25 +254,30 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		what := map[bool]string{false: "cold", true: "known"}[known]
 		var least, load time.Duration
 		if o.FailEvery == 0 {
-			generator := bulkLoad{URL: r.URL, Images: o.Images, Jobs: jobs, Known: known, Referrers: true}
+			generator := bulkLoad{URL: r.URL, Images: o.Images, Repositories: o.Repositories, Jobs: jobs, Known: known, Referrers: true}
 			floor := generator
 			floor.Store = filepath.Join(filepath.Dir(references), "floor.db")
-			least = r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
-			load = r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &generator}))
+			least, _ = r.measure(b, "generator that stores, "+what, o.Images, bulkCommand(b, bulkRole{Load: &floor}))
+			load, _ = r.measure(b, "generator, "+what, o.Images, bulkCommand(b, bulkRole{Load: &generator}))
 		}
 		self, err := os.Executable()
 		if err != nil {
 			b.Fatal(err)
 		}
-		cmd := exec.Command(self, "import", "-f", references, "--jobs", fmt.Sprint(jobs), "--data-dir", data, "--create-data-dir")
+		from := []string{"-f", references}
+		if o.Repositories > 1 {
+			from = []string{"--catalog", r.host + "/"}
+		}
+		cmd := exec.Command(self, slices.Concat([]string{"import"}, from, []string{"--jobs", fmt.Sprint(jobs), "--data-dir", data, "--create-data-dir"})...)
 		cmd.Env = append(os.Environ(), serveEnv+"=1", "KUBECONFIG=")
 		before := time.Duration(0)
 		if server != 0 {
 			before = processorTime(b, server)
 		}
-		took := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
+		took, used := r.measure(b, "tidewaiter import, "+what, o.Images, cmd)
 		if server != 0 {
 			cpu := processorTime(b, server) - before
+			used += cpu
 			most, err := mostResident(server)
 			if err != nil {
 				b.Fatal(err)
@@ -230,6 +286,11 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 		}
 		if !known {
 			cold = took
+		}
+		if o.Repositories > 1 && o.FailEvery == 0 {
+			loop, least := r.measure(b, "loop of go-containerregistry", o.Images, bulkCommand(b, bulkRole{Load: &bulkLoad{URL: r.URL, Jobs: jobs, Loop: true}}))
+			b.ReportMetric(took.Seconds()/loop.Seconds(), what+"-times-loop")
+			b.ReportMetric(used.Seconds()/least.Seconds(), what+"-cpu-times-loop")
 		}
 		b.ReportMetric(float64(o.Images)/took.Seconds(), what+"-images/s")
 		if o.FailEvery == 0 {
@@ -242,7 +303,7 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 	}
 	for _, peer := range bulkPeerCommands(b, references, jobs) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(peer.Args[2], ": "), ";")
-		took := r.measure(b, name, *bulkPeers, peer)
+		took, _ := r.measure(b, name, *bulkPeers, peer)
 		b.ReportMetric(took.Seconds()/float64(*bulkPeers)/(cold.Seconds()/float64(o.Images)), "times-"+name)
 	}
 }
@@ -341,7 +402,7 @@ func startBulkServer(b *testing.B, data string) (pid int) {
 }
 
 // measure runs a program and prints what it did and cost, for each of n images.
-func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) time.Duration {
+func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) (took, cpu time.Duration) {
 	b.Helper()
 	r.requests(b, http.MethodDelete)
 	var stderr bytes.Buffer
@@ -351,9 +412,9 @@ func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) 
 	if err != nil {
 		b.Fatalf("%s: %v\n%s", what, err, &stderr)
 	}
-	took := time.Since(start)
+	took = time.Since(start)
 	asked := processorTime(b, r.cmd.Process.Pid) - before
-	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	resident := fmt.Sprintf("%.0f", memory)
 	if filepath.Base(cmd.Path) == "sh" {
 		resident = "" // the shell's, and not that of what it runs
@@ -365,7 +426,7 @@ func (r *bulkRegistry) measure(b *testing.B, what string, n int, cmd *exec.Cmd) 
 	}
 	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 / float64(n) }
 	b.Logf("%-30s %9.0f %9.2f %9.2f %8s  %s", what, float64(n)/took.Seconds(), each(cpu), each(asked), resident, strings.Join(kinds, ", "))
-	return took
+	return took, cpu
 }
 
 // requests are those that the registry has counted.

@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 // What pods of a cluster run is imported from a registry that wants credentials, with the pull
@@ -103,7 +103,7 @@ func TestWhatRunsInAClusterIsImported(t *testing.T) {
 	if err != nil {
 		t.Fatalf("what runs is not imported; the log:\n%s", log)
 	}
-	shows("the pod whose image cannot be had", []string{"prod:team:fails", "ErrImagePull", "not found: the registry does not have it"}, "pods", registry.Host+"/team/gone:1")
+	shows("the pod whose image cannot be had", []string{"prod:team:fails", "ErrImagePull", "with pull secrets: ", "not found: the registry"}, "pods", registry.Host+"/team/gone:1")
 	shows("what the cluster says", []string{"manifest unknown"}, "pods", "-o", "wide", registry.Host+"/team/gone:1")
 	shows("the queue", []string{"cluster/prod", registry.Host + "/team/gone:1", "not found"}, "spool", "list")
 	shows("the other cluster", []string{"other:team:runs"}, "pods", registry.Host+"/team/quiet:1")

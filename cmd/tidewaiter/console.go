@@ -6,13 +6,14 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"html"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/web/console"
 )
 
@@ -59,10 +60,18 @@ for one browser, and nobody else on this machine can use it.`,
 			if err != nil {
 				return errors.Join(err, listener.Close())
 			}
-			address := "http://" + listener.Addr().String() + "/?code=" + proxy.code
+			_, at, err := net.SplitHostPort(listener.Addr().String())
+			if err != nil {
+				return errors.Join(err, listener.Close())
+			}
+			address := "http://" + net.JoinHostPort(proxy.host, at) + "/?code=" + proxy.code
 			fmt.Fprintf(cmd.OutOrStdout(), "The console of %s is open to you at\n\n  %s\n\nThe address works once. Ctrl-C ends it.\n", server.destination(), address)
-			if open {
-				openBrowser(cmd.Context(), address)
+			if open { // the listener queues what comes before it is served
+				remove, err := openBrowser(cmd.Context(), address)
+				if err != nil {
+					return errors.Join(err, listener.Close())
+				}
+				defer remove()
 			}
 			return serveProxy(cmd.Context(), listener, proxy)
 		},
@@ -94,18 +103,44 @@ func serveProxy(ctx context.Context, listener net.Listener, h http.Handler) erro
 	return nil
 }
 
-// openBrowser opens a page where a browser is known. If there is none, the address is printed
-// anyway.
-func openBrowser(ctx context.Context, address string) {
+// openBrowser opens a page where a browser is known, and does not wait for it. If there is none,
+// the address is printed anyway. All users of a machine can read the arguments of programs, so
+// those name a file that only its owner can read, which leads to the page. remove removes it.
+func openBrowser(ctx context.Context, address string) (remove func(), err error) {
+	remove = func() {}
 	for _, program := range []string{"xdg-open", "open"} {
 		if program == "xdg-open" && os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
 			continue
 		}
-		if path, err := exec.LookPath(program); err == nil {
-			_ = exec.CommandContext(ctx, path, address).Run()
-			return
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue
 		}
+		file, err := redirectFile(address)
+		if err != nil {
+			return remove, err
+		}
+		if opener := exec.CommandContext(ctx, path, file); opener.Start() == nil {
+			go func() { _ = opener.Wait() }()
+		}
+		return func() { _ = os.RemoveAll(filepath.Dir(file)) }, nil
 	}
+	return remove, nil
+}
+
+// redirectFile makes a page that leads to address, in a folder that only its owner can look into.
+func redirectFile(address string) (string, error) {
+	dir, err := os.MkdirTemp("", "tidewaiter-console-")
+	if err != nil {
+		return "", err
+	}
+	to := html.EscapeString(address)
+	page := "<!doctype html><meta charset=utf-8><meta name=referrer content=no-referrer><meta http-equiv=refresh content=\"0; url=" + to + "\"><title>Tidewaiter</title><a href=\"" + to + "\">The console</a>\n"
+	file := filepath.Join(dir, "console.html")
+	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return file, nil
 }
 
 // proxyCookie holds what lets a browser in.
@@ -114,6 +149,9 @@ const proxyCookie = "tidewaiter-console-proxy"
 // consoleProxy passes requests for the console on to a server, with a credential. It lets one
 // browser in: that which brings the code first.
 type consoleProxy struct {
+	// host is a name that only this proxy has: browsers send the cookies of 127.0.0.1 to every
+	// port of it, whoever listens there.
+	host         string
 	code, cookie string
 	used         sync.Once
 	proxy        http.Handler
@@ -128,7 +166,7 @@ func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &consoleProxy{code: rand.Text(), cookie: rand.Text()}
+	p := &consoleProxy{host: strings.ToLower(rand.Text()) + ".localhost", code: rand.Text(), cookie: rand.Text()}
 	reverse := &httputil.ReverseProxy{
 		Transport: transport,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -155,9 +193,10 @@ func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
 
 // ServeHTTP implements http.Handler.
 func (p *consoleProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A name that somebody else's server has, and that leads here, is not ours.
-	if host, err := netip.ParseAddrPort(r.Host); (err != nil || !host.Addr().IsLoopback()) && !strings.HasPrefix(r.Host, "localhost:") {
-		http.Error(w, "this is for a browser on this machine", http.StatusMisdirectedRequest)
+	// A name that leads here and is not this proxy's, such as 127.0.0.1, is refused: its cookies
+	// would go to others.
+	if host, _, _ := strings.Cut(r.Host, ":"); !strings.EqualFold(host, p.host) {
+		http.Error(w, "this is for the address which tidewaiter console printed", http.StatusMisdirectedRequest)
 		return
 	}
 	if r.URL.Path == "/" && r.URL.Query().Has("code") {

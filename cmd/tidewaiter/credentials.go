@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 
@@ -48,20 +49,34 @@ certificates stay valid. Watches opened with the old token or certificate end.`,
   # A client certificate signed with pki/ca.key was leaked
   tidewaiter credentials rotate --revoke somebody.crt
 
+  # Several servers share ./pki
+  tidewaiter credentials rotate --pki-dir ./pki
+
   # Sign service account tokens with a new key. Tokens of the old key stay valid until
   # they expire; remove that key from pki/sa.pub to refuse them now
   tidewaiter credentials rotate --signing-key`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			running, err := serverHolds(dataDir)
-			if err != nil {
+			if err != nil && !(r.PKIDir != "" && errors.Is(err, fs.ErrNotExist)) {
 				return err
+			}
+			if _, err := os.Stat(filepath.Join(dataDir, "pki", "ca.key")); err == nil && r.PKIDir != "" {
+				running = false // that server has its own credentials
 			}
 			token, err := web.Rotate(dataDir, r, time.Now())
-			if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && r.PKIDir == "" {
+				return cli.WithHint(err, "if its server has --pki-dir, give that")
+			} else if err != nil {
 				return err
 			}
-			if !running {
+			if r.PKIDir != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "The administrator's token and certificate in %s are new. Servers that read this directory refuse the old ones within a second. Other machines have their own copy: copy it to them, or replace the Secret that it was made into.\n", r.PKIDir)
+			}
+			switch {
+			case !running && r.PKIDir != "":
+				return nil
+			case !running:
 				fmt.Fprintf(cmd.OutOrStdout(), "The administrator's token and certificate are new. No server holds %s: the next start writes %s.\n", dataDir, filepath.Join(dataDir, "admin.kubeconfig"))
 				return nil
 			}
@@ -74,6 +89,7 @@ certificates stay valid. Watches opened with the old token or certificate end.`,
 	}
 	f := rotate.Flags()
 	f.StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "directory that holds the database, the certificates and the administrator's credential")
+	f.StringVar(&r.PKIDir, "pki-dir", "", "directory of the credentials that several servers share, as their flag --pki-dir")
 	f.BoolVar(&r.SigningKey, "signing-key", false, "also make a new key for service account tokens")
 	f.StringArrayVar(&r.Revoke, "revoke", nil, "file with a client certificate of this server's authority to revoke; may be repeated")
 	cmd.AddCommand(rotate)

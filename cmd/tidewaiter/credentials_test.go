@@ -23,9 +23,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web"
 )
 

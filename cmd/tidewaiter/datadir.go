@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
-	"github.com/tidewaiter/tidewaiter/signatures/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/web/filters"
 )
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,15 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/content"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // imageReport is the page of describe about an image. -o json prints it as it is.
@@ -43,9 +43,9 @@ type imageReport struct {
 	// artifact has no known signatures.
 	ArtifactType string `json:"artifactType,omitempty"`
 	// Created is the image's own date, and Known the creation of the Image object.
-	Created *time.Time `json:"created,omitempty"`
-	Known   time.Time  `json:"known"`
-	Content content    `json:"content"`
+	Created *time.Time      `json:"created,omitempty"`
+	Known   time.Time       `json:"known"`
+	Content content.Content `json:"content"`
 
 	// Checked is how it is known where the reference leads, and whether the registry still has it.
 	Checked answers.Checked `json:"checked"`
@@ -85,42 +85,6 @@ type imageReport struct {
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// content describes the content of an image.
-type content struct {
-	// Platforms are the platform of the image, or those of the images that an index lists.
-	Platforms []platformLine `json:"platforms,omitempty"`
-	// Size is in bytes, each layer counted once; 0 if it is not known, as for an index.
-	Size   int64   `json:"size,omitempty"`
-	Layers []layer `json:"layers,omitempty"`
-	// Configured is false if the fields below are not known: an index has no configuration, and an
-	// image's may be left out.
-	Configured bool              `json:"configured"`
-	Entrypoint []string          `json:"entrypoint,omitempty"`
-	Cmd        []string          `json:"cmd,omitempty"`
-	User       string            `json:"user,omitempty"`
-	WorkingDir string            `json:"workingDir,omitempty"`
-	Ports      []string          `json:"ports,omitempty"`
-	Volumes    []string          `json:"volumes,omitempty"`
-	Env        []string          `json:"env,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`
-	// Run has the rest of how the image runs, from the configuration: health check, stop signal,
-	// shell.
-	Run json.RawMessage `json:"run,omitempty"`
-	// Base is the image that this one says it was built on, by the manifest's annotations or its
-	// labels.
-	Base string `json:"base,omitempty"`
-}
-
-type platformLine struct {
-	Platform string `json:"platform"`
-	Digest   string `json:"digest,omitempty"`
-}
-
-type layer struct {
-	Digest string `json:"digest"`
-	Size   int64  `json:"size"` // bytes
-}
-
 type signatureLine struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
@@ -133,37 +97,6 @@ type signatureLine struct {
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
-// contentOf reads the content of an image.
-func contentOf(image *imagev1.Image) content {
-	metadata, err := manifest.Metadata(image)
-	if err != nil {
-		return content{}
-	}
-	c := content{Size: metadata.Size}
-	for _, m := range image.DockerImageManifests {
-		c.Platforms = append(c.Platforms, platformLine{manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String(), m.Digest})
-	}
-	if p := cmp.Or(image.Annotations[annotation.Platform], metadata.Architecture); p != "" && len(c.Platforms) == 0 {
-		c.Platforms = []platformLine{{Platform: p}}
-	}
-	for _, l := range image.DockerImageLayers {
-		c.Layers = append(c.Layers, layer{l.Name, l.LayerSize})
-	}
-	if config := metadata.Config; config != nil {
-		c.Configured = true
-		c.Entrypoint, c.Cmd, c.User, c.WorkingDir, c.Env, c.Labels = config.Entrypoint, config.Cmd, config.User, config.WorkingDir, config.Env, config.Labels
-		c.Ports, c.Volumes = slices.Sorted(maps.Keys(config.ExposedPorts)), slices.Sorted(maps.Keys(config.Volumes))
-	}
-	if run := image.Annotations[annotation.RunConfig]; json.Valid([]byte(run)) {
-		c.Run = json.RawMessage(run)
-	}
-	var digest string
-	if c.Base, digest = manifest.BaseOf(image); digest != "" {
-		c.Base += "@" + digest
-	}
-	return c
-}
-
 // describe reads everything about an image from the server.
 func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 	image := f.image
@@ -171,7 +104,7 @@ func (l *looker) describe(ctx context.Context, f *found) (*imageReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &imageReport{Digest: image.Name, Repositories: []string{}, MediaType: image.DockerImageManifestMediaType, Known: image.CreationTimestamp.UTC(), Content: contentOf(image)}
+	r := &imageReport{Digest: image.Name, Repositories: []string{}, MediaType: image.DockerImageManifestMediaType, Known: image.CreationTimestamp.UTC(), Content: content.Of(image)}
 	r.Reference, r.Assumed = f.Meaning.Reference, f.Meaning.Assumed
 	r.Repositories = append(r.Repositories, f.Meaning.Repositories...)
 	if !metadata.Created.IsZero() {
@@ -277,7 +210,10 @@ func (r *imageReport) print(out io.Writer) error {
 	r.Packages.print(line)
 	line("Pods", r.Pods)
 	if r.Running != nil && r.Running.Outdated > 0 {
-		line("Outdated", fmt.Sprintf("%d pods name the tag and run something else than it leads to now", r.Running.Outdated))
+		line("Outdated", table.Quantity(r.Running.Outdated, "pod")+" with this tag, and another image than it leads to now")
+	}
+	if r.Running != nil && r.Running.OutdatedUnknown > 0 {
+		line("Not known", table.Clause(r.Running.OutdatedUnknown, "pod", "name")+" the tag and may run another image: "+r.Running.OutdatedUnknownReason)
 	}
 	line("Base", baseLine(r.Base))
 	line("Needed by", strings.Join(r.NeededBy, ", "))
@@ -285,13 +221,13 @@ func (r *imageReport) print(out io.Writer) error {
 		line("Not known", u.Part+": "+u.Reason)
 	}
 	if r.ArtifactType == "" {
-		r.Content.print(line)
+		printContent(&r.Content, line)
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	if r.Content.Configured {
-		r.Content.printConfig(out)
+		printConfig(&r.Content, out)
 	}
 	return r.printTables(out)
 }
@@ -324,8 +260,8 @@ func ago(t time.Time) string {
 	return t.UTC().Format(time.RFC3339) + " (" + duration.HumanDuration(time.Since(t)) + " ago)"
 }
 
-// print prints the lines of a page about an image's content.
-func (c *content) print(line func(name, value string)) {
+// printContent prints the lines of a page about an image's content.
+func printContent(c *content.Content, line func(name, value string)) {
 	switch {
 	case len(c.Platforms) == 1 && c.Platforms[0].Digest == "":
 		line("Platform", c.Platforms[0].Platform)
@@ -333,7 +269,7 @@ func (c *content) print(line func(name, value string)) {
 		line("Platform", "unknown")
 	}
 	if c.Size > 0 {
-		line("Size", fmt.Sprintf("%s in %d layers", table.Size(c.Size), len(c.Layers)))
+		line("Size", fmt.Sprintf("%s in %s", table.Size(c.Size), table.Quantity(len(c.Layers), "layer")))
 	}
 	if !c.Configured {
 		if len(c.Layers) > 0 || len(c.Platforms) < 2 && (len(c.Platforms) == 0 || c.Platforms[0].Digest == "") {
@@ -341,8 +277,8 @@ func (c *content) print(line func(name, value string)) {
 		}
 		return
 	}
-	line("Entrypoint", words(c.Entrypoint))
-	line("Cmd", words(c.Cmd))
+	line("Entrypoint", content.Words(c.Entrypoint))
+	line("Cmd", content.Words(c.Cmd))
 	line("User", cmp.Or(c.User, "<none> (usually root)"))
 	line("Working dir", c.WorkingDir)
 	line("Ports", strings.Join(c.Ports, ", "))
@@ -350,17 +286,8 @@ func (c *content) print(line func(name, value string)) {
 	line("Run", string(c.Run))
 }
 
-// words is a command as JSON, which shows where each word ends.
-func words(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	b, _ := json.Marshal(all) // strings always marshal
-	return string(b)
-}
-
 // printConfig prints the parts of a configuration that have many entries.
-func (c *content) printConfig(out io.Writer) {
+func printConfig(c *content.Content, out io.Writer) {
 	if len(c.Env) > 0 {
 		fmt.Fprintln(out, "\nEnvironment:")
 		for _, e := range c.Env {
@@ -525,7 +452,7 @@ func (o *describeOptions) addFlags(cmd *cobra.Command, references int, formats .
 }
 
 func newDescribeCommand() *cobra.Command {
-	o, check := &describeOptions{}, false
+	o, check, then := &describeOptions{}, false, atFlag{}
 	cmd := &cobra.Command{
 		Use:        "describe REF",
 		SuggestFor: []string{"inspect", "show"},
@@ -537,6 +464,8 @@ The pods of the server's own API are in the cluster "local". The verdict is for
 exactly this reference; a digest in several repositories has one in each.
 
 ` + referenceHelp + `
+
+` + atHelp + `
 
 --check asks the registry first, as tidewaiter import does: from this machine, with
 the credentials that skopeo and podman use. It needs the right to import into the
@@ -559,6 +488,11 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
+			}
+			if at, ok, err := then.time(time.Now()); err != nil {
+				return err
+			} else if ok {
+				return l.printThen(cmd, &o.output, args[0], at, (*thenReport).page)
 			}
 			l.formerTags = true
 			var unchecked error
@@ -584,7 +518,10 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 		},
 	}
 	o.addFlags(cmd, 1, cli.ObjectFormats...)
+	then.addFlag(cmd.Flags(), "show what was known at this time")
 	cmd.Flags().BoolVar(&check, "check", false, "ask the registry first; the registry flags apply to this")
+	cmd.MarkFlagsMutuallyExclusive("at", "check")
+	cmd.MarkFlagsMutuallyExclusive("at", "platform")
 	(&registryOptions{}).addFlags(cmd) // import has them
 	return cmd
 }
@@ -625,7 +562,12 @@ func (l *looker) packaged(ctx context.Context, image *imagev1.Image, r *imageRep
 	r.Packages = &packagesReport{Count: list.Count(), Documents: []documentReport{}}
 	for i := range list.Sources {
 		s := &list.Sources[i]
-		v := s.Vouched(image, func(digest string) (*imagev1.Image, error) {
+		asked, err := reference.Parse(cmp.Or(r.Reference, s.Repository+"@"+image.Name))
+		if err != nil {
+			r.Unknowns = append(r.Unknowns, answers.UnknownPart{Part: "packages", Reason: err.Error()})
+			continue
+		}
+		v := s.Vouched(image, asked, func(digest string) (*imagev1.Image, error) {
 			return l.client.Get(ctx, digest, metav1.GetOptions{})
 		})
 		r.Packages.Documents = append(r.Packages.Documents, documentReport{
@@ -669,7 +611,7 @@ func (p *packagesReport) print(line func(name, value string)) {
 	}
 	switch {
 	case read > 0:
-		line("Packages", counted(p.Count, "package")+" in "+counted(int32(read), "SBOM"))
+		line("Packages", table.Quantity(p.Count, "package")+" in "+table.Quantity(read, "SBOM"))
 	case len(sboms) > 0:
 		line("Packages", "unknown: no SBOM could be read")
 	default:

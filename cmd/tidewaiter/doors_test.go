@@ -16,17 +16,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/imageapi/prune"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
@@ -99,14 +100,14 @@ func (q *questions) selected(selector string) (names []string) {
 }
 
 // prune asks what prune would do with each image.
-func (q *questions) prune(args ...string) map[string]pruned {
+func (q *questions) prune(args ...string) map[string]prune.Decision {
 	q.t.Helper()
 	_, stdout, stderr := tidewaiter(q.t, append([]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--kept", "-o", "json", "--kubeconfig", q.kubeconfig}, args...)...)
-	var report struct{ Images []pruned }
+	var report struct{ Images []prune.Decision }
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		q.t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
-	decided := map[string]pruned{}
+	decided := map[string]prune.Decision{}
 	for _, d := range report.Images {
 		decided[d.Image] = d
 	}
@@ -163,7 +164,7 @@ func (q *questions) askLists(one question, text string, answer *answers.Answer) 
 	q.doors["prune"]++
 	d := q.pruned[digest]
 	needed := answer.Running.Pods > 0 || len(answer.NeededBy) > 0 || len(answer.Meaning.Tags) > 0 || len(answer.Meaning.Indexes) > 0
-	if needed != (d.Decision == decisionKeep) || d.Reason == annotation.UnknownReason {
+	if needed != (d.Decision == prune.Keep) || d.Reason == annotation.UnknownReason {
 		wrong("prune", d)
 	}
 }
@@ -211,7 +212,7 @@ func eachIsShown(t *testing.T, q *questions) {
 		"one":      {"Unsigned (1 of 3)", "True@" + host + "/prod/app,NoPolicy@" + host + "/free/copy,Unsigned@" + host + "/strict/app"},
 		"promoted": {"True (1 of 2)", "NoPolicy@" + host + "/free/staging,True@" + host + "/prod/app"},
 		"plain":    {"NoPolicy", "NoPolicy@" + host + "/free/plain"},
-		"free":     {"Unknown:NoPolicy", "Unknown@" + host + "/free/signed"},
+		"free":     {"NoPolicy", "NoPolicy@" + host + "/free/signed"},
 		"three":    {"Unsigned", "Unsigned@" + host + "/prod/app"},
 	} {
 		rows := q.table("images", "metadata.name="+q.digests[called])
@@ -233,9 +234,10 @@ func eachIsShown(t *testing.T, q *questions) {
 	if refused := askAdmission(t, q.http, q.Config.Host+admission.Path+"/prod?timeout=5s", review(let, again)); refused.Allowed || !strings.Contains(refused.Result.Message, again) || strings.Contains(refused.Result.Message, let+" ") {
 		t.Errorf("a pod of the excepted image and another: %+v", refused)
 	}
-	// Two words, wherever nobody has signed.
-	for verdict, called := range map[string]string{verdicts.Unsigned: "three", verdicts.NoPolicy: "plain"} {
-		for _, word := range []string{verdicts.Unsigned, verdicts.NoPolicy} {
+	// Two words where nothing is trusted: a policy wants a signature, or there is no policy, signed
+	// or not.
+	for called, verdict := range map[string]string{"three": verdicts.Unsigned, "plain": verdicts.NoPolicy, "free": verdicts.NoPolicy} {
+		for _, word := range []string{verdicts.Unsigned, verdicts.NoPolicy, verdicts.VerifiedUnknown} {
 			if got := q.selected("metadata.name=" + q.digests[called] + ",signatures.verified=" + word); (len(got) == 1) != (word == verdict) {
 				t.Errorf("signatures.verified=%s selects %v of %s, want it %s", word, got, called, verdict)
 			}
@@ -302,7 +304,7 @@ func TestNothingIsReadYet(t *testing.T) {
 	late.Hang(true)
 	t.Cleanup(func() { late.Hang(false) })
 	q := nothingIsKnown(t, "clusters:\n- {name: late, kubeconfig: late.kubeconfig, importRunning: false}\n", late, "late")
-	if d := q.prune()[q.digests["lone"]]; d.Decision != decisionKeep || d.Reason != annotation.UnknownReason || !strings.Contains(d.Message, "late") {
+	if d := q.prune()[q.digests["lone"]]; d.Decision != prune.Keep || d.Reason != annotation.UnknownReason || !strings.Contains(d.Message, "late") {
 		t.Errorf("prune says %+v", d)
 	}
 }
@@ -329,7 +331,7 @@ func TestNoClusterIsFollowed(t *testing.T) {
 	if code, stdout, stderr := tidewaiter(t, append(args, "--plan", "registry", q.registry.Host, "--commands", "crane")...); code != cli.ExitNone || stdout != "" || !strings.Contains(stderr, "follows no cluster") {
 		t.Errorf("a plan for a registry says %d %s%s", code, stdout, stderr)
 	}
-	for _, want := range []string{decisionMark, decisionDelete} {
+	for _, want := range []string{prune.Mark, prune.Delete} {
 		code, stdout, stderr := tidewaiter(t, append(args, "--without-clusters", "--confirm")...)
 		if code != cli.ExitOK || !strings.Contains(stdout, want+": 1") {
 			t.Errorf("prune --without-clusters says %d %s%s, want %s", code, stdout, stderr, want)
@@ -424,7 +426,7 @@ func prunesByEachVerdict(t *testing.T, q *questions) {
 		"Unsigned": "keep verdict", "True": "", "Unsigned,NoPolicy": "keep verdict", "Unsigned,True": "mark",
 	} {
 		d := q.prune("--verdict", verdicts)[q.digests["twice"]]
-		if got := strings.TrimSpace(d.Decision + " " + d.Reason); got != want || d.Reason == keptVerdict && d.Message != "the verdict for "+q.registry.Host+"/prod/twice@"+q.digests["twice"]+" is True" {
+		if got := strings.TrimSpace(d.Decision + " " + d.Reason); got != want || d.Reason == prune.KeptVerdict && d.Message != "the verdict for "+q.registry.Host+"/prod/twice@"+q.digests["twice"]+" is True" {
 			t.Errorf("--verdict %s: %+v, want %s", verdicts, d, want)
 		}
 	}

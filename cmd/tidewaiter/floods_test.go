@@ -34,12 +34,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
@@ -81,12 +81,13 @@ const (
 	tableJSON = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 	// How floods end.
-	refused = "in turn; the excess gets 429 with `Retry-After`"
-	cutOff  = "as many as there is room for, each until its client takes nothing for 30 s"
-	ofOne   = "25 in flight and 25 that wait; the others get 429"
-	watched = "1,250 are served; the others get 429"
-	tooMuch = "413, and 429 when the room for bodies is full"
-	inTime  = "as many as there is room for, until their deadline of a minute; the others get 429"
+	refused     = "in turn; the excess gets 429 with `Retry-After`"
+	cutOff      = "as many as there is room for, each until its client takes nothing for 30 s"
+	ofOne       = "25 in flight and 25 that wait; the others get 429"
+	watched     = "1,250 are served; the others get 429"
+	tooMuch     = "413, and 429 when the room for bodies is full"
+	unreadPages = "32 MiB wait for their readers; of the reader with most, the oldest page is cut off"
+	inTime      = "as many as there is room for, until their deadline of a minute; the others get 429"
 )
 
 var floods = []flood{
@@ -121,6 +122,11 @@ var floods = []flood{
 		attack: bodies(admission.Path, plainJSON, repeated(podReview+`,{"name":"`+strings.Repeat("a", 6_200_000)+`"}`, ",{}", 10_000, "]}}}}"), http.StatusOK)},
 	{behaviour: "90 Images of 3 MB that are refused", ends: refused, images: 1500, bytes: 12 << 10, many: 90,
 		attack: bodies(benchPath, plainJSON, repeated(`{"kind":"Image","apiVersion":"image.openshift.io/v1","metadata":{"name":"no digest"},"dockerImageManifest":"`, "manifest", 390_000, `"}`), http.StatusUnprocessableEntity)},
+	{behaviour: "400 comparisons of Images of 2 MB in the console", ends: refused, images: 30, bytes: 2 << 20, few: 60, many: 400, attack: pagesOf("/console/compare?a=%s&b=%s")},
+	{behaviour: "400 lists of Images in the console", ends: refused, images: 1500, bytes: 12 << 10, few: 60, many: 400, attack: pagesOf("/console/images?q=")},
+	{behaviour: "400 pages of the console with raw Images of 2 MB, not read", ends: unreadPages, images: 30, bytes: 2 << 20, few: 60, many: 400, attack: pagesOf("/console/raw?digest=%s")},
+	{behaviour: "Events of 2.9 MB and of 60 kB beside 600 live pages of the console", ends: "pages say that a large Event came", images: 1500, bytes: 12 << 10, few: 50, many: 600, attack: livePages},
+	{behaviour: "400 scrapes of the metrics", ends: refused, images: 1500, bytes: 12 << 10, few: 60, many: 400, attack: pagesOf("/metrics")},
 	{behaviour: "10,000 idle connections, where the server may open 512 files", ends: "the oldest idle one is closed for each new one", few: 10_000, many: 10_000, before: "ulimit -n 512", attack: idleConnections},
 	{behaviour: "1,000 senders of webhooks that know the secret and send no body", ends: "other deliveries are taken meanwhile", few: 500, many: 1000, flags: receiver, attack: idleSenders},
 	{behaviour: "100 readers of a log of one line of 4 GiB: some leave, some read nothing, some set limitBytes", ends: "reading ends with the client, or at limitBytes", few: 100, many: 100, flags: podLogs, attack: endlessLines},
@@ -438,7 +444,7 @@ func (p *process) attacker(t *testing.T) *http.Client {
 }
 
 // request asks for Images.
-func (p *process) request(ctx context.Context, t *testing.T, query, accept, encoding string) *http.Request {
+func (p *process) request(ctx context.Context, t testing.TB, query, accept, encoding string) *http.Request {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Config.Host+benchPath+"?"+query, nil)
 	if err != nil {
 		t.Error(err)
@@ -710,6 +716,143 @@ func watches(ctx context.Context, t *testing.T, s *process, n int, begun func())
 	t.Logf("%d watches served, %d refused", served.Load(), told.Load())
 	if served.Load() == 0 || told.Load() == 0 {
 		t.Errorf("%d watches served, %d refused", served.Load(), told.Load())
+	}
+}
+
+// pagesOf are asked for by n clients, about two of the Images. Each reads its page and asks for it
+// again, or reads nothing of a raw one.
+func pagesOf(page string) func(context.Context, *testing.T, *process, int, func()) {
+	return func(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+		images, err := imageclient.New(s.Config)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		list, err := images.List(ctx, metav1.ListOptions{Limit: 2})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		names := []any{list.Items[0].Name, list.Items[1].Name}
+		path, isRaw := fmt.Sprintf(page, names[:strings.Count(page, "%s")]...), strings.Contains(page, "/raw?")
+		client := s.attacker(t)
+		var served, told atomic.Int64
+		var clients sync.WaitGroup
+		for range n {
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					resp, err := client.Do(s.get(ctx, t, path))
+					if err != nil {
+						continue // its connection was cut off
+					}
+					if isRaw && resp.StatusCode == http.StatusOK {
+						served.Add(1)
+						begun()
+						<-ctx.Done()
+					}
+					_, err = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					switch {
+					case resp.StatusCode == http.StatusOK && err == nil:
+						served.Add(1)
+						begun()
+					case resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "1":
+						told.Add(1)
+						select {
+						case <-time.After(time.Second):
+						case <-ctx.Done():
+						}
+					case ctx.Err() == nil:
+						t.Errorf("a page: %s, %v", resp.Status, err)
+					}
+				}
+			})
+		}
+		clients.Wait()
+		t.Logf("%d pages served, %d refused", served.Load(), told.Load())
+		if served.Load() == 0 {
+			t.Error("no page was served")
+		}
+	}
+}
+
+// get asks for a path.
+func (p *process) get(ctx context.Context, t *testing.T, path string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Config.Host+path, nil)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+p.Config.BearerToken)
+	return r
+}
+
+// livePages are n pages that follow Events, while one client creates Events, every second one of
+// 2.9 MB and the others as large as such a page shows.
+func livePages(ctx context.Context, t *testing.T, s *process, n int, begun func()) {
+	config := restclient.CopyConfig(s.Config)
+	config.ContentType = plainJSON
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	list, err := kube.CoreV1().Events("").List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	client := s.attacker(t)
+	var clients sync.WaitGroup
+	var open, large, shown atomic.Int64
+	for range n {
+		clients.Go(func() {
+			resp, err := client.Do(s.get(ctx, t, "/console/activity/live?after="+list.ResourceVersion))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("a live page: %s", resp.Status)
+			}
+			open.Add(1)
+			for lines := bufio.NewReader(resp.Body); ; {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return // the flood is over
+				}
+				switch {
+				case strings.Contains(line, "too large"):
+					large.Add(1)
+				case strings.Contains(line, "<tr"):
+					shown.Add(1)
+				}
+			}
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); open.Load() < int64(n) && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		size := 2_900_000
+		if i%2 == 1 {
+			size = 60_000
+		}
+		event := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "default", GenerateName: "flood-"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "flood"}, Reason: "Flood", Message: strings.Repeat("x", size),
+		}
+		if _, err := kube.CoreV1().Events("default").Create(ctx, event, metav1.CreateOptions{}); err != nil && ctx.Err() == nil && !apierrors.IsTooManyRequests(err) {
+			t.Error(err)
+			return
+		}
+		if large.Load() >= int64(n) && shown.Load() >= int64(n) {
+			begun()
+		}
+	}
+	clients.Wait()
+	t.Logf("%d pages: %d rows, and %d for large Events", open.Load(), shown.Load(), large.Load())
+	if large.Load() == 0 || shown.Load() == 0 {
+		t.Errorf("%d rows, and %d for large Events", shown.Load(), large.Load())
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // serveUntil serves a directory at an address until the returned function is called.
@@ -82,6 +82,9 @@ func TestServeOnFullDisk(t *testing.T) {
 		if _, err := core.Pods("default").Create(ctx, newPod("web"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		servertest.Eventually(t, "the pod among those of clusters", func() bool {
+			return kubernetes.NewForConfigOrDie(config).RESTClient().Get().AbsPath("/apis/tidewaiter.dev/v1/clusterpods/local:default:web").Do(ctx).Error() == nil
+		})
 		stop()
 		kubeconfig := filepath.Join(dir, "admin.kubeconfig")
 		before, err := os.Stat(kubeconfig)
@@ -129,9 +132,8 @@ func TestServeOnFullDisk(t *testing.T) {
 		if err := core.Services("default").Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
 			t.Errorf("deleting a service: %v", err)
 		}
-		if err := images.Delete(ctx, image.Name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting an image: %v", err)
-		}
+		// Until the server has read its pods, it is unknown whether they use the image.
+		servertest.Eventually(t, "the deletion of an image", func() bool { return images.Delete(ctx, image.Name, metav1.DeleteOptions{}) == nil })
 
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)

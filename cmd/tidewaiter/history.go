@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // historyReport lists what a tag has led to, and is what -o json prints.
@@ -99,7 +101,7 @@ func shortDigest(digest string) string {
 }
 
 func newHistoryCommand() *cobra.Command {
-	o, output := &clientOptions{}, &cli.Output{}
+	o, output, then, judged := &clientOptions{}, &cli.Output{}, atFlag{}, false
 	cmd := &cobra.Command{
 		Use:   "history REF",
 		Short: "Show what a tag has led to, since when, and who recorded it",
@@ -110,17 +112,31 @@ keeps the last 100 entries of a tag; image streams show the same.
 ` + referenceHelp + `
 A digest has no history; tidewaiter describe shows which tags lead to it.
 
+--at ends with what the tag led to at a time, such as 2026-11-24T16:45:00Z. --verdicts lists
+the verdicts for REF, which may be a digest then, of what ran it: each that began, with its
+cause as far as that and the one before tell. They are recorded while something runs it.
+
 The exit code is 0 if the tag is known, 1 if it is not, and 2 if REF is ambiguous or
 not a tag, or the server did not answer.`,
 		Example: `  tidewaiter history registry.example.com/team/app:v1
+
+  # When did its verdict change, and why?
+  tidewaiter history --verdicts registry.example.com/team/app:v1
 
   # For programs
   tidewaiter history -o json registry.example.com/team/app:v1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			at, past, err := then.time(time.Now())
+			if err != nil {
+				return err
+			}
 			l, err := o.looker(cmd)
 			if err != nil {
 				return err
+			}
+			if judged {
+				return l.verdictHistory(cmd, output, args[0])
 			}
 			f, err := l.find(cmd.Context(), args[0], "")
 			if err != nil {
@@ -134,6 +150,14 @@ not a tag, or the server did not answer.`,
 				return err
 			}
 			report := historyOf(tag)
+			if past {
+				item, unknown := report.at(at)
+				if item == nil {
+					return &cli.Exit{Code: exitAbsent, Err: errors.New(unknown)}
+				}
+				report.Items = slices.DeleteFunc(report.Items, func(h historyItem) bool { return h.Created.After(at) })
+				report.Failing, report.Since = "", nil
+			}
 			if output.ForPeople() {
 				return report.print(cmd.OutOrStdout())
 			}
@@ -141,6 +165,9 @@ not a tag, or the server did not answer.`,
 			return output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Items: cli.ItemsOf(report.Items), Names: []string{name}})
 		},
 	}
+	then.addFlag(cmd.Flags(), "end with what the tag led to at this time")
+	cmd.Flags().BoolVar(&judged, "verdicts", false, "list the verdicts that were recorded while it ran")
+	cmd.MarkFlagsMutuallyExclusive("at", "verdicts")
 	output.AddFlag(cmd, "a page", cli.ListFormats...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	o.addFlags(cmd)

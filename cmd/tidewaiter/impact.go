@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,11 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -38,6 +39,7 @@ type impactOptions struct {
 	// policies is a file or a folder, signer a file or what it would have, and at a time or a
 	// duration.
 	policies, signer, at string
+	advisories           string // a file, a folder or an archive
 	now                  func() time.Time
 }
 
@@ -73,7 +75,12 @@ most pods first.
   tidewaiter impact --registry old.example.com
   tidewaiter impact --delete registry.example.com/team/app:v1
   tidewaiter impact --layer sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-  tidewaiter impact --package 'openssl@>=3.0,<3.0.7'`,
+  tidewaiter impact --package 'openssl@>=3.0,<3.0.7'
+
+  # What does a new advisory touch, and which tag has the fix? Which of all advisories do?
+  tidewaiter impact --advisory GHSA-jfh8-c2jp-5v3q.json
+  curl -s https://api.osv.dev/v1/vulns/CVE-2021-44228 | tidewaiter impact --advisory -
+  tidewaiter impact --advisory all.zip`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -85,8 +92,9 @@ most pods first.
 	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
 	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")
+	f.StringVar(&o.advisories, "advisory", "", "advisories in the OSV format: a file, a folder, a ZIP archive, or - for standard input; the images with an affected package, by their SBOMs")
 	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
-	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "package", "at"}
+	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "package", "advisory", "at"}
 	cmd.MarkFlagsMutuallyExclusive(acts...)
 	o.addCommonFlags(cmd)
 	return cmd
@@ -139,29 +147,50 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	raw, err := l.send(cmd.Context(), impactsPath, "acts", &answers.ImpactReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.ImpactKind}, Spec: o.spec})
+	var review *answers.ImpactReview
+	if o.advisories == "" {
+		review, err = l.impact(cmd.Context(), &o.spec)
+	} else {
+		review, what, err = o.advised(cmd, l)
+	}
 	if err != nil {
 		return err
 	}
-	var review answers.ImpactReview
-	if err := json.Unmarshal(raw, &review); err != nil {
-		return fmt.Errorf("%s did not answer with a review: %w", l.Server.destination(), err)
-	}
 	if o.output.ForPeople() {
-		err = o.show(cmd, what, &review)
+		err = o.show(cmd, what, review)
 	} else {
-		err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: &review, Items: cli.ItemsOf(review.Status.Rows)})
+		err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)})
 	}
-	s := &review.Status.Summary
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case s.Pods != nil && *s.Pods > 0:
-		return &cli.Exit{Code: exitTouched}
-	case (s.References > 0 || s.Unlisted > 0) && !s.PodsComplete:
-		return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something runs what is touched")}
 	}
-	return nil
+	return impactExit(&review.Status.Summary)
+}
+
+// impact has the server review an act.
+func (l *looker) impact(ctx context.Context, spec *answers.ImpactReviewSpec) (*answers.ImpactReview, error) {
+	review := &answers.ImpactReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.ImpactKind}, Spec: *spec}
+	raw, err := l.send(ctx, impactsPath, "acts", review)
+	if err != nil {
+		return nil, err
+	}
+	*review = answers.ImpactReview{}
+	if err := json.Unmarshal(raw, review); err != nil {
+		return nil, fmt.Errorf("%s did not answer with a review: %w", l.Server.destination(), err)
+	}
+	return review, nil
+}
+
+// impactExit is how a verb ends that has shown a review: nothing that runs is touched only if that
+// is known.
+func impactExit(s *answers.ImpactSummary) error {
+	switch {
+	case s.Pods > 0:
+		return &cli.Exit{Code: exitTouched}
+	case s.PodsComplete:
+		return nil
+	}
+	return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something that runs is touched")}
 }
 
 // act reads the act that the flags name, and says it in words.
@@ -198,12 +227,14 @@ func (o *impactOptions) act() (what string, err error) {
 		return "what has the layer " + s.Layer, nil
 	case s.Package != "":
 		return "what has the package " + s.Package, nil
+	case o.advisories != "":
+		return "", nil // how many there are is known when they were read
 	case o.at != "":
 		at, err := o.time(o.at)
 		s.At = &metav1.Time{Time: at}
 		return "waiting until " + at.UTC().Format(time.RFC3339), err
 	}
-	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --package NAME, --at 720h")
+	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --package NAME, --advisory FILE, --at 720h")
 }
 
 // keyFiles are the ends of the names of files with keys.
@@ -242,34 +273,60 @@ func (o *impactOptions) time(text string) (time.Time, error) {
 	return time.Time{}, cli.Misuse(fmt.Errorf("--at %q is neither a time nor a duration", text), "--at 2027-01-31, --at 2027-01-31T12:00:00Z, --at 720h")
 }
 
+// packagesUnknown reports whether images may have packages that no document which was read says.
+func packagesUnknown(review *answers.ImpactReview) bool {
+	return slices.ContainsFunc(review.Status.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "packages" })
+}
+
 // show prints a review for people.
 func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.ImpactReview) error {
 	out, s := cmd.OutOrStdout(), &review.Status.Summary
 	warnUnknown(cmd.ErrOrStderr(), review.Status.Unknowns)
 	fmt.Fprintf(out, "%s: ", printable.Line(what, 0))
-	if s.References == 0 {
-		is := "is"
-		if s.Unlisted > 0 {
+	if s.References == 0 && s.NotAffected == 0 {
+		is, and := "is", ""
+		if s.Unlisted > 0 || s.Unchecked > 0 || packagesUnknown(review) || !s.PodsComplete {
 			is = "is known to be"
 		}
-		fmt.Fprintf(out, "nothing %s touched (%s examined)\n", is, counted(s.Examined, "image"))
+		switch {
+		case s.Undecided > 0:
+			and = fmt.Sprintf("; of %s that pods run it is unknown", tablecells.Quantity(s.Undecided, "image"))
+		case !s.PodsComplete:
+			and = "; it is unknown whether something that runs is"
+		}
+		fmt.Fprintf(out, "nothing %s touched%s (%s examined)\n", is, and, tablecells.Quantity(s.Examined, "image"))
 		return nil
 	}
-	pods := "an unknown number of pods runs them"
-	if s.Pods != nil {
-		pods = table.Count(int(*s.Pods), s.PodsComplete) + " pods run them"
+	run, need := "run", "need"
+	if s.Pods == 0 && !s.PodsComplete || s.Pods == 1 && s.PodsComplete {
+		run = "runs"
 	}
-	fmt.Fprintf(out, "%s by %s; %s, %s need them\n", counted(s.Images, "image"), counted(s.References, "reference"), pods, counted(s.Workloads, "workload"))
+	if s.Workloads == 1 {
+		need = "needs"
+	}
+	fmt.Fprintf(out, "%s by %s; %s %s them, %s %s them\n", tablecells.Quantity(s.Images, "image"), tablecells.Quantity(s.References, "reference"), podsCounted(s.Pods, s.PodsComplete), run, tablecells.Quantity(s.Workloads, "workload"), need)
+	if s.Undecided > 0 {
+		fmt.Fprintf(out, "  of %s that pods run it is unknown whether the act touches it\n", tablecells.Quantity(s.Undecided, "more image"))
+	}
+	if s.NotAffected > 0 {
+		fmt.Fprintf(out, "  %s not affected, by a VEX document for which somebody vouches: -o wide says who\n", tablecells.Clause(s.NotAffected, "more reference", "are"))
+	}
 	if s.Denied > 0 {
 		fmt.Fprintf(out, "  a cluster that asks on admission would refuse %d of the pods when they start again\n", s.Denied)
 	}
 	for _, c := range s.Changes {
 		if c.Before != c.After {
-			fmt.Fprintf(out, "  %s → %s: %s, %s\n", c.Before, c.After, counted(c.References, "reference"), counted(c.Pods, "pod"))
+			fmt.Fprintf(out, "  %s → %s: %s, %s\n", c.Before, c.After, tablecells.Quantity(c.References, "reference"), podsCounted(c.Pods, c.PodsComplete))
 		}
 	}
 	fmt.Fprintln(out)
-	if err := printImpact(cmd, out, o.output.Wide(), review); err != nil {
+	var err error
+	if o.advisories != "" && !o.output.Wide() {
+		err = printAdvised(out, review)
+	} else {
+		err = printImpact(cmd, out, o.output.Wide(), review)
+	}
+	if err != nil {
 		return err
 	}
 	if n := review.Status.OmittedRows; n > 0 {
@@ -298,12 +355,4 @@ func printImpact(cmd *cobra.Command, out io.Writer, wide bool, review *answers.I
 		}
 	}
 	return t.Print(out)
-}
-
-// counted is a number of things in words.
-func counted(n int32, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
@@ -58,6 +59,17 @@ func BenchmarkImpact(b *testing.B) {
 // by a key.
 func seedWithSignatures(b *testing.B, dir string, n int, key *signaturestest.Key) {
 	b.Helper()
+	seedTagged(b, dir, n, func(_ *kubestore.Getter, ref reference.Reference, img *imagev1.Image) (also func() error) {
+		content := signaturestest.Marshal(b, key.SimpleSigning(b, img.Name, ref.Bare().String()))
+		img.Signatures = []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(img.Name, content)}, Type: signatures.TypeSimpleSigning, Content: content}}
+		return nil
+	})
+}
+
+// seedTagged writes n Images into the store, past the API, each with a tag. It calls add with one
+// after the other, so that add can complete the Image. add returns what else to write, if anything.
+func seedTagged(b *testing.B, dir string, n int, add func(getter *kubestore.Getter, ref reference.Reference, img *imagev1.Image) (also func() error)) {
+	b.Helper()
 	store, getter := openSeed(b, dir)
 	defer store.Close()
 	maker := newImageMaker(b, 0)
@@ -69,18 +81,22 @@ func seedWithSignatures(b *testing.B, dir string, n int, key *signaturestest.Key
 		raw := strings.TrimSuffix(maker.manifest, "}") + fmt.Sprintf(`,"annotations":{"seed":"%d"}}`, i)
 		ref := reference.Reference{Host: "registry.example.com", Repository: fmt.Sprint("team/app-", i%100), Tag: fmt.Sprint("v", i/100)}
 		digest := manifest.Digest([]byte(raw))
-		content := signaturestest.Marshal(b, key.SimpleSigning(b, digest, ref.Bare().String()))
+		img := &imagev1.Image{
+			ObjectMeta:           metav1.ObjectMeta{Name: digest, UID: "00000000-0000-4000-8000-000000000000", CreationTimestamp: at},
+			DockerImageReference: ref.Bare().WithDigest(digest).String(), DockerImageManifest: raw, DockerImageConfig: maker.Config,
+		}
+		also := add(getter, ref, img)
 		writers.Go(func() error {
-			img := &imagev1.Image{
-				ObjectMeta:           metav1.ObjectMeta{Name: digest, UID: "00000000-0000-4000-8000-000000000000", CreationTimestamp: at},
-				DockerImageReference: ref.Bare().WithDigest(digest).String(), DockerImageManifest: raw, DockerImageConfig: maker.Config,
-				Signatures: []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(digest, content)}, Type: signatures.TypeSimpleSigning, Content: content}},
-			}
 			if err := manifest.Derive(img); err != nil {
 				return err
 			}
 			if err := images.Create(context.Background(), imagesKey+img.Name, img, &imagev1.Image{}, 0); err != nil {
 				return err
+			}
+			if also != nil {
+				if err := also(); err != nil {
+					return err
+				}
 			}
 			tag := tags.New(ref)
 			tag.UID, tag.CreationTimestamp, tag.Generation = types.UID(tags.Name(ref)), at, 1

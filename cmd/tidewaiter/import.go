@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,11 +19,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
 )
 
 // maxJobs bounds --jobs: every job holds a manifest and a config in memory.
@@ -70,7 +69,8 @@ TIDEWAITER_TOKEN replaces any other credential for the server.
 A reference that fails does not stop the others. If a registry asks for a pause or
 stops answering for a moment, its references wait while the others go on. Anything
 that is not an image, such as a chart or a signature, is skipped and counted. The
-exit code is 0 if nothing failed, 1 if something did, and 2 if nothing was imported.
+exit code is 0 if nothing failed, 1 if something did, 2 if nothing was imported, and
+3 if there was nothing to import and nothing failed.
 
 Patterns of --include and --exclude are REPOSITORY, REPOSITORY:TAG or :TAG. * and ?
 match characters, [a-z] matches one of a set; none of them matches / in a repository.
@@ -98,7 +98,7 @@ match characters, [a-z] matches one of a set; none of them matches / in a reposi
   tidewaiter import --cert-dir certs/ registry.example.com/team/app:v1
 
   # Into a server elsewhere, as a service account
-  tidewaiter import --server https://tidewaiter.example.com:6443 --certificate-authority ca.crt \\
+  tidewaiter import --server https://tidewaiter.example.com:6443 --certificate-authority ca.crt \
     --token-file token registry.example.com/team/app:v1
 
   # Retry what failed
@@ -202,7 +202,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	im, err := importer.New(options)
 	if err != nil {
 		hint := "--layers manifest or --layers verify"
-		if strings.HasPrefix(err.Error(), "platform") {
+		if errors.Is(err, importer.ErrPlatform) {
 			hint = "--platform is os/architecture[/variant]; leave it out to import all platforms"
 		}
 		return cli.Misuse(err, "%s", hint)

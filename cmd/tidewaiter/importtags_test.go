@@ -18,21 +18,23 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // An import by the command moves a tag, as a push does: the image that it led to is left, and its
@@ -188,5 +190,41 @@ func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	}
 	if got := newReviewer(t, config).ask(answers.Question{Reference: registry.Host + "/team/app:v2"})[0]; got.State != answers.Found || got.Verdict == nil || got.Verdict.Verified != verdicts.VerifiedTrue {
 		t.Errorf("what it imported is answered %+v", got)
+	}
+}
+
+// Whoever finds that a tag has moved asks the registry for what it led to: many delete that.
+func TestEveryDoorAsksForWhatATagHasLeft(t *testing.T) {
+	t.Parallel()
+	dir, registry := t.TempDir(), registrytest.New(t)
+	config := serveIn(t, dir)
+	images, err := imageclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := streamUser{t, newClientset(t, config).RESTClient(), "default"}
+	for door, doImport := range map[string]func(ref string){
+		"import": func(ref string) {
+			if code, _, stderr := tidewaiter(t, "import", "--kubeconfig", tidewaiterserver.KubeconfigPath(dir), ref); code != cli.ExitOK {
+				t.Error(stderr)
+			}
+		},
+		"imagestreamimport": func(ref string) {
+			user.importInto("app", imagev1.ImageStreamImportSpec{Images: []imagev1.ImageImportSpec{{From: corev1.ObjectReference{Kind: "DockerImage", Name: ref}, ImportPolicy: imagev1.TagImportPolicy{Insecure: true}}}})
+		},
+	} {
+		ref := door + "/app:v1"
+		before := registry.Push(ref, servertest.SampleImage(t, door))
+		doImport(registry.Host + "/" + ref)
+		registry.Push(ref, servertest.SampleImage(t, door+" again"))
+		registry.Inject(before, 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+		doImport(registry.Host + "/" + ref)
+		image, err := images.Get(t.Context(), before, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gone := image.Annotations[annotation.Gone]; !strings.Contains(gone, before) {
+			t.Errorf("%s: the image that the tag led to is marked %q", door, gone)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
@@ -15,13 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // exitAbsent is the exit code of verbs that look something up on a server, when the server does not
@@ -45,6 +48,12 @@ type looker struct {
 	args    []string
 	// formerTags has the histories of tags searched for those that led to an image.
 	formerTags bool
+	// namespace is whose pods ask, if that was said.
+	namespace string
+	// local is the namespace whose pods are asked about if the caller may not ask about all images;
+	// "" for none. isLocal is true once that was so.
+	local   string
+	isLocal bool
 	// notes are for people: what else a reference may mean, once for each.
 	notes io.Writer
 	noted map[string]bool
@@ -76,8 +85,10 @@ func (l *looker) corrected(asked, meant string) string {
 
 type getOptions struct {
 	clientOptions
+	local  localOptions
 	output cli.Output
 	base   string
+	at     atFlag
 }
 
 func newGetCommand() *cobra.Command {
@@ -101,7 +112,12 @@ whole digest. -o wide says in BASE how that is known: annotation (the image says
 layers (its layers begin with those of the base). kubectl shows the same:
 kubectl get images --field-selector base=REF.
 
-The exit code is 0 if the image was found, 1 if the server does not know it, and 2 if
+` + atHelp + `
+
+` + localHelp + `
+
+The exit code is 0 if the image, or the base, was found, 1 if the server does not know
+it, so that images may be missing from the list of those built on it, and 2 if
 REF is ambiguous or the server did not answer.`,
 		Example: `  # By tag, and by the beginning of a digest
   tidewaiter get registry.example.com/team/app:v1
@@ -122,6 +138,12 @@ REF is ambiguous or the server did not answer.`,
 			if cmd.Flags().Changed("base") {
 				return o.builtOn(cmd, l, args[0])
 			}
+			o.local.apply(l, &o.clientOptions)
+			if at, ok, err := o.at.time(time.Now()); err != nil {
+				return err
+			} else if ok {
+				return l.printThen(cmd, &o.output, args[0], at, (*thenReport).line)
+			}
 			f, err := l.one(cmd.Context(), args[0], "")
 			if err != nil && args[0] == "images" {
 				return cli.WithHint(errors.New("get takes one reference"), "kubectl get images lists all, tidewaiter get images --base REF those that are built on one")
@@ -139,7 +161,10 @@ REF is ambiguous or the server did not answer.`,
 			return o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: f.image, Names: []string{imageName(f.Meaning.Digest)}})
 		},
 	}
+	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.Flags().StringVar(&o.base, "base", "", "with images: list those that are built on this tag, repository or digest")
+	o.at.addFlag(cmd.Flags(), "show what was known at this time")
+	cmd.MarkFlagsMutuallyExclusive("at", "base")
 	o.output.AddFlag(cmd, "a line", append([]string{cli.Wide}, cli.ObjectFormats...)...)
 	o.addFlags(cmd)
 	cmd.ValidArgsFunction = o.completeReferences(1)
@@ -178,6 +203,8 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 	switch {
 	case !o.output.ForPeople():
 		return cli.Misuse(errors.New("--base prints a table"), "kubectl get images --field-selector %s -o yaml", cli.Quote(selector))
+	case o.local.namespace != "":
+		return cli.Misuse(errors.New("--base lists images of no namespace"), "leave out -n")
 	}
 	all := &metav1.Table{}
 	err = pages.Each(cmd.Context(), metav1.ListOptions{Limit: imagesPage}, func(ctx context.Context, options metav1.ListOptions) (*metav1.Table, error) {
@@ -198,9 +225,19 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 	}
 	if len(all.Rows) == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "no image is known to be built on %s\n", base)
-		return nil
+	} else if err := cli.WriteTable(cmd.OutOrStdout(), all, o.output.Wide()); err != nil {
+		return err
 	}
-	return cli.WriteTable(cmd.OutOrStdout(), all, o.output.Wide())
+	f, err := l.find(cmd.Context(), base, "")
+	switch {
+	case f != nil && len(f.Meaning.KnownTags) > 0: // a repository
+		return nil
+	case err != nil:
+		return err
+	case f.State != answers.Found:
+		return &cli.Exit{Code: exitAbsent, Err: errors.New(f.Message)}
+	}
+	return nil
 }
 
 // imageName is an Image's name with its resource, as kubectl takes it.
@@ -222,21 +259,59 @@ func (o *clientOptions) completeReferences(n int) cobra.CompletionFunc {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
 		}
-		options := metav1.ListOptions{Limit: completionPage}
-		for range completionPages {
-			list, err := l.client.ListTags(cmd.Context(), options)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
+		err = l.someTags(cmd.Context(), func(ref reference.Reference) {
+			if strings.HasPrefix(ref.String(), begun) {
+				all = append(all, printable.Line(ref.String(), 0))
 			}
-			for i := range list.Items {
-				if ref, ok := tags.Reference(&list.Items[i]); ok && strings.HasPrefix(ref.String(), begun) {
-					all = append(all, printable.Line(ref.String(), 0))
-				}
-			}
-			if options.Continue = list.Continue; options.Continue == "" {
-				break
-			}
+		})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// someTags yields the references of known tags, as many as completionPages hold.
+func (l *looker) someTags(ctx context.Context, yield func(reference.Reference)) error {
+	options := metav1.ListOptions{Limit: completionPage}
+	for range completionPages {
+		list, err := l.client.ListTags(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if ref, ok := tags.Reference(&list.Items[i]); ok {
+				yield(ref)
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// likely returns the reference that was asked for with the nearest path of a known repository; ""
+// if none is near. It stays in the registry that was named, if one was.
+func (l *looker) likely(ctx context.Context, asked string) string {
+	ref, err := reference.Parse(asked)
+	if err != nil {
+		return ""
+	}
+	registry, path := "", strings.TrimPrefix(ref.Repository, "library/")
+	if reference.NamesRegistry(asked) {
+		registry, path = ref.Host+"/", ref.Repository
+	}
+	var known []string
+	// A caller who may not list tags gets the answer without a suggestion.
+	_ = l.someTags(ctx, func(tag reference.Reference) {
+		if n := len(known); (registry == "" || tag.Host == ref.Host) && (n == 0 || known[n-1] != tag.Repository) {
+			known = append(known, tag.Repository) // a repository's tags follow each other
+		}
+	})
+	near := nearest.Likely(path, known)
+	if near == "" || near == path {
+		return ""
+	}
+	return printable.Line(registry+near+":"+ref.Pulled().Tag, 0)
 }

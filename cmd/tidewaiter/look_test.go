@@ -15,16 +15,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/content"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 // looking is a server that knows some images, as its verbs show them.
@@ -213,6 +214,8 @@ func TestLookUp(t *testing.T) {
 		{"app:v1", "", 2, []string{"tags of several repositories"}},
 		{"team/app", "", 1, []string{"hint: team/app was taken to mean docker.io/team/app:latest; known references that end so: ", a + "/team/app:v1", b + "/team/app:v1"}},
 		{"other/app", "", 1, []string{"hint: add the name of the registry, as in registry.example.com/other/app\n"}},
+		{a + "/team/ap:v1", "", 1, []string{"hint: did you mean " + a + "/team/app:v1? Try: tidewaiter get" + kept + "-o name " + a + "/team/app:v1; else: tidewaiter import" + kept + a + "/team/ap:v1\n"}},
+		{"team/loen:v2", "", 1, []string{"hint: did you mean team/lone:v2? Try: tidewaiter get" + kept + "-o name team/lone:v2; else add the name of the registry"}},
 		{"18b9f2576376", "", 1, []string{"no image has a digest that begins with 18b9f2576376, and no tag has this name: "}},
 		{"docker.io/team/lone:v2", "", 1, []string{"docker.io/team/lone:v2", "hint: tidewaiter import" + kept + "docker.io/team/lone:v2"}},
 		{a + "/team/app:v9", "", 1, []string{"hint: tidewaiter import" + kept + a + "/team/app:v9; known tags of the repository: v1"}},
@@ -294,7 +297,7 @@ func TestLookUp(t *testing.T) {
 				t.Errorf("%v lone: exit code %d: %s", args, code, stderr)
 			}
 		}
-		if _, stderr, code := l.run("describe", "--platform", "arm64", a+"/team/multi:v1"); code != exitAbsent || !strings.HasSuffix(stderr, "hint: --platform is os/architecture[/variant]; it is for linux/amd64, linux/arm64\n") {
+		if _, stderr, code := l.run("describe", "--platform", "arm64", a+"/team/multi:v1"); code != exitAbsent || !strings.HasSuffix(stderr, "but for linux/amd64, linux/arm64\nhint: --platform is os/architecture[/variant], such as linux/amd64\n") {
 			t.Errorf("an architecture for a platform: exit code %d: %s", code, stderr)
 		}
 		// It may be known, and something else end so, too.
@@ -323,8 +326,8 @@ func TestLookUp(t *testing.T) {
 			for line := range strings.Lines(cmd.Example) {
 				command, _, _ := strings.Cut(strings.TrimSpace(line), " | ")
 				args := strings.Fields(names.Replace(command))
-				if len(args) == 0 || args[0] == "#" || slices.Contains(args, "--platform") {
-					// which is run above
+				if len(args) == 0 || args[0] == "#" || slices.Contains(args, "--platform") || slices.Contains(args, "--verdicts") {
+					// the one is run above, the other by TestWhatRan: nothing runs here
 					continue
 				}
 				ran++
@@ -422,7 +425,7 @@ func (l *looking) describes(t *testing.T) {
 	if stdout, _, _ = l.run("describe", "--platform", "linux/arm64", l.a.Host+"/team/multi:v1"); !strings.Contains(stdout, l.digests["arm64"]) || !strings.Contains(stdout, "User:") {
 		t.Errorf("of a platform it prints\n%s", stdout)
 	}
-	if _, stderr, code := l.run("describe", "--platform", "linux/s390x", l.a.Host+"/team/multi:v1"); code != exitAbsent || !strings.Contains(stderr, "it is for linux/amd64, linux/arm64") {
+	if _, stderr, code := l.run("describe", "--platform", "linux/s390x", l.a.Host+"/team/multi:v1"); code != exitAbsent || !strings.Contains(stderr, "is not for linux/s390x, but for linux/amd64, linux/arm64") {
 		t.Errorf("of a platform that it has not: exit code %d: %s", code, stderr)
 	}
 	var report imageReport
@@ -478,7 +481,7 @@ func (l *looking) differs(t *testing.T) {
 	if _, stderr, code = l.run("diff", "lone:v2", "nowhere.example.com/app"); code != cli.ExitNone || !strings.Contains(stderr, "hint: tidewaiter import --kubeconfig "+l.kubeconfig+" nowhere.example.com/app:latest") {
 		t.Errorf("with an unknown one: exit code %d: %s", code, stderr)
 	}
-	var report diffReport
+	var report content.Comparison
 	stdout, _, code = l.run("diff", "-o", "json", l.digests["old"], l.digests["new"])
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitDiffer || report.Same || report.Layers.Base != 1 || len(report.Layers.Added) != 2 || len(report.Changes) < 5 {
 		t.Errorf("-o json is exit code %d, %v, %s", code, err, stdout)

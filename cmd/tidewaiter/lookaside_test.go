@@ -10,15 +10,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/config"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // A signature store that the administrator named redirects to a service inside: the

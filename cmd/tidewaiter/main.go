@@ -6,11 +6,14 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
 
 func main() {
@@ -19,5 +22,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	cli.SetUpProcess(ctx)
+	// GOMEMLIMIT, unless the environment has it. Without it the garbage of a busy moment can take the
+	// process over the limit of its container.
+	if _, err := memlimit.Set(); err != nil {
+		slog.Warn("The memory limit of the container is not known, so garbage may take the process over it; set GOMEMLIMIT", "err", err)
+	}
 	os.Exit(run(ctx, commandLine(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }

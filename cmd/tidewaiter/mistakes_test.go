@@ -15,13 +15,13 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
 
 // never is what no error may have: words of libraries, raw answers, Go's types.
 var never = []string{
 	"!!", "main.", "server.", "could not find the requested resource", `Get "https`, `Post "https`, "404 page not found", `{"kind"`, "x509:", "tls:", "strconv.", "arg(s)", "asked for the client to provide credentials",
-	"bind:", "dial tcp", "unknown error", "%!", "<nil>",
+	"bind:", "dial tcp", "image client", "unknown error", "%!", "<nil>",
 }
 
 // Each mistake is answered with what happened and the way out.
@@ -87,7 +87,11 @@ func TestMistakes(t *testing.T) {
 	asRobot := func(args ...string) []string {
 		return with(args, "--server", server, "--certificate-authority", ca, "--token-file", robot)
 	}
-	add("no right to ask", asRobot("get", "team/app:v1"), "tidewaiter:image-viewer")
+	for _, verb := range []string{"get", "describe", "history", "pods"} {
+		add("no right to "+verb, asRobot(verb, "team/app:v1"), "tidewaiter:image-viewer", "kubectl create clusterrolebinding NAME --clusterrole=tidewaiter:image-viewer --serviceaccount=ci:robot")
+	}
+	add("no right to list what pods run", asRobot("images"), "kubectl create clusterrolebinding NAME --clusterrole=view")
+	add("no right to review acts", asRobot("impact", "--registry", "r.example.com"), "kubectl create clusterrolebinding NAME --clusterrole=tidewaiter:image-viewer")
 	add("no right to see the queue", asRobot("spool", "list"), `cannot get path "/tidewaiter/spool"`, "the role tidewaiter:queue-viewer allows it", "--serviceaccount=ci:robot")
 	add("no right to retry", asRobot("spool", "retry", "1"), "the role tidewaiter:queue-operator allows it")
 	add("no right to verify", asRobot("verify", "--all"), "the role tidewaiter:verifier allows it")
@@ -182,6 +186,7 @@ func TestMistakes(t *testing.T) {
 	add("a document of commands", with([]string{"prune", "--plan", "registry", "r.example.com", "--commands", "crane", "-o", "json"}, there...), "give one of them")
 	add("no token file", []string{"get", "--server", server, "--token-file", filepath.Join(dir, "none"), "a"}, "none: no such file")
 	add("no authority", []string{"get", "--server", server, "--certificate-authority", filepath.Join(dir, "none"), "a"}, "none: no such file")
+	add("no configuration to check", []string{"config", "check", filepath.Join(dir, "none")}, "none: no such file", "hint: tidewaiter config check FILE")
 	add("no list", []string{"import", "--dry-run", "-f", filepath.Join(dir, "none")}, "none: no such file")
 
 	for _, verb := range []string{"get", "describe", "history", "verify"} {
@@ -192,13 +197,13 @@ func TestMistakes(t *testing.T) {
 	}
 	add("diff of digits", with([]string{"diff", "18b9f2576376", "team/app"}, there...), "18b9f2576376")
 	add("diff of a name without a registry", with([]string{"diff", "team/app", "18b9f2576376"}, there...), "hint: add the name of the registry")
-	add("pods of digits", with([]string{"pods", "18b9f2576376"}, there...), "no pod runs ")
-	add("pods of a name without a registry", with([]string{"pods", "team/app"}, there...), "no pod runs ")
+	add("pods of digits", with([]string{"pods", "18b9f2576376"}, there...), "18b9f2576376")
+	add("pods of a name without a registry", with([]string{"pods", "team/app"}, there...), "hint: add the name of the registry")
 	add("a check of digits", with([]string{"describe", "--check", "18b9f2576376"}, there...), "18b9f2576376")
 	add("a check of a name without a registry", with([]string{"describe", "--check", "team/app"}, there...), "hint: add the name of the registry")
 	add("diff of what is not known, with flags", with([]string{"diff", unknown, "a"}, there...), "hint: tidewaiter import"+kept+" "+unknown)
 	add("diff in capitals", with([]string{"diff", "R.example.com/Team/app:v1", "b"}, there...), "hint: tidewaiter diff"+kept+" r.example.com/team/app:v1 b")
-	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "no pod runs ")
+	add("pods of what is not known, with flags", with([]string{"pods", unknown}, there...), "hint: tidewaiter import"+kept+" "+unknown)
 	add("two references with flags", with([]string{"verify", "--all", "a"}, there...), "remove the extra arguments")
 	add("both tokens", with([]string{"get", "a", "--token", "x"}, there...), "--token and --token-file exclude each other", "give one of them")
 	add("all images", with([]string{"get", "images"}, there...), "get takes one reference", "hint: kubectl get images lists all")

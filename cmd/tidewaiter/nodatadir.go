@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 	restclient "k8s.io/client-go/rest"
 )
 

@@ -21,12 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
@@ -35,9 +35,9 @@ import (
 type told struct {
 	ID, Type, Subject, Source, Sequence string
 	Data                                struct {
-		Message, Reference, Image, Before, By, Verified, VerifiedBefore, Policy, Reason string
-		References, Signers                                                             []string
-		Pods                                                                            *int
+		Message, Reference, Image, Before, By, Verified, VerifiedBefore, Policy, Reason, Namespace string
+		References, Signers                                                                        []string
+		Pods                                                                                       *int
 	}
 }
 
@@ -80,10 +80,18 @@ func (e *ear) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // await waits for the event of a kind about a subject, and returns it.
 func (e *ear) await(kind, subject string) told {
 	e.t.Helper()
+	return e.awaitWith(kind, subject, func(told) bool { return true })
+}
+
+// awaitWith is await for an event of which is says so.
+func (e *ear) awaitWith(kind, subject string, is func(told) bool) told {
+	e.t.Helper()
 	patience := time.After(time.Minute)
 	for {
 		e.mu.Lock()
-		i, next := slices.IndexFunc(e.all, func(event told) bool { return event.Type == "dev.tidewaiter."+kind && event.Subject == subject }), e.heard
+		i, next := slices.IndexFunc(e.all, func(event told) bool {
+			return event.Type == "dev.tidewaiter."+kind && event.Subject == subject && is(event)
+		}), e.heard
 		var found told
 		if i >= 0 {
 			found = e.all[i]

@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // A database that an earlier version wrote is opened, and each question of

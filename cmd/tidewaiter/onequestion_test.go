@@ -18,15 +18,17 @@ import (
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/prune"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
@@ -40,9 +42,9 @@ type questions struct {
 	review     reviewer
 	kubeconfig string
 	http       *http.Client
-	digests    map[string]string // by what an image is called here
-	doors      map[string]int    // how many questions each was asked
-	pruned     map[string]pruned // what prune would do with each image
+	digests    map[string]string         // by what an image is called here
+	doors      map[string]int            // how many questions each was asked
+	pruned     map[string]prune.Decision // what prune would do with each image
 }
 
 // image pushes an image of its own, without a name to be found by.
@@ -235,10 +237,7 @@ const letUntil = "2099-12-31T00:00:00Z"
 
 // cellOf is how tables show a verdict.
 func cellOf(verified string) string {
-	switch verified {
-	case "Unknown":
-		return "Unknown:NoPolicy"
-	case "Excepted":
+	if verified == "Excepted" {
 		return "Excepted:2099-12-31"
 	}
 	return verified
@@ -315,17 +314,17 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		digest("strict/app", "wrong", "False", false),
 		tag("free/copy", "v1.0", "one", "NoPolicy", true), // copied to where nobody asks
 		digest("free/copy", "one", "NoPolicy", true),
-		tag("free/signed", "v1.0", "free", "Unknown", true),
-		digest("free/signed", "free", "Unknown", true),
+		tag("free/signed", "v1.0", "free", "NoPolicy", true),
+		digest("free/signed", "free", "NoPolicy", true),
 		tag("free/plain", "v1.0", "plain", "NoPolicy", true),
 		digest("free/plain", "plain", "NoPolicy", true),
 		tag("both/app", "half", "half", "False", false),
 		digest("both/app", "half", "False", false),
 		tag("both/app", "whole", "whole", "True", true),
 		digest("both/app", "whole", "True", true),
-		tag("spaced/app", "v1.0", "spaced", "Unknown", true),
+		tag("spaced/app", "v1.0", "spaced", "NoPolicy", true),
 		in("team", tag("spaced/app", "v1.0", "spaced", "True", true)),
-		in("other", tag("spaced/app", "v1.0", "spaced", "Unknown", true)),
+		in("other", tag("spaced/app", "v1.0", "spaced", "NoPolicy", true)),
 		tag("spaced/app", "bare", "bare", "NoPolicy", true),
 		in("team", tag("spaced/app", "bare", "bare", "Unsigned", false)),
 		in("team", digest("spaced/app", "spaced", "True", true)),
@@ -470,7 +469,7 @@ func (q *questions) ask(one question, text string) {
 	}
 	door("pods")
 	code, stdout, stderr = tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
-	if runs := answer.Running.Pods > 0; (code == 0) != runs || runs != strings.Contains(stdout, digest[len("sha256:"):][:12]) || !runs && !strings.Contains(stderr, "no pod of the followed clusters runs") {
+	if runs := answer.Running.Pods > 0; code != 0 || runs != strings.Contains(stdout, digest[len("sha256:"):][:12]) || runs == strings.Contains(stderr, "No resources found") {
 		wrong("pods", stdout+stderr)
 	}
 }
@@ -493,6 +492,16 @@ func (q *questions) askPod(one question, pod string) {
 	}
 	if c := got.Spec.Containers[0]; c.Verified != one.verified || c.Digest != q.digests[one.called] || c.Outdated != "" {
 		q.t.Errorf("the pod that names %s is %+v, want %s", c.Image, c, one.verified)
+	}
+	for _, verified := range verdicts.All {
+		var list clusters.ClusterPodList
+		raw, err := q.review.client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", "metadata.name="+pod+",verified="+verified).DoRaw(q.t.Context())
+		if err == nil {
+			err = json.Unmarshal(raw, &list)
+		}
+		if err != nil || (len(list.Items) == 1) != (verified == one.verified) {
+			q.t.Errorf("%d pods that name %s are %s, it is %s: %v", len(list.Items), got.Spec.Containers[0].Image, verified, one.verified, err)
+		}
 	}
 }
 
@@ -523,7 +532,7 @@ func podsAreFound(t *testing.T, q *questions) {
 		{[]string{"--outdated", host + "/prod/app:moved"}, 0, []string{"prod:team:stays"}, "pod-"},
 		{[]string{"--outdated"}, 0, []string{"prod:team:stays"}, "pod-"},
 		{[]string{"--outdated", host + "/prod/app"}, 0, []string{"prod:team:stays"}, "pod-"},
-		{[]string{"--outdated", host + "/prod/app:v1.0"}, 1, []string{"names a tag of"}, ""},
+		{[]string{"--outdated", host + "/prod/app:v1.0"}, 0, []string{"No resources found"}, ""},
 		{[]string{"app:moved"}, 0, []string{"prod:team:stays"}, ""},
 		{[]string{host + "/prod/app"}, 0, []string{"prod:team:stays", "pod-0 "}, "strict"},
 		{[]string{strings.TrimPrefix(q.digests["one"], "sha256:")[:12]}, 0, []string{"prod:team:stays", "pod-0 ", "pod-12 "}, "pod-3 "},
@@ -531,7 +540,7 @@ func podsAreFound(t *testing.T, q *questions) {
 		{[]string{q.digests["amd64"][:20]}, 0, []string{"pod-30 ", "pod-31 ", "pod-32 "}, ""},
 		{[]string{host + "/multi/app:v1.0"}, 0, []string{"pod-30 ", "pod-32 "}, ""},
 		{[]string{"mirror.example.com/copy/app:moved"}, 0, []string{"prod:team:stays"}, ""},
-		{[]string{host + "/prod/app:none"}, 1, []string{"no pod of the followed clusters runs " + host + "/prod/app:none"}, ""},
+		{[]string{host + "/prod/app:none"}, 1, []string{"nothing is known about " + host + "/prod/app:none"}, ""},
 		{[]string{"sha256:0000"}, 1, []string{"begins with sha256:0000"}, ""},
 		{nil, 2, []string{"which image?"}, ""},
 	} {

@@ -24,51 +24,60 @@ var ways = []struct {
 	functions []string
 	callers   []string
 }{
-	{"find out what a reference leads to: ask imageapi/answers", []string{"imageapi/tags.Now"}, []string{
-		"cmd/internal/notices", // says what changed, before and after
+	{"find out what a reference leads to: ask imageapi/answers", []string{"internal/image/tags.Now"}, []string{
+		"imageapi/registry/image/named.go", // where a tag has led since a pod began
+		"internal/controllers/notices",     // says what changed, before and after
 		"imageapi/answers",
 		// keep and show histories
 		"imageapi/registry/imagetag", "imageapi/registry/imagestream", "imageapi/registry/imagestreamimport/tags.go",
-		"importer", // writes histories
+		"importer", "internal/image/record", // write histories
 	}},
-	{"complete a reference that a person has shortened: ask imageapi/answers", []string{"imageapi/selectors.TagShort"}, []string{
+	{"complete a reference that a person has shortened: ask imageapi/answers", []string{"internal/image/selectors.TagShort"}, []string{
 		"imageapi/answers/resolve.go",
 		"imageapi/registry/imagetag/storage.go", // has the index
 	}},
 	{"choose the verdict for a reference: ask imageapi/answers", []string{"signatures.Ask", "signatures.AskAnyway", "signatures.PoliciesFor"}, []string{
-		"cmd/internal/server/answers.go", "cmd/internal/server/admission.go",
-		"cmd/internal/server/impact.go", // as the policies of an act choose
+		"imageapi/answers/judge.go",
+		"imageapi/answers/admission.go",   // which policies an image that is not stored waits for
+		"imageapi/answers/resolve.go",     // which of several names counts
+		"imageapi/answers/impact_acts.go", // as the policies of an act choose
 	}},
-	{"choose among the verdicts of an image: imageapi/verdicts and the storage of images do", []string{
-		"imageapi/annotation.Judged", "imageapi/annotation.JudgedInNamespaces", "imageapi/annotation.JudgedAnywhere", "imageapi/verdicts.Worse", "imageapi/verdicts.Worst",
+	{"choose among the verdicts of an image: internal/image/verdicts and the storage of images do", []string{
+		"internal/image/annotation.Judged", "internal/image/annotation.JudgedInNamespaces", "internal/image/annotation.JudgedAnywhere", "internal/image/annotation.JudgedFor", "internal/image/verdicts.Worse", "internal/image/verdicts.Worst",
 	}, []string{
-		"signatures",
+		"signatures", "internal/controllers/reverify",
+		"internal/server/clusters.go", // of a pod, among its containers
 		"imageapi/registry/image/fields.go", "imageapi/registry/image/indexverdict.go",
-		// that of the index which lists an SBOM, in the SBOM's repository
-		"imageapi/packages/vouch.go",
+		// who vouches for an SBOM where a reference has it
+		"internal/image/packages/vouch.go",
 		// of an image that was just judged by --policy, without a server
 		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go",
 	}},
-	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "cmd/internal/server.Summarize"}, []string{
-		// give them to the storage
-		"cmd/internal/server/policy.go", "cmd/internal/server/server.go",
+	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "internal/server.Summarize"}, []string{
+		"imageapi/registry/image/facts.go",
+		"internal/server/policy.go", // counts them
 		// of an image that was just judged by --policy, without a server
 		"cmd/tidewaiter/verify.go",
-		"signatures/reverify",       // says what changed
-		"cmd/internal/demo/demo.go", // waits for the verdicts
-		"cmd/internal/notices",      // says what changed
+		"internal/controllers/reverify", // says what changed
+		"cmd/internal/demo/demo.go",     // waits for the verdicts
+		"internal/controllers/notices",  // says what changed
 	}},
 	{"judge: imageapi/answers does", []string{"Judge"}, []string{
 		"imageapi/answers/answer.go", "imageapi/registry/image/asked.go",
 		"web/admission/handler.go", // asks the Admitter, which asks imageapi/answers
 	}},
+	{"admit: imageapi/answers does", []string{"Admit"}, []string{
+		"internal/server/admission.go", // gives the answer to web/admission
+		"web/cluster.go",               // Kubernetes' admission to namespaces
+	}},
 	{"count or name the pods and the workloads of an image: imageapi/registry/image/use.go does", []string{"PodsUsing", "UsedBy", "Users", "NeededBy()", "InUse"}, []string{
 		"imageapi/registry/image/use.go",
 		// which indexes are used, so that use.go counts by them
 		"imageapi/registry/image/indexes.go",
-		"imageapi/answers/answer.go",     // asks use.go
-		"imageapi/answers/impact_use.go", // asks use.go
-		"imageapi/registry/imagestream",  // what is needed, by the storage of images
+		"imageapi/answers/answer.go",          // asks use.go
+		"imageapi/answers/impact_use.go",      // asks use.go
+		"imageapi/answers/impact_unstored.go", // whom it knows of those that run what is not stored
+		"imageapi/registry/imagestream",       // what is needed, by the storage of images
 	}},
 }
 
@@ -139,11 +148,10 @@ func secondWays(path string, names []called, used map[string]bool) (wrong []stri
 	return wrong
 }
 
-// One place answers a question: nobody else resolves a reference, chooses a verdict or counts what
-// runs.
-func TestThereIsNoSecondWay(t *testing.T) {
-	t.Parallel()
-	root, used, files := filepath.Join("..", ".."), map[string]bool{}, 0
+// eachSource calls visit with each file of Go but those of tests, and its path in the module.
+func eachSource(t *testing.T, visit func(path string, set *token.FileSet, file *ast.File)) {
+	t.Helper()
+	root, files := filepath.Join("..", ".."), 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -163,20 +171,27 @@ func TestThereIsNoSecondWay(t *testing.T) {
 			return err
 		}
 		files++
-		for _, wrong := range secondWays(filepath.ToSlash(in), namesIn(set, file), used) {
-			t.Error(wrong)
-		}
+		visit(filepath.ToSlash(in), set, file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || files < 100 {
+		t.Fatalf("%d files were read, %v", files, err)
 	}
-	if files < 100 {
-		t.Errorf("only %d files were read", files)
-	}
+}
+
+// One place answers a question: nobody else resolves a reference, chooses a verdict or counts what
+// runs.
+func TestThereIsNoSecondWay(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	eachSource(t, func(path string, set *token.FileSet, file *ast.File) {
+		for _, wrong := range secondWays(path, namesIn(set, file), used) {
+			t.Error(wrong)
+		}
+	})
 	for i, way := range ways {
 		for _, caller := range way.callers {
-			if _, err := os.Stat(filepath.Join(root, caller)); err != nil || !used[fmt.Sprint(i, caller)] {
+			if _, err := os.Stat(filepath.Join("..", "..", caller)); err != nil || !used[fmt.Sprint(i, caller)] {
 				t.Errorf("%s names none of %v: it needs no exception (%v)", caller, way.functions, cmp.Or(err, nil))
 			}
 		}
@@ -191,7 +206,7 @@ func TestSecondWaysAreSeen(t *testing.T) {
 import (
 	"github.com/other/signatures"
 	verify "github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 func second(u usage) {
@@ -210,7 +225,7 @@ func second(u usage) {
 	}
 	names := namesIn(set, parsed)
 	wrong := strings.Join(secondWays("cmd/tidewaiter/second.go", names, map[string]bool{}), "\n")
-	for _, want := range []string{"second.go:10 names imageapi/tags.Now", "second.go:11 names signatures.Ask", "second.go:12 names PodsUsing", "second.go:13 names NeededBy"} {
+	for _, want := range []string{"second.go:10 names internal/image/tags.Now", "second.go:11 names signatures.Ask", "second.go:12 names PodsUsing", "second.go:13 names NeededBy"} {
 		if !strings.Contains(wrong, want) {
 			t.Errorf("it is not seen that %s:\n%s", want, wrong)
 		}

@@ -14,11 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 )
 
 // attachSBOM pushes an SBOM, or a VEX document, as a referrer of an image.
@@ -161,7 +161,7 @@ func TestPackages(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = images.List(t.Context(), metav1.ListOptions{FieldSelector: "package=openssl"})
-		if apierrors.IsForbidden(err) != refused || refused && !strings.Contains(err.Error(), `user "lister" may not list imagepackages.tidewaiter.dev`) || !refused && err != nil {
+		if apierrors.IsForbidden(err) != refused || refused && !strings.Contains(err.Error(), `User "lister" cannot list resource "imagepackages" in API group "tidewaiter.dev"`) || !refused && err != nil {
 			t.Errorf("%s selects by a package: %v", user, err)
 		}
 	}
@@ -173,7 +173,7 @@ func TestPackages(t *testing.T) {
 	}
 	soon(t, "it is unknown whether what runs has a package", func() bool {
 		stdout, stderr, code := l.run("impact", "--package", "curl")
-		return code == cli.ExitSome && strings.Contains(stdout, "nothing is known to be touched") && strings.Contains(stderr, "of 1 of the 1 digests that pods run")
+		return code == cli.ExitSome && strings.Contains(stdout, "nothing is known to be touched") && strings.Contains(stderr, "pods run or workloads need 1 digest, and no SBOM")
 	})
 
 	list, err := l.images.GetPackages(t.Context(), l.digests["old"], metav1.GetOptions{})

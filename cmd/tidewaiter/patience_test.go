@@ -24,9 +24,9 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // awayImages are those of an API server that is away from a moment on, for a while.

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // execKubeconfig names a program that leaves a file called marker.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -20,13 +21,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // The paths of the pods of the followed clusters, and of these.
@@ -38,33 +42,40 @@ var (
 type podsOptions struct {
 	clientOptions
 	output   cli.Output
-	outdated bool
+	local    localOptions
+	outdated string // a value of the field "outdated"
 }
 
 func newPodsCommand() *cobra.Command {
 	o := &podsOptions{}
 	cmd := &cobra.Command{
 		Use:   "pods [REF]",
-		Short: "List the pods that run an image in the clusters that a server follows",
-		Long: `List the pods that run an image in the clusters that a server follows ("clusters" in its
-configuration): cluster, namespace and pod, container, the reference in the pod's
-spec, the digest that runs, the digest that its tag leads to now if it differs,
-the verdict for that reference, and the age. An image volume counts as a container,
-volume/NAME.
+		Short: "List the pods that run an image, of the server and of the clusters that it follows",
+		Long: `List the pods that run an image: those of the clusters that a server follows ("clusters"
+in its configuration), and its own, which are the cluster "local". Each row has cluster,
+namespace and pod, container, the reference in the pod's spec, the digest that runs, the
+digest that its tag leads to now if it differs (Unknown if it may), the verdict for that
+reference, and the age. An image volume counts as a container, volume/NAME.
 
 ` + referenceHelp + `
 Here a repository without a tag stands for all its images. A tag lists the pods that
 name it, whatever they run, and the pods that run its current image under another name.
-A digest lists the pods that run it, an index that contains it, or an image in it.
+A digest lists the pods that run it, an index that contains it, or an image in it, and
+the pods that have not started and whose tag leads to it.
 
 --outdated lists only pods that name a tag but run a different image than the tag
-leads to now; without REF, those of all images.
+leads to now; without REF, those of all images. --outdated=unknown lists the pods that
+may: the tag is not imported or gone from its registry, or nobody knows what runs. -o wide
+says why. --outdated=false lists the others.
 
 kubectl shows the same: kubectl get clusterpods --field-selector
-image=REFERENCE,outdated=true. kubectl get pods lists a server's own pods.
+image=REF,outdated=true.
 
-The exit code is 0 if there are such pods, 1 if there are none, and 2 if that is
-unknown: REF is ambiguous, no cluster is followed, or a cluster was not read.`,
+` + localHelp + `
+
+The exit code is 0, also if there are no such pods; 1 if nothing is known about REF; and
+2 if it is unknown whether there are any: REF is ambiguous, no cluster is followed, a
+cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 		Example: `  # Which pods run an image of this repository?
   tidewaiter pods registry.example.com/team/app
 
@@ -75,15 +86,20 @@ unknown: REF is ambiguous, no cluster is followed, or a cluster was not read.`,
   tidewaiter pods --outdated registry.example.com/team/app:v1`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && !o.outdated {
+			if len(args) == 0 && o.outdated == "" {
 				return cli.Misuse(errors.New("which image?"), "tidewaiter pods registry.example.com/team/app, or tidewaiter pods --outdated")
+			}
+			if !slices.Contains([]string{"", "true", "false", "unknown"}, o.outdated) {
+				return cli.Misuse(fmt.Errorf("--outdated=%s: it is true, false or unknown", o.outdated), "tidewaiter pods --outdated")
 			}
 			return o.run(cmd, args)
 		},
 	}
 	o.output.AddFlag(cmd, "a table with the main columns", append([]string{cli.Wide}, cli.ListFormats...)...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
-	cmd.Flags().BoolVar(&o.outdated, "outdated", false, "list only pods that run a different image than their tag leads to now")
+	o.local.addFlag(cmd, "list the pods of this namespace (default: of all")
+	cmd.Flags().StringVar(&o.outdated, "outdated", "", "list only pods that run a different image than their tag leads to now (true, false, unknown)")
+	cmd.Flags().Lookup("outdated").NoOptDefVal = "true"
 	o.addFlags(cmd)
 	return cmd
 }
@@ -93,38 +109,42 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, what := cmd.Context(), "any image"
-	values, platform := []string{""}, ""
+	o.local.apply(l, &o.clientOptions)
+	ctx, selected := cmd.Context(), fields.Set{}
+	if l.namespace != "" {
+		selected["spec.namespace"] = l.namespace
+	}
 	var about *found
+	var absent error // an image that is not imported may run all the same
 	if len(args) == 1 {
-		if about, err = l.find(ctx, args[0], ""); err != nil {
+		about, err = l.find(ctx, args[0], "")
+		if l.isLocal {
+			return o.runLocal(cmd, l, args, err)
+		}
+		if err != nil {
 			var exit *cli.Exit
 			if about == nil || !errors.As(err, &exit) || exit.Code != exitAbsent || about.Running == nil || len(about.Running.Selectors) == 0 {
 				return err
 			}
+			absent = err
 		}
-		what = about.name()
 		if about.Running == nil {
 			return l.withoutPods(about)
 		}
-		values, platform = about.Running.Selectors, about.Meaning.Platform
-		if o.outdated && about.Meaning.Tag != "" && values[0] == about.Meaning.Reference {
-			values = values[:1] // pods that run the image by another tag do not count
-		}
+		selected["image"] = about.Running.Selectors[0]
 	}
-	followed, err := cli.GetTable(ctx, l.Config, clustersPath, nil)
+	if o.outdated != "" {
+		selected["outdated"] = o.outdated
+	}
+	list := func() (*metav1.Table, error) {
+		return cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {selected.AsSelector().String()}, "includeObject": {string(metav1.IncludeObject)}})
+	}
+	table, err := list()
+	if apierrors.IsForbidden(err) && l.local != "" {
+		return o.runLocal(cmd, l, args, err)
+	}
 	if err != nil {
 		return err
-	}
-	table := &metav1.Table{}
-	if len(followed.Rows) > 0 { // the server would warn of what noCluster says
-		table, err = l.podsTable(ctx, values, o.outdated)
-	}
-	if err != nil {
-		return err
-	}
-	if platform != "" {
-		table.Rows = slices.DeleteFunc(table.Rows, func(row metav1.TableRow) bool { return isElsewhere(row, about) })
 	}
 	if !o.output.ForPeople() {
 		if err := o.output.Print(cmd.OutOrStdout(), podsDocument(table)); err != nil {
@@ -132,10 +152,17 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	switch {
-	case len(followed.Rows) == 0:
-		return about.orElse(l.noCluster(about, what))
 	case len(table.Rows) == 0:
-		return about.orElse(noPods(about, what, o.outdated))
+		if err := cmp.Or(l.noPods(cmd, about), about.orElse(absent)); err != nil {
+			return err
+		}
+		if o.outdated == "true" {
+			selected["outdated"] = "unknown"
+			if table, err = list(); err != nil || len(table.Rows) > 0 {
+				return cmp.Or(err, mayBeOutdated(podsDocument(table).Names))
+			}
+		}
+		return noResources(cmd, "")
 	case o.output.Wide():
 		return cli.WriteTable(cmd.OutOrStdout(), table, true)
 	case o.output.ForPeople():
@@ -185,99 +212,47 @@ func printPods(out io.Writer, table *metav1.Table) error {
 func (l *looker) withoutPods(f *found) error {
 	for _, u := range f.Unknowns {
 		if u.Part == "running" {
-			return cli.WithHint(errors.New(u.Reason), "the role view allows it, and so do tidewaiter:image-viewer and tidewaiter:cluster-viewer together")
+			return cli.Refused(u.Reason)
 		}
 	}
 	return fmt.Errorf("%s does not know which pods run %s", l.Server.destination(), f.name())
-}
-
-// podsTable lists the pods that any of the values selects, each once; the empty value selects all.
-func (l *looker) podsTable(ctx context.Context, values []string, outdated bool) (*metav1.Table, error) {
-	var all *metav1.Table
-	seen := map[string]bool{}
-	for _, value := range values {
-		var terms []string
-		if value != "" {
-			terms = append(terms, "image="+value)
-		}
-		if outdated {
-			terms = append(terms, "outdated=true")
-		}
-		table, err := cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {strings.Join(terms, ",")}, "includeObject": {string(metav1.IncludeObject)}})
-		if err != nil {
-			return nil, err
-		}
-		if all == nil {
-			all = &metav1.Table{TypeMeta: table.TypeMeta, ColumnDefinitions: table.ColumnDefinitions}
-		}
-		listed := map[string]bool{}
-		for _, row := range table.Rows {
-			name := fmt.Sprint(row.Cells[0])
-			if listed[name] = true; !seen[name] {
-				all.Rows = append(all.Rows, row)
-			}
-		}
-		for name := range listed {
-			seen[name] = true
-		}
-	}
-	slices.SortStableFunc(all.Rows, func(a, b metav1.TableRow) int { return strings.Compare(fmt.Sprint(a.Cells[0]), fmt.Sprint(b.Cells[0])) })
-	return all, nil
 }
 
 // podContainer is a container of a ClusterPod: the reference that the pod names, and the digest
 // that runs.
 type podContainer struct{ Image, Digest string }
 
-// isElsewhere reports whether a pod runs an index on a node of another platform than that of the
-// image that is asked about.
-func isElsewhere(row metav1.TableRow, about *found) bool {
-	var pod struct {
-		// what is needed of a ClusterPod, whose package has the clients of clusters, too
-		Spec struct {
-			Platform   string
-			Containers []podContainer
-		}
-	}
-	if json.Unmarshal(row.Object.Raw, &pod) != nil || pod.Spec.Platform == "" {
-		return false
-	}
-	platform := about.Meaning.Platform
-	return pod.Spec.Platform != platform && !strings.HasPrefix(platform, pod.Spec.Platform+"/") &&
-		!slices.ContainsFunc(pod.Spec.Containers, func(c podContainer) bool {
-			return c.Digest == about.Meaning.Digest || about.Meaning.Tag != "" && c.Image == about.Meaning.Reference
-		})
-}
-
-// noCluster says that no cluster is followed, and what is known all the same.
-func (l *looker) noCluster(about *found, what string) error {
-	server, own := l.Server.destination(), ""
+// noPods is the error if it is unknown whether a pod runs an image; about is nil for any image.
+func (l *looker) noPods(cmd *cobra.Command, about *found) error {
+	what := "an outdated image"
 	if about == nil {
-		return cli.WithHint(fmt.Errorf("%s does not follow a cluster, and pods --outdated lists pods of followed clusters", server), "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}]")
+		// no image has this digest: the answer says what is not known of pods
+		all, err := l.ask(cmd.Context(), answers.Question{Reference: "sha256:" + strings.Repeat("0", 64)})
+		if err != nil {
+			return err
+		}
+		about = &found{Answer: all[0]}
+	} else {
+		what = about.name()
 	}
-	if about.Running != nil && about.Running.Pods > 0 {
-		own = answers.PodsCell(&about.Answer) + " of its own pods run it: kubectl get pods --all-namespaces"
+	if about.Running != nil && about.Running.Complete {
+		return nil
 	}
-	switch isWhole := about.Running != nil && about.Running.Complete; {
-	case isWhole && own != "":
-		return &cli.Exit{Code: exitAbsent, Err: cli.WithHint(fmt.Errorf("no cluster runs images of %s", server), "%s", own)}
-	case isWhole:
-		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod runs %s: %s has no cluster, and none of its own pods does", what, server)}
-	case own == "":
-		own = "in the server's configuration, clusters: [{name: prod, kubeconfig: prod.kubeconfig}], or ownPodsOnly: true if no cluster runs its images"
-	}
-	return cli.WithHint(fmt.Errorf("no cluster is followed, so %s does not know which pods run %s", server, what), "%s", own)
+	return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no known pod runs %s, but not all pods are known", what), "kubectl get clusters; without clusters, name them in the server's configuration, or set ownPodsOnly: true if no cluster runs its images")}
 }
 
-// noPods says why no pod is listed.
-func noPods(about *found, what string, outdated bool) error {
-	if about != nil && (about.Running == nil || !about.Running.Complete) {
-		return &cli.Exit{Code: cli.ExitNone, Err: fmt.Errorf("no known pod of the followed clusters runs %s, but not all pods are known: kubectl get clusters", what)}
+// mayBeOutdated is the error if no pod is known to be outdated, and some may be.
+func mayBeOutdated(pods []string) error {
+	return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no pod is known to be outdated, but of %s that is not known", tablecells.Quantity(len(pods), "pod")), "tidewaiter pods --outdated=unknown -o wide")}
+}
+
+// noResources says what kubectl says of an empty list.
+func noResources(cmd *cobra.Command, namespace string) error {
+	if namespace != metav1.NamespaceAll {
+		namespace = " in " + namespace + " namespace."
 	}
-	if outdated {
-		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters names a tag of %s but runs a different image", what)}
-	}
-	return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no pod of the followed clusters runs %s", what)}
+	_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found"+namespace)
+	return err
 }
 
 // imagesVerb is the verb that is also the plugin kubectl-images.
@@ -289,6 +264,7 @@ type imagesOptions struct {
 	cluster       string
 	namespace     string
 	allNamespaces bool
+	at            atFlag
 }
 
 func newImagesCommand() *cobra.Command {
@@ -297,19 +273,27 @@ func newImagesCommand() *cobra.Command {
 		Use:   imagesVerb,
 		Short: "List the images that pods run, who signed them, and how many pods run each",
 		Long: `List the images that the pods of a namespace run: the reference in the pods' specs,
-the digest that runs, the verdict for that reference, how many pods run it, and who
-signed it, or why nobody is known to have.
+the digest that runs (that of the reference until a node reports it), the verdict for that reference,
+how many pods run it, and who signed it, or why nobody is known to have.
 
 The pods are those that kubectl get pods lists, with your own rights. With --cluster
-they are those of a cluster that the server follows.
+they are those of a cluster that the server follows. In a namespace whose pods you may
+list, you need no right to read images.
 
-The exit code is 0 if pods run images, 1 if none does, and 2 if that is unknown. The
-verdicts do not change it: tidewaiter verify is for that.`,
+` + atHelp + `
+It lists the pods of the cluster that --cluster names, or else the server's own, and
+shows how many pods ran an image at the same time at most.
+
+The exit code is 0, also if no pod runs an image, and 2 if what they run is unknown.
+The verdicts do not change it: tidewaiter verify is for that.`,
 		Example: `  # Of the namespace of the kubeconfig's context; also: kubectl images
   tidewaiter images
 
   # Of all namespaces of a cluster that the server follows
-  tidewaiter images --cluster prod -A`,
+  tidewaiter images --cluster prod -A
+
+  # What did they run last Tuesday?
+  tidewaiter images --cluster prod -A --at "2026-11-24 16:45"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -317,6 +301,7 @@ verdicts do not change it: tidewaiter verify is for that.`,
 	f.StringVar(&o.cluster, "cluster", "", "list what the pods of this followed cluster run")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the pods (default: that of the kubeconfig's context)")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list what the pods of all namespaces run")
+	o.at.addFlag(f, "list what they ran at this time")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	o.addFlags(cmd)
 	return cmd
@@ -333,6 +318,11 @@ type imageUse struct {
 	namespace string
 	image     string // the whole reference, or what is none
 	digest    string // what runs; empty until a node tells
+}
+
+// compareUses has uses in the order of a table.
+func compareUses(a, b imageUse) int {
+	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.image, b.image), cmp.Compare(a.digest, b.digest))
 }
 
 type useCounts map[imageUse]int
@@ -368,6 +358,12 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	case namespace == "":
 		namespace = o.contextNamespace()
 	}
+	l.local = namespace
+	if at, ok, err := o.at.time(time.Now()); err != nil {
+		return err
+	} else if ok {
+		return o.runThen(cmd, l, namespace, at)
+	}
 	count := l.usesOfPods
 	if o.cluster != "" {
 		count = func(ctx context.Context, namespace string) (useCounts, error) {
@@ -378,16 +374,17 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return cli.WithHint(fmt.Errorf("%s has no pods: it is not a tidewaiter server, or it is one inside a cluster", l.Server.destination()), "kubectl config current-context shows the context in use; that of the cluster has its pods")
-	case apierrors.IsForbidden(err):
-		return cli.WithHint(err, "the role view allows it")
 	case err != nil:
 		return err
 	}
-	uses := slices.SortedFunc(maps.Keys(counts), func(a, b imageUse) int {
-		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.image, b.image), cmp.Compare(a.digest, b.digest))
-	})
+	uses := slices.SortedFunc(maps.Keys(counts), compareUses)
 	if len(uses) == 0 {
-		return l.noUses(cmd.Context(), o.cluster, namespace)
+		if err := l.noUses(cmd.Context(), o.cluster); err != nil {
+			return err
+		}
+		if o.output.ForPeople() {
+			return noResources(cmd, namespace)
+		}
 	}
 	all, err := l.askUses(cmd.Context(), uses)
 	if err != nil {
@@ -404,6 +401,30 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	return o.output.Print(cmd.OutOrStdout(), d)
 }
 
+// runThen lists what ran at a time.
+func (o *imagesOptions) runThen(cmd *cobra.Command, l *looker, namespace string, at time.Time) error {
+	config, notes := withWarnings(l.Config)
+	all, err := allRuns(cmd.Context(), config, namespace, fields.Set{"cluster": cmp.Or(o.cluster, usage.Local), "at": at.UTC().Format(time.RFC3339)})
+	if err != nil {
+		return err
+	}
+	switch {
+	case !o.output.ForPeople():
+		err = o.output.Print(cmd.OutOrStdout(), ranDocument(all))
+	case len(all) > 0:
+		err = ranThen(all, at, namespace == metav1.NamespaceAll).Print(cmd.OutOrStdout())
+	}
+	if err != nil {
+		return err
+	}
+	return notes.end(cmd, len(all), true, func() error {
+		if o.output.ForPeople() {
+			return noResources(cmd, namespace)
+		}
+		return nil
+	})
+}
+
 // usesOfPods counts what the pods of a namespace run, or of all, as the API shows them that the
 // kubeconfig names.
 func (l *looker) usesOfPods(ctx context.Context, namespace string) (useCounts, error) {
@@ -411,12 +432,16 @@ func (l *looker) usesOfPods(ctx context.Context, namespace string) (useCounts, e
 	if err != nil {
 		return nil, err
 	}
-	counts := useCounts{}
+	counts, known := useCounts{}, map[podContainer]string{}
 	err = pages.Each(ctx, metav1.ListOptions{}, client.Pods(namespace).List, func(list *corev1.PodList) error {
 		for i := range list.Items {
 			var containers []podContainer
 			podimages.Containers(&list.Items[i], func(_, image string, status corev1.ContainerStatus) {
-				containers = append(containers, podContainer{image, podimages.Runs(image, status.ImageID).Digest})
+				c := podContainer{image, podimages.Runs(image, status.ImageID).Digest}
+				if id := podimages.ID(status.ImageID); c.Digest == "" && id != "" {
+					c.Digest = l.identify(ctx, podContainer{image, id}, known)
+				}
+				containers = append(containers, c)
 			})
 			if err := counts.add(list.Items[i].Namespace, containers); err != nil {
 				return err
@@ -426,6 +451,31 @@ func (l *looker) usesOfPods(ctx context.Context, namespace string) (useCounts, e
 	})
 	return counts, err
 }
+
+// identify returns the digest of the image that a container runs whose runtime tells an ID: that of
+// a manifest or of a config. It returns "" if no image that the caller may see has it, and
+// remembers what it found.
+func (l *looker) identify(ctx context.Context, c podContainer, known map[podContainer]string) string {
+	if digest, asked := known[c]; asked {
+		return digest
+	}
+	digest, in := "", podimages.Parse(c.Image).Bare()
+	if _, err := l.client.Get(ctx, c.Digest, metav1.GetOptions{}); err == nil {
+		digest = c.Digest
+	} else if list, err := l.client.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(selectors.Config, c.Digest).String(), Limit: maxIdentified}); err == nil {
+		for i := range list.Items {
+			image := &list.Items[i]
+			if digest == "" || slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), in) {
+				digest = image.Name
+			}
+		}
+	}
+	known[c] = digest
+	return digest
+}
+
+// maxIdentified is how many images with one config are looked at.
+const maxIdentified = 20
 
 // usesOfCluster is usesOfPods for a cluster that the server follows.
 func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (useCounts, error) {
@@ -454,6 +504,9 @@ func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (
 		}
 		return nil
 	})
+	if apierrors.IsForbidden(err) && namespace != metav1.NamespaceAll {
+		return l.localUses(ctx, cluster, err)
+	}
 	return counts, err
 }
 
@@ -476,7 +529,7 @@ func (l *looker) askUses(ctx context.Context, uses []imageUse) ([]answers.Answer
 	for part := range slices.Chunk(uses, usesAtOnce) {
 		questions := make([]answers.Question, len(part))
 		for i, use := range part {
-			questions[i] = answers.Question{Reference: use.image, Namespace: use.namespace}
+			questions[i] = answers.Question{Reference: use.image, Namespace: use.namespace, Runs: use.digest}
 		}
 		found, err := l.ask(ctx, questions...)
 		if err != nil {
@@ -496,7 +549,9 @@ func (l *looker) askUses(ctx context.Context, uses []imageUse) ([]answers.Answer
 				return nil, err
 			}
 			for i, at := range other {
+				verdict := found[at].Verdict // for what the pod names
 				found[at] = again[i]
+				found[at].Verdict, found[at].Verdicts = verdict, nil
 			}
 		}
 		all = append(all, found...)
@@ -522,7 +577,7 @@ func printUses(out io.Writer, uses []imageUse, counts useCounts, all []answers.A
 		} else if len(a.Verdicts) == 0 {
 			verdict = verdicts.VerifiedUnknown
 		}
-		row := []string{use.image, strings.TrimPrefix(reference.ShortDigest(cmp.Or(use.digest, a.Meaning.Digest)), "sha256:"), verdict, fmt.Sprint(counts[use]), why}
+		row := []string{use.image, strings.TrimPrefix(cmp.Or(reference.ShortDigest(cmp.Or(use.digest, a.Meaning.Digest)), tablecells.Unknown), "sha256:"), verdict, fmt.Sprint(counts[use]), why}
 		if namespaces {
 			row = append([]string{use.namespace}, row...)
 		}
@@ -534,8 +589,12 @@ func printUses(out io.Writer, uses []imageUse, counts useCounts, all []answers.A
 	return t.Print(out)
 }
 
-// noUses says why no image is listed.
-func (l *looker) noUses(ctx context.Context, cluster, namespace string) error {
+// noUses is the error if it is unknown what the pods of a cluster run; cluster is "" for those that
+// kubectl lists.
+func (l *looker) noUses(ctx context.Context, cluster string) error {
+	if cluster == "" {
+		return nil
+	}
 	followed, err := cli.GetTable(ctx, l.Config, clustersPath, nil)
 	if err != nil {
 		followed = &metav1.Table{} // a caller who may not see clusters does not hear of them
@@ -548,19 +607,8 @@ func (l *looker) noUses(ctx context.Context, cluster, namespace string) error {
 			return cli.WithHint(fmt.Errorf("the pods of %s are not known yet", cluster), "kubectl get clusters says why")
 		}
 	}
-	if cluster != "" && !slices.Contains(names, cluster) {
+	if !slices.Contains(names, cluster) {
 		return cli.WithHint(fmt.Errorf("%s does not follow a cluster %s", l.Server.destination(), cluster), "it follows: %s", cmp.Or(strings.Join(names, ", "), "none"))
 	}
-	where, hint := "in namespace "+namespace, "-A lists those of all namespaces"
-	if namespace == metav1.NamespaceAll {
-		where, hint = "in any namespace", ""
-	}
-	if cluster == "" && len(names) > 0 {
-		hint = "--cluster lists those of a followed cluster: " + strings.Join(names, ", ")
-	}
-	err = fmt.Errorf("no pod runs an image %s", where)
-	if hint != "" {
-		err = cli.WithHint(err, "%s", hint)
-	}
-	return &cli.Exit{Code: exitAbsent, Err: err}
+	return nil
 }

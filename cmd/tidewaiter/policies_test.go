@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/config"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,15 +24,17 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
-	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // policies is a client for the policies of a server.
@@ -138,7 +141,7 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.awaitVerdicts(t, n, verdicts.VerifiedUnknown)
+	s.awaitVerdicts(t, n, verdicts.NoPolicy)
 	client.create(string(document))
 	// An image that is written now is judged by it now, whatever the sweep has come to.
 	image, err := images.Get(t.Context(), names[n-1], metav1.GetOptions{})
@@ -175,7 +178,7 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	if err := client.Delete(t.Context(), "signed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitVerdicts(t, n, verdicts.VerifiedUnknown)
+	s.awaitVerdicts(t, n, verdicts.NoPolicy)
 
 	// It is in force from the first moment of the next server, too.
 	client.create(string(document))
@@ -212,7 +215,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 	}
 	s := runProcess(b, dir)
 	client := policiesOf(b, s.Config)
-	s.awaitVerdicts(b, n, verdicts.VerifiedUnknown)
+	s.awaitVerdicts(b, n, verdicts.NoPolicy)
 	cpu := s.metric(b, "process_cpu_seconds_total")
 	changes := 0
 	for b.Loop() {
@@ -221,7 +224,7 @@ func BenchmarkPolicyChange(b *testing.B) {
 		if err := client.Delete(b.Context(), "signed", metav1.DeleteOptions{}); err != nil {
 			b.Fatal(err)
 		}
-		s.awaitVerdicts(b, n, verdicts.VerifiedUnknown)
+		s.awaitVerdicts(b, n, verdicts.NoPolicy)
 		changes += 2
 	}
 	b.ReportMetric(0, "ns/op")
@@ -635,7 +638,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	const repository = "registry.example.com/team/app"
 	awaitSelected("verdicts=True@"+repository+"#shop", n)
 	awaitSelected("verdicts=False@"+repository+"#bank", n)
-	awaitSelected("signatures.verified=Unknown", n)
+	awaitSelected("signatures.verified=NoPolicy", n)
 	shop.await("signed", "covering all", func(o *unstructured.Unstructured) bool {
 		return condition(o, policyapi.ConditionCoversImages) == "True ImagesFound: 20 images in 1 repository" &&
 			strings.HasPrefix(condition(o, policyapi.ConditionApplied), "True InForce: for pods of namespace shop")
@@ -689,9 +692,9 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	awaitSelected("verdicts=False@"+repository+"#bank", n)
 }
 
-// A policy that covers nothing is not said to do so once an image has come that it covers, though
+// What policies cover and what the summary counts follows the images that come and go, though
 // nobody asks for a sweep.
-func TestPolicyCountsWhatComes(t *testing.T) {
+func TestCountsFollowImages(t *testing.T) {
 	t.Parallel()
 	config := serve(t)
 	client := policiesOf(t, config)
@@ -700,19 +703,77 @@ func TestPolicyCountsWhatComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.create(keyPolicy("waits", signaturestest.NewKey(t, signaturestest.P256)))
-	client.await("waits", "covering nothing", func(o *unstructured.Unstructured) bool {
-		return condition(o, policyapi.ConditionCoversImages) == "False NoImages: no image"
-	})
+	paths, err := pathClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await := func(covers string, want map[string]int64) {
+		t.Helper()
+		client.await("waits", covers, func(o *unstructured.Unstructured) bool {
+			return condition(o, policyapi.ConditionCoversImages) == covers
+		})
+		var got inventory.Summary
+		client.await("waits", fmt.Sprintf("beside images that are %v", want), func(*unstructured.Unstructured) bool {
+			raw, err := paths.Get().AbsPath(admin.SummaryPath).DoRaw(t.Context())
+			if got = (inventory.Summary{}); err != nil || json.Unmarshal(raw, &got) != nil {
+				t.Fatalf("%s, %v", raw, err)
+			}
+			return maps.Equal(got.Verified, want)
+		})
+		sum := int64(0)
+		for _, n := range got.Verified {
+			sum += n
+		}
+		if sum != got.Images {
+			t.Errorf("of %d images %v have a verdict", got.Images, got.Verified)
+		}
+	}
+	await("False NoImages: no image", nil)
 	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, imageIndex)
-	for i, name := range []string{"registry.example.com/team/app", "registry.example.com/team/other"} {
+	var names []string
+	for i, name := range []string{"registry.example.com/team/app", "registry.example.com/team/app", "registry.example.com/team/other", "elsewhere.example.com/app"} {
 		manifested := strings.Replace(raw, "[]", fmt.Sprintf(`[],"annotations":{"n":"%d"}`, i), 1)
 		image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: manifest.Digest([]byte(manifested))}, DockerImageManifest: manifested}
 		image.DockerImageReference = name + "@" + image.Name
 		if _, err := images.Create(t.Context(), image, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		names = append(names, image.Name)
 	}
-	client.await("waits", "covering what came", func(o *unstructured.Unstructured) bool {
-		return strings.HasPrefix(condition(o, policyapi.ConditionCoversImages), "True ImagesFound: ")
-	})
+	await("True ImagesFound: 3 images in 2 repositories; 3 do not meet it", map[string]int64{verdicts.Unsigned: 3, verdicts.NoPolicy: 1})
+	for _, name := range names[1:3] {
+		if err := images.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await("True ImagesFound: 1 image in 1 repository; 1 does not meet it", map[string]int64{verdicts.Unsigned: 1, verdicts.NoPolicy: 1})
+}
+
+// BenchmarkPolicyWrite is the time that a client waits for a policy that it changes, beside others.
+func BenchmarkPolicyWrite(b *testing.B) {
+	key := signaturestest.NewKey(b, signaturestest.P256)
+	for _, n := range []int{50, 300, 600} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			s := runProcess(b, b.TempDir())
+			client := policiesOf(b, s.Config)
+			document := func(i, version int) string {
+				return signaturestest.Document(fmt.Sprintf("team-%d", i), fmt.Sprintf(`["registry.example.com/team-%d/v%d"]`, i, version), signaturestest.TrustKey(key, nil), "")
+			}
+			for i := range n {
+				client.create(document(i, 0))
+			}
+			cpu, writes := s.metric(b, "process_cpu_seconds_total"), 0
+			for b.Loop() {
+				writes++
+				patch, err := json.Marshal(map[string]any{"spec": object(b, document(writes%n, writes)).Object["spec"]})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := client.Patch(b.Context(), fmt.Sprintf("team-%d", writes%n), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric((s.metric(b, "process_cpu_seconds_total")-cpu)*1000/float64(writes), "cpu-ms/write")
+		})
+	}
 }

@@ -22,13 +22,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/imageevents"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 

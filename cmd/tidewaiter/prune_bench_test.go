@@ -17,10 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/imageapi/prune"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 // pruneRepositories is how many repositories the images of BenchmarkPrune are in.
@@ -44,9 +45,9 @@ func BenchmarkPrune(b *testing.B) {
 				name, decision string
 				args           []string
 			}{
-				{"Dry", decisionMark, nil},
-				{"Mark", decisionMark, []string{"--confirm"}},
-				{"Delete", decisionDelete, []string{"--confirm"}},
+				{"Dry", prune.Mark, nil},
+				{"Mark", prune.Mark, []string{"--confirm"}},
+				{"Delete", prune.Delete, []string{"--confirm"}},
 			} {
 				b.Run("Op="+run.name, func(b *testing.B) {
 					start := time.Now()

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/config"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 // A registry of a company's own authority that wants credentials is reached with the flags that
@@ -59,11 +59,11 @@ func TestImportFromARegistryOfOnesOwn(t *testing.T) {
 		want string // what the error says; "" is none
 	}{
 		{"nothing given", nil, "certificate"},
-		{"authority only", []string{"--cert-dir", filepath.Join(dir, "certs")}, "401"},
+		{"authority only", []string{"--cert-dir", filepath.Join(dir, "certs")}, "UNAUTHORIZED"},
 		{"authority and file", []string{"--cert-dir", filepath.Join(dir, "certs"), "--authfile", auth}, ""},
 		{"authority and credentials", []string{"--cert-dir", filepath.Join(dir, "certs"), "--creds", "robot:pass"}, ""},
-		{"wrong file", []string{"--cert-dir", filepath.Join(dir, "certs"), "--authfile", wrong}, "401"},
-		{"flag before key", []string{"--config", config("a.yaml", "  caFile: certs/ca.crt\n"), "--authfile", wrong}, "401"},
+		{"wrong file", []string{"--cert-dir", filepath.Join(dir, "certs"), "--authfile", wrong}, "UNAUTHORIZED"},
+		{"flag before key", []string{"--config", config("a.yaml", "  caFile: certs/ca.crt\n"), "--authfile", wrong}, "UNAUTHORIZED"},
 		{"no verification", []string{"--tls-verify=false", "--authfile", auth}, ""},
 		{"key caFile", []string{"--config", config("b.yaml", "  caFile: certs/ca.crt\n")}, ""},
 		{"key certDir", []string{"--config", config("c.yaml", "  certDir: certs\n")}, ""},

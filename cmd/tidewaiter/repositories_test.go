@@ -26,13 +26,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -47,7 +47,8 @@ type brought struct {
 	fail        map[string]error
 }
 
-func (b *brought) Forget(name.Repository) {}
+func (b *brought) Forget(name.Repository)                      {}
+func (b *brought) Listed(name.Repository, []string, time.Time) {}
 
 func (b *brought) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	b.mu.Lock()
@@ -238,9 +239,9 @@ func TestSurplusSignatureThatANamespaceTrusts(t *testing.T) {
 	}
 	document := signaturestest.Document("own", `["`+h.registry.Host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
 	policies{client.Resource(policyapi.GroupVersion.WithResource("imagepolicies")).Namespace("shop"), t}.create(strings.Replace(document, "kind: ClusterImagePolicy", "kind: ImagePolicy", 1))
-	h.want("left out", digest, "Unknown", map[string]string{"team/app#shop": "Unknown"})
+	h.want("left out", digest, "NoPolicy", map[string]string{"team/app#shop": "Unknown"})
 	h.importTag("team/app:v1")
-	h.want("imported again", digest, "Unknown", map[string]string{"team/app#shop": "True"})
+	h.want("imported again", digest, "NoPolicy", map[string]string{"team/app#shop": "True"})
 }
 
 // What other repositories bring is kept apart from an official image: its signatures, attestations
@@ -271,7 +272,7 @@ func TestAttackJunkOfOtherRepositories(t *testing.T) {
 		h.found.annotations[repository+"@"+digest] = map[string]string{annotation.Attestations: `[{"type":"evil"}]`, annotation.Warnings: `["evil"]`}
 		h.importTag(repository + ":v1")
 	}
-	h.want("among junk", digest, "True", map[string]string{"official/app": "True", "evil/app3": "Unknown"})
+	h.want("among junk", digest, "True", map[string]string{"official/app": "True", "evil/app3": "NoPolicy"})
 	stored := h.get(digest)
 	after := annotation.Found(stored.Annotations)[h.registry.Host+"/official/app"]
 	if !slices.Equal(before.Signatures, after.Signatures) || string(after.Attestations) != attestation || len(after.Warnings) > 0 {

@@ -14,10 +14,10 @@ import (
 	"testing"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 var resumed = flag.Int("resume", 300, "how many references TestImportIsResumed imports")
@@ -53,7 +53,7 @@ func TestImportIsResumed(t *testing.T) {
 	// answered before the next run.
 	var mu sync.Mutex
 	reads, total, at, signal := map[string]int{}, 0, 0, func() {}
-	registry.Inject("GET .*/manifests/sha256:", 0, func(next http.Handler) http.Handler {
+	registry.Inject("GET .*/manifests/", 0, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			mu.Lock()
 			reads[req.URL.Path]++

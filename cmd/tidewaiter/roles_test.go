@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -159,7 +159,7 @@ func TestBootstrapRoles(t *testing.T) {
 	t.Run("first", first)
 	t.Run("second", func(t *testing.T) {
 		roles := kubernetes.NewForConfigOrDie(serveOn(t, dir, listen(t))).RbacV1().ClusterRoles()
-		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "/tidewaiter/imports", "clusterimagepolicies", "events", "imagepackages", "imagepolicies", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
+		for name, want := range map[string][]string{"tidewaiter:importer": {"/added", "/tidewaiter/imports", "clusterimagepolicies", "events", "imagepackages", "imagepolicies", "imagerecords", "images", "imagesignatures", "imagetags", "imagetags/status"}, "tidewaiter:metrics": nil, "system:image-signer": {"images", "imagesignatures", "imagestreams/layers"}} {
 			r, err := roles.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)

@@ -18,9 +18,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/version"
 )
 
 // run carries out one command line and returns the exit code.
@@ -117,7 +118,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	})
 	cli.Complete(root, "logging-format", logText, logJSON)
 	root.AddCommand(newDataDirCommands()...)
-	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImagesCommand(), newImpactCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
+	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImagesCommand(), newRanCommand(), newImpactCommand(), newExplainCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	return root
 }
 
@@ -256,17 +257,24 @@ func corrected(args []string, wrong, right string) string {
 	return strings.Join(line, " ")
 }
 
-// nearestFlag returns the flag of cmd that name was probably meant to be, or "". It uses
-// Cobra's suggestions for misspelt commands.
+// nearestFlag returns the flag of cmd that a name was probably meant to be: the shortest that
+// begins so, or the nearest; "" if none is near. A single letter is near to nothing.
 func nearestFlag(cmd *cobra.Command, name string) string {
-	names := &cobra.Command{SuggestionsMinimumDistance: 2}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
-	if s := names.SuggestionsFor(strings.TrimLeft(name, "-")); len(s) > 0 {
-		return s[0]
+	if len(name) < 2 {
+		return ""
 	}
-	return ""
+	var names []string
+	begins := ""
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names = append(names, f.Name)
+		if strings.HasPrefix(f.Name, strings.ToLower(name)) && (begins == "" || len(f.Name) < len(begins)) {
+			begins = f.Name
+		}
+	})
+	if begins != "" {
+		return begins
+	}
+	return nearest.Likely(name, names)
 }
 
 func newVersionCommand() *cobra.Command {

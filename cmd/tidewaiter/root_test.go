@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/klog/v2"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/version"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/internal/version"
 )
 
 // tidewaiter runs one command line. The process keeps its log, in which tests that run at the same
@@ -37,6 +38,9 @@ func TestMisuseIsExplained(t *testing.T) {
 		"misspelt verb":        {[]string{"serv"}, []string{"unknown command", "serve"}},
 		"misspelt verb, flags": {[]string{"serv", "--secure-port", "0"}, []string{"unknown command", "serve"}},
 		"misspelt flag":        {[]string{"serve", "--data-di", "x"}, []string{"--data-di", "tidewaiter serve --data-dir"}},
+		"letter of no flag":    {[]string{"pods", "-A"}, []string{"-A", "tidewaiter pods --help lists the flags"}},
+		"short word":           {[]string{"pods", "--x"}, []string{"--x", "tidewaiter pods --help lists the flags"}},
+		"beginning of a flag":  {[]string{"pods", "--out"}, []string{"tidewaiter pods --output"}},
 		"flag of no kind":      {[]string{"serve", "--frobnicate"}, []string{"--frobnicate", "tidewaiter serve --help"}},
 		"argument to serve":    {[]string{"serve", "x"}, []string{"unknown command"}},
 		"no port":              {[]string{"serve", "--secure-port", "70000"}, []string{"70000"}},
@@ -62,6 +66,19 @@ func TestMisuseIsExplained(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A help has no backslash but where a line of a shell goes on, and there it has one. Its lines fit
+// a terminal, but for those of flags.
+func TestHelpIsPrintedAsItIsTyped(t *testing.T) {
+	for cmd := range verbs(newRootCommand()) {
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			line = strings.TrimSuffix(line, "\n")
+			if strings.Contains(strings.TrimSuffix(line, ` \`), `\`) || utf8.RuneCountInString(line) > 110 || strings.ContainsAny(line, "\t\r") || line != strings.TrimRight(line, " ") {
+				t.Errorf("%s --help prints the line %q", cmd.CommandPath(), line)
+			}
+		}
 	}
 }
 

@@ -30,13 +30,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 var (
@@ -126,7 +126,7 @@ func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 		t.Fatal(err)
 	}
 	getter := kubestore.NewGetter(store, legacyscheme.Codecs, kubestore.Options{})
-	if _, err := imageapi.Storage(getter, imageapi.Options{Scheme: legacyscheme.Scheme, Summarize: server.Summarize}); err != nil {
+	if _, err := imageapi.New(getter, imageapi.Options{Scheme: legacyscheme.Scheme}); err != nil {
 		store.Close()
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func openSeed(t testing.TB, dir string) (*db.DB, *kubestore.Getter) {
 }
 
 // seed writes n Images into the store, past the API, and returns their names.
-func seed(b *testing.B, dir string, n int) (names []string) {
+func seed(b testing.TB, dir string, n int) (names []string) {
 	b.Helper()
 	maker := newImageMaker(b, *imageLabels)
 	rare := func(i int) bool { return i%(n/scaleMatches) == 0 }
@@ -411,6 +411,77 @@ func pageListWatch(b *testing.B, s *process, maker *imageMaker) {
 	b.ReportMetric(float64(pages), "pages")
 	b.ReportMetric(s.mostMemory(b), "MiB-resident-at-most")
 }
+
+// wholeLists are the forms of a list without a limit. The first needs no decoding.
+var wholeLists = []struct{ name, query, accept string }{
+	{"JSON", "", plainJSON},
+	{"Selected", "labelSelector=!rare", plainJSON},
+	{"YAML", "", "application/yaml"},
+	{"SelectedYAML", "labelSelector=!rare", "application/yaml"},
+	{"Table", "", tableJSON},
+	{"Metadata", "", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+}
+
+// readWhole reads a list without a limit and returns its length.
+func (p *process) readWhole(t testing.TB, query, accept string) (size int64) {
+	t.Helper()
+	resp, err := p.client.Do(p.request(t.Context(), t, query, accept, "identity"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if size, err = io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("a list in %s: %s after %d bytes, %v", accept, resp.Status, size, err)
+	}
+	return size
+}
+
+// BenchmarkWholeList is the time of a list without a limit in each form, and the most memory that
+// the server, with GOMEMLIMIT=1GiB, had resident by then.
+func BenchmarkWholeList(b *testing.B) {
+	for text := range strings.SplitSeq(*scaleImages, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		dir := b.TempDir()
+		seed(b, dir, n)
+		for _, form := range wholeLists {
+			b.Run(fmt.Sprintf("Images=%d/Form=%s", n, form.name), func(b *testing.B) {
+				s := runProcessAfter(b, "export GOMEMLIMIT=1GiB", dir)
+				cpu := s.metric(b, "process_cpu_seconds_total")
+				for b.Loop() {
+					b.SetBytes(s.readWhole(b, form.query, form.accept))
+				}
+				b.ReportMetric((s.metric(b, "process_cpu_seconds_total")-cpu)/float64(b.N), "cpu-s/list")
+				b.ReportMetric(s.mostMemory(b), "MiB-resident-at-most")
+			})
+		}
+	}
+}
+
+// A list without a limit takes the memory of pages and not of all that it has, in every form.
+func TestWholeListsTakeLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow, and the race detector takes memory of its own")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	seed(t, dir, 1500)
+	s := runProcess(t, dir)
+	for _, form := range wholeLists {
+		before := s.mostMemory(t)
+		size, after := s.readWhole(t, form.query, form.accept), s.mostMemory(t)
+		t.Logf("%s: %d MiB resident at most, %d before, for %d MiB", form.name, int(after), int(before), size>>20)
+		if after > wholeListMemory {
+			t.Errorf("%s: more than %d MiB", form.name, wholeListMemory)
+		}
+	}
+}
+
+// wholeListMemory is what a server should have resident at most that writes 1,500 Images, 30 MB in
+// JSON, in MiB.
+const wholeListMemory = 320
 
 // deleteBesideReads reports what gets and creates take while 1,000 Images, found
 // among all by their label, are deleted, and what they take otherwise.

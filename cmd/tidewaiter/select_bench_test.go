@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // BenchmarkSelect shows what the first page of 100 of a selector takes, as a table, of a server in

@@ -21,11 +21,11 @@ import (
 	"k8s.io/component-base/term"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/coreapi/access"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/filters"
 )
@@ -179,8 +179,10 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		if isNew && o.ConfigFile == "" && o.Policy == "" {
 			next = nextSteps
 		}
-		_, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n%s", s.URL, s.Credentials.Kubeconfig, next)
-		return err
+		if _, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n%s", cmp.Or(o.TLS.AdvertiseURL, s.URL), s.Credentials.Kubeconfig, next); err != nil {
+			slog.Warn("standard output cannot be written; the server is ready all the same", "url", s.URL, "kubeconfig", s.Credentials.Kubeconfig, "err", err)
+		}
+		return nil
 	})
 }
 
@@ -197,7 +199,7 @@ const ownerInterval = 200 * time.Millisecond
 // awaitDirectory returns once no other process owns the data directory, or ctx ends. It waits for
 // an import, or whatever else holds the directory for a while, and says for whom. A server holds it
 // until it is stopped: that is a
-// *db.LockedError at once.
+// *datafile.LockedError at once.
 func awaitDirectory(ctx context.Context, dir string, clock clock.WithTicker) error {
 	tick := clock.NewTicker(ownerInterval)
 	defer tick.Stop()
@@ -240,6 +242,9 @@ starts. Each mistake is printed with its line. Nothing is asked over the network
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := server.CheckConfig(args[0])
+			if errors.Is(err, fs.ErrNotExist) {
+				return cli.WithHint(err, "tidewaiter config check FILE")
+			}
 			if err != nil {
 				return err
 			}

@@ -7,14 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // A server that is started while an import holds its data directory waits for the import, and not
@@ -92,6 +93,12 @@ func TestServeSaysWhatIsNext(t *testing.T) {
 	if out := serve("--data-dir", dir); !strings.HasSuffix(out, "\n"+nextSteps) {
 		t.Errorf("the first start says %q", out)
 	}
+	if out := serve("--data-dir", dir, "--bind-address", "0.0.0.0", "--advertise-url", "https://tidewaiter.example.com"); !strings.HasPrefix(out, "tidewaiter is ready at https://tidewaiter.example.com, kubeconfig ") {
+		t.Errorf("with --advertise-url it says %q", out)
+	}
+	if out := serve("--data-dir", dir, "--bind-address", "0.0.0.0"); !strings.HasPrefix(out, "tidewaiter is ready at https://127.0.0.1:") {
+		t.Errorf("at all addresses it says %q", out)
+	}
 	for _, args := range [][]string{{"--data-dir", dir}, {"--data-dir", filepath.Join(t.TempDir(), "data"), "--config", servertest.WriteConfig(t, ownPodsOnly)}} {
 		if out := serve(args...); strings.Count(out, "\n") != 1 {
 			t.Errorf("%q says %q", args, out)
@@ -142,3 +149,17 @@ func TestServeTellsOfANewDatabase(t *testing.T) {
 		}
 	}
 }
+
+// A server whose standard output cannot be written serves all the same.
+func TestServeWithoutStandardOutput(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	full := writerFunc(func([]byte) (int, error) { stop(); return 0, syscall.ENOSPC })
+	if code := run(ctx, []string{"serve", "--secure-port", "0", "--data-dir", t.TempDir()}, strings.NewReader(""), full, io.Discard); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }

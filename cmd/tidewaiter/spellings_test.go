@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
@@ -37,9 +37,9 @@ func (nothing) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 	return nil, apierrors.NewNotFound(imagev1.Resource("images"), name)
 }
 
-func (nothing) Enqueue(context.Context, []push.Event) error             { return nil }
-func (nothing) Find(context.Context, string, string) (*push.Job, error) { return nil, nil }
-func (nothing) Retry(context.Context, int64) error                      { return nil }
+func (nothing) Enqueue(context.Context, []push.Event) error                  { return nil }
+func (nothing) Find(context.Context, push.Source, string) (*push.Job, error) { return nil, nil }
+func (nothing) Retry(context.Context, int64) error                           { return nil }
 func (nothing) policies(set *policy.Set) func(context.Context) (*policy.Set, error) {
 	return func(context.Context) (*policy.Set, error) { return set, nil }
 }
@@ -63,7 +63,10 @@ func TestNoSpellingEscapesAPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &server.Admitter{Answerer: &answers.Answerer{Images: nothing{}, Tags: nothing{}}, Queue: nothing{}, Policies: nothing{}.policies(set), Clock: testingclock.NewFakePassiveClock(time.Now())}
+	a := &server.Admitter{Answerer: &answers.Answerer{
+		Images: nothing{}, Tags: nothing{}, Jobs: nothing{},
+		Policies: answers.InForce{Policies: nothing{}.policies(set), Clock: testingclock.NewFakePassiveClock(time.Now())},
+	}}
 	digest := "@sha256:" + strings.Repeat("0", 64)
 	for image, want := range map[string]string{
 		"nginx": "hub", "docker.io/nginx:1": "hub", "docker.io:443/library/nginx": "hub", "registry-1.docker.io/library/nginx": "hub", "REGISTRY-1.docker.io:443/nginx" + digest: "hub",

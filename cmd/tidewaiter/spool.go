@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -77,7 +78,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	table := cli.Table{Columns: []string{"ID", "STATE", "ABOUT", "RECEIVER", "ATTEMPTS", "AGE", "ERROR…"}}
+	table := cli.Table{Columns: []string{"ID", "STATE", "ABOUT", "RECEIVER", "ATTEMPTS", "AGE", "NEXT TRY", "ERROR…"}}
 	document, jobs, after := cli.Document{}, []*push.Job{}, int64(0)
 	for {
 		query := url.Values{"state": {o.state}, "id": {strconv.FormatInt(after, 10)}}
@@ -89,7 +90,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 			jobs, after = append(jobs, j), j.ID
 			id := strconv.FormatInt(j.ID, 10)
 			document.Names = append(document.Names, id)
-			table.Rows = append(table.Rows, []string{id, string(j.State), j.Key, j.Receiver, strconv.Itoa(j.Attempts), duration.HumanDuration(time.Since(j.Enqueued)), j.Error})
+			table.Rows = append(table.Rows, []string{id, string(j.State), j.Key, j.Source.String(), strconv.Itoa(j.Attempts), duration.HumanDuration(time.Since(j.Enqueued)), nextTry(j), j.Error})
 		}
 		if len(answer.Jobs) < admin.SpoolPage {
 			break
@@ -130,8 +131,25 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 		changed += answer.Changed
 	}
 	word := map[string]string{"retry": "to be tried again", "drop": "dropped"}[do]
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d jobs %s\n", changed, word)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", tablecells.Quantity(changed, "job"), word)
 	return err
+}
+
+// nextTry says when a job is tried.
+func nextTry(j *push.Job) string {
+	switch {
+	case j.State == push.Leased:
+		return "now"
+	case j.State == push.Dead:
+		return "<never>"
+	case j.NextTry == nil: // the server is older
+		return "<unknown>"
+	}
+	left := time.Until(*j.NextTry)
+	if left <= 0 {
+		return "now"
+	}
+	return "in " + duration.HumanDuration(left)
 }
 
 func askSpool(ctx context.Context, request *restclient.Request, query url.Values) (a admin.SpoolAnswer, err error) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // leads is what the tag v1 of a stream has led to, the newest first, by the last digit of digests.

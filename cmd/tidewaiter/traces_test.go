@@ -21,12 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // spans are those that an OpenTelemetry collector got.
@@ -186,7 +186,7 @@ func TestAPushIsOneTrace(t *testing.T) {
 	if _, err := images.Get(t.Context(), digest, metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	create := "POST /apis/image.openshift.io/v1/images"
+	create := "POST /apis/tidewaiter.dev/v1/imagerecords"
 	way := got.await(t, "judge signatures")
 	names := strings.Join(namesOf(way), " > ")
 	at := 0

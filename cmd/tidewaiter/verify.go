@@ -13,14 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	tablecells "github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -36,7 +36,9 @@ const (
 
 type verifyOptions struct {
 	clientOptions
+	local      localOptions
 	all        bool
+	failOn     []string
 	policy     string
 	registries registryOptions
 	output     cli.Output
@@ -60,6 +62,8 @@ itself, without its platforms. A platform that is named by its digest and has no
 trusted signature of its own is verified through an index that lists it: the index of
 the tag in REPOSITORY:TAG@DIGEST, else those of the repository's first 100 tags.
 
+` + localHelp + `
+
 The exit code is 0 if a signature of the image or of such an index is trusted, 1 if
 none is, 2 if that is unknown: no policy covers the image, no signature can be
 judged, or the registry did not answer, and 3 if none is and an exception of the
@@ -70,7 +74,8 @@ The server does this by itself when policies change or something expires; --all 
 it now and shows the progress. With --all and --policy, the server's signatures are
 judged by that policy on this machine, and the server changes nothing: you see what a
 policy would say before you apply it. The counts are of verdicts, one for each
-repository of an image. The exit code is 0 if all were judged, 2 if not.`,
+repository of an image. The exit code is 0 if all were judged and no verdict is one of
+--fail-on, 1 if one is, and 2 if not all could be judged.`,
 		Example: `  # By the policies of the server
   tidewaiter verify registry.example.com/team/app:v1
 
@@ -83,12 +88,22 @@ repository of an image. The exit code is 0 if all were judged, 2 if not.`,
   # Judge all images of the server of ./tidewaiter-data again
   tidewaiter verify --all
 
+  # In a nightly job that also fails where no policy covers an image
+  tidewaiter verify --all --fail-on False,Unsigned,Unknown,NoPolicy
+
   # What would other policies say about the server's images? Nothing is stored.
   # If no server runs, this judges the images in the data directory
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case o.local.namespace != "" && (o.all || o.policy != ""):
+				return cli.Misuse(errors.New("-n asks a server about one reference, by its own policies"), "leave out --all and --policy")
+			case !o.all && cmd.Flags().Changed("fail-on"):
+				return cli.Misuse(errors.New("--fail-on is for --all: the exit code of one reference is its verdict"), "leave it out")
 			case o.all && len(args) == 0:
+				if err := o.checkFailOn(); err != nil {
+					return err
+				}
 				return o.sweep(cmd)
 			case !o.all && len(args) == 1:
 				return o.verify(cmd, args[0])
@@ -100,8 +115,10 @@ repository of an image. The exit code is 0 if all were judged, 2 if not.`,
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents (default: the policies of the server)")
 	o.registries.addFlags(cmd)
 	o.output.AddFlag(cmd, "a table", cli.ObjectFormats...)
+	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
+	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts of which --all exits 1 if there are any; none for never")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -121,7 +138,8 @@ type verdictReport struct {
 	// separated by commas; if none does, it is empty.
 	Policy  string   `json:"policy,omitempty"`
 	Signers []string `json:"signers,omitempty"`
-	// Message says why, if no single signature does.
+	// Reason and Message say why; a signature has them, too, if a single one does.
+	Reason     string                   `json:"reason,omitempty"`
 	Message    string                   `json:"message,omitempty"`
 	Signatures []imagev1.ImageSignature `json:"signatures"`
 	Warnings   []string                 `json:"warnings,omitempty"`
@@ -187,6 +205,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
+	o.local.apply(l, &o.clientOptions)
 	f, err := l.withImage(cmd.Context(), arg, "")
 	if err != nil {
 		if exit, ok := errors.AsType[*cli.Exit](err); ok {
@@ -205,7 +224,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 	}
 	report := &verdictReport{
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
-		Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
+		Reason: v.Reason, Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
 	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
 		return err
@@ -244,7 +263,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	r.Verified, r.Signers, _ = signatures.Summary(image)
 	for _, v := range annotation.Judged(image.Annotations) {
 		// only the repository that was asked has one
-		r.Message, r.Index, r.Until = v.Message, v.Index, v.Until
+		r.Reason, r.Message, r.Index, r.Until = v.Reason, v.Message, v.Index, v.Until
 	}
 	return r, nil
 }
@@ -297,8 +316,7 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 // reason says why, if no single signature does.
 func (r *verdictReport) reason() string {
 	if slices.ContainsFunc(r.Signatures, func(s imagev1.ImageSignature) bool {
-		// the table has it, and all of it
-		return r.Message != "" && strings.HasPrefix(verdicts.ConditionOf(&s, verdicts.Trusted).Message, strings.TrimSuffix(r.Message, "…"))
+		return r.Reason != "" && verdicts.ConditionOf(&s, verdicts.Trusted).Reason == r.Reason // the table has it
 	}) {
 		return ""
 	}

@@ -16,13 +16,14 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/config"
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -96,7 +97,7 @@ func (o *verifyOptions) tryPolicies(cmd *cobra.Command, server apiTarget) error 
 			})
 			p.Count(image, !slices.Equal(before, slices.Sorted(slices.Values(signatures.Everywhere(image)))))
 		}
-		line.Show(fmt.Sprintf("%d images judged", p.Examined))
+		line.Show(tablecells.Quantity(p.Examined, "image") + " judged")
 		return nil
 	})
 	if err != nil {
@@ -122,7 +123,7 @@ func (o *verifyOptions) showSweep(cmd *cobra.Command, destination string, sweep 
 			return o.finish(cmd, destination, p)
 		}
 		if p.Sweep >= sweep {
-			line.Show(fmt.Sprintf("%d of %d images judged, %d verdicts changed", p.Examined, p.Total, p.Changed))
+			line.Show(fmt.Sprintf("%d of %s judged, %s changed", p.Examined, tablecells.Quantity(p.Total, "image"), tablecells.Quantity(p.Changed, "verdict")))
 		}
 		select {
 		case <-cmd.Context().Done():
@@ -153,19 +154,50 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 			counts = append(counts, fmt.Sprintf("%d %s", p.Verdicts[verdict], verdict))
 			all += p.Verdicts[verdict]
 		}
-		images, changed := fmt.Sprintf("%d images", p.Examined), "verdicts changed"
+		images, changed := tablecells.Quantity(p.Examined, "image"), tablecells.Quantity(p.Changed, "verdict")+" changed"
 		if all != p.Examined {
-			images += fmt.Sprintf(", %d verdicts in their repositories", all)
+			images += fmt.Sprintf(", %s in their repositories", tablecells.Quantity(all, "verdict"))
 		}
 		if o.policy != "" && p.Sweep == 0 {
-			changed = "images have different verdicts on the server"
+			changed = tablecells.Clause(p.Changed, "image", "have") + " a different verdict on the server"
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; %d %s\n", images, strings.Join(counts, ", "), p.Changed, changed)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; %s\n", images, strings.Join(counts, ", "), changed)
 	}
 	if p.Error != "" {
 		return errors.New(p.Error)
 	}
+	return o.failure(p)
+}
+
+// checkFailOn puts the names of verdicts in --fail-on as they are written elsewhere.
+func (o *verifyOptions) checkFailOn() error {
+	if len(o.failOn) == 1 && strings.EqualFold(o.failOn[0], "none") {
+		o.failOn = nil
+	}
+	for i, name := range o.failOn {
+		at := slices.IndexFunc(knownVerdicts, func(v string) bool { return strings.EqualFold(v, name) })
+		if at < 0 {
+			return cli.Misuse(fmt.Errorf("--fail-on: %q is not a verdict", name), "they are %s, and none for never", strings.Join(knownVerdicts, ", "))
+		}
+		o.failOn[i] = knownVerdicts[at]
+	}
 	return nil
+}
+
+// failure is the error if some verdicts are among --fail-on.
+func (o *verifyOptions) failure(p reverify.Progress) error {
+	var found []string
+	for _, verdict := range knownVerdicts {
+		if n := p.Verdicts[verdict]; n > 0 && slices.Contains(o.failOn, verdict) {
+			found = append(found, fmt.Sprintf("%d %s", n, verdict))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &cli.Exit{Code: exitUntrusted, Err: cli.WithHint(
+		fmt.Errorf("some verdicts are among --fail-on %s: %s", strings.Join(o.failOn, ","), strings.Join(found, ", ")),
+		"kubectl get images --field-selector signatures.verified=%s; --fail-on none exits 0", o.failOn[0])}
 }
 
 func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -68,13 +69,29 @@ func TestVerifyAllCounts(t *testing.T) {
 
 	own := "4 images, 6 verdicts in their repositories: 2 True, 1 ByIndex, 0 False, 0 Unknown, 1 Unsigned, 2 NoPolicy; 0 verdicts changed\n"
 	for range 2 {
-		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", data); code != cli.ExitOK || stdout != own {
+		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", data); code != exitUntrusted || stdout != own || !strings.Contains(stderr, "1 Unsigned") {
 			t.Errorf("exit code %d, %q, want %q: %s", code, stdout, own, stderr)
 		}
-		others := "4 images, 6 verdicts in their repositories: 1 True, 1 ByIndex, 1 False, 0 Unknown, 2 Unsigned, 1 NoPolicy; 2 images have different verdicts on the server\n"
-		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--policy", tried, "--data-dir", data); code != cli.ExitOK || stdout != others {
+		others := "4 images, 6 verdicts in their repositories: 1 True, 1 ByIndex, 1 False, 0 Unknown, 2 Unsigned, 1 NoPolicy; 2 images have a different verdict on the server\n"
+		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--policy", tried, "--data-dir", data); code != exitUntrusted || stdout != others {
 			t.Errorf("by other policies: exit code %d, %q, want %q: %s", code, stdout, others, stderr)
 		}
+	}
+	for _, c := range []struct {
+		failOn, says string
+		code         int
+	}{
+		{"none", "", cli.ExitOK},
+		{"False", "", cli.ExitOK},
+		{"unsigned,nopolicy", "1 Unsigned, 2 NoPolicy", exitUntrusted},
+		{"Signed", `"Signed" is not a verdict`, cli.ExitUsage},
+	} {
+		if code, _, stderr := tidewaiter(t, "verify", "--all", "--fail-on", c.failOn, "--data-dir", data); code != c.code || !strings.Contains(stderr, c.says) {
+			t.Errorf("--fail-on %s: exit code %d, %q", c.failOn, code, stderr)
+		}
+	}
+	if code, _, stderr := tidewaiter(t, "verify", "--fail-on", "False", "a.example.com/b:c"); code != cli.ExitUsage || !strings.Contains(stderr, "--fail-on is for --all") {
+		t.Errorf("--fail-on for one reference: exit code %d, %q", code, stderr)
 	}
 	var p progressAt
 	_, stdout, _ := tidewaiter(t, "verify", "--all", "--data-dir", data, "-o", "json")

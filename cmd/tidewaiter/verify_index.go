@@ -9,12 +9,12 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -77,7 +77,7 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 		}
 	}
 	if len(tags) > maxTagsLookedAt {
-		return nil, fmt.Errorf("%d of %d tags were searched; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
+		return nil, fmt.Errorf("only the first %d of %d tags were searched; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
 	}
 	l.notFound = fmt.Sprintf("no signer trusted by the policy signed this digest, nor an index that lists it and that a tag leads to now; "+
 		"if an index under another tag lists it, ask for %s, or ask a server that imported that index", l.withTag())

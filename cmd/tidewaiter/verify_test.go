@@ -24,16 +24,16 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/reverify"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -78,7 +78,7 @@ func TestVerify(t *testing.T) {
 		{"signed", "/harbour/lighthouse:v1", policy, exitTrusted, []string{"verified: True (by policy harbour-master)", "SignatureVerified", "SigstoreSimpleSigningV1"}, nil},
 		{"tampered with", "/harbour/ferry:v1", policy, exitUntrusted, []string{"verified: False (by policy harbour-master)", "DigestMismatch"}, nil},
 		{"unsigned", "/harbour/buoy:v1", policy, exitUntrusted, []string{"verified: Unsigned (by policy harbour-master)"}, nil},
-		{"no policy", "/harbour/lighthouse:v1", "", exitUndeclared, []string{"verified: Unknown (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
+		{"no policy", "/harbour/lighthouse:v1", "", exitUndeclared, []string{"verified: NoPolicy (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
 		{"unsigned, no policy", "/harbour/buoy:v1", "", exitUndeclared, []string{"verified: NoPolicy (no policy covers it)"}, []string{"no policy covers"}},
 		{"absent", "/harbour/raft:v1", policy, exitUndeclared, nil, []string{"harbour/raft:v1"}},
 		{"no reference", "/Harbour/Raft:v1", policy, exitUndeclared, nil, []string{"lower case", "hint: "}},
@@ -421,7 +421,7 @@ func TestVerifyAll(t *testing.T) {
 		for _, changed := range []string{"[1-9] verdicts changed", "0 verdicts changed"} {
 			// a platform may be judged before its index
 			code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy)
-			if code != cli.ExitOK || !regexp.MustCompile("^"+want+changed+"\n$").MatchString(stdout) {
+			if code != exitUntrusted || !regexp.MustCompile("^"+want+changed+"\n$").MatchString(stdout) {
 				t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 			}
 		}
@@ -435,21 +435,21 @@ func TestVerifyAll(t *testing.T) {
 		config := serveWith(t, server.Options{DataDir: dir, Policy: policy}, listener)
 		importDemo(t, host, dir)
 		code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir)
-		if code != cli.ExitOK || !strings.HasPrefix(stdout, want) {
+		if code != exitUntrusted || !strings.HasPrefix(stdout, want) {
 			// the platforms may follow their index just now
 			t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 		}
 		code, stdout, stderr = tidewaiter(t, "verify", "--all", "--data-dir", dir, "-o", "json")
 		var p reverify.Progress
-		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != cli.ExitOK || p.Examined != 5 || p.Running || p.Sweep < 2 {
+		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != exitUntrusted || p.Examined != 5 || p.Running || p.Sweep < 2 {
 			t.Errorf("exit code %d, %v, %+v, %q", code, err, p, stderr)
 		}
-		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy); code != cli.ExitOK || !strings.HasPrefix(stdout, "5 images: ") {
+		if code, stdout, stderr := tidewaiter(t, "verify", "--all", "--data-dir", dir, "--policy", policy); code != exitUntrusted || !strings.HasPrefix(stdout, "5 images: ") {
 			t.Errorf("a policy for a running server: exit code %d, %q, %q", code, stdout, stderr)
 		}
 		// A server is named as it is for an import.
 		t.Setenv("KUBECONFIG", server.KubeconfigPath(dir))
-		if code, stdout, stderr := tidewaiter(t, "verify", "--all"); code != cli.ExitOK || stdout != want+"0 verdicts changed\n" {
+		if code, stdout, stderr := tidewaiter(t, "verify", "--all"); code != exitUntrusted || stdout != want+"0 verdicts changed\n" {
 			t.Errorf("by KUBECONFIG: exit code %d, %q, %q", code, stdout, stderr)
 		}
 		if code, _, stderr := tidewaiter(t, "verify", "--all", "--data-dir", t.TempDir()); code != cli.ExitUsage || !strings.Contains(stderr, "no server holds") {

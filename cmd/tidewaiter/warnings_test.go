@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // logAt has everything that is logged until the test ends, at a verbosity: 8 at most under the race

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // `oc adm policy who-can` is answered, whoever administers a namespace may ask about it, and nobody

@@ -25,6 +25,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/access/roles"
 )
 
 // Install registers OpenShift's reviews of who can do something, as internal and as v1 types.
@@ -156,7 +158,7 @@ func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (runtime.Object, error) {
 	resource, subresource, _ := strings.Cut(action.Resource, "/")
 	attributes := authorizer.AttributesRecord{
-		Verb: action.Verb, Namespace: action.Namespace, APIGroup: action.Group, APIVersion: action.Version, Resource: resource, Subresource: subresource,
+		Verb: action.Verb, Namespace: action.Namespace, APIGroup: cmp.Or(action.Group, roles.LegacyGroup(action.Resource)), APIVersion: action.Version, Resource: resource, Subresource: subresource,
 		Name: action.ResourceName, ResourceRequest: !action.IsNonResourceURL, Path: action.Path,
 	}
 	users, groups := sets.New[string](), sets.New(user.SystemPrivilegedGroup)

@@ -90,6 +90,9 @@ func TestWhoCan(t *testing.T) {
 		{"", streams, "ann bob", "system:masters team"},
 		{"", authorizationv1.Action{Namespace: "other", Verb: "get", Group: "image.openshift.io", Resource: "imagestreams"}, "ann bob dave", "system:masters team"},
 		{"shop", authorizationv1.Action{Verb: "update", Group: "image.openshift.io", Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
+		// as oc policy who-can get imagestreams/layers asks
+		{"shop", authorizationv1.Action{Verb: "update", Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
+		{"shop", authorizationv1.Action{Verb: "update", Resource: "pods"}, "ann", "system:masters"},
 		{"", authorizationv1.Action{Verb: "get", IsNonResourceURL: true, Path: "/metrics"}, "ann prometheus", "system:masters"},
 	} {
 		var review runtime.Object = &authorizationv1.ResourceAccessReview{Action: c.action}

@@ -29,10 +29,10 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Source is a cluster to follow.
@@ -47,26 +47,54 @@ type Source struct {
 	// Workloads are the kinds that are followed beside pods. Without any it is never unknown what
 	// workloads need.
 	Workloads []Workload
+	// own has the pods, instead of a connection, if these are the server's own.
+	own Own
 }
 
 // Options are the options of [New]. Their zero value follows nothing.
 type Options struct {
 	Sources []Source
+	// Own has the server's own pods, which are the cluster [usage.Local]; nil if it serves none.
+	Own Own
 	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and
 	// without Sources, it is not known what runs.
 	OwnPodsOnly bool
-	// About returns what is known of the images that pods run; if it is nil, nothing is.
-	About About
+	// Observer is told what is stored; nil for nobody.
+	Observer Observer
 	// Clock is the time; nil is the real one.
 	Clock clock.WithTicker
 }
+
+// Observer is told what is stored of clusters. Its methods are quick, and safe for concurrent use.
+type Observer interface {
+	// Pod is called after a pod was stored, and with nil after it was deleted. The calls about one
+	// pod are in order. Nobody changes the pod.
+	Pod(cluster, namespace, name string, pod *ClusterPodSpec)
+	// Current is called when all pods of a cluster are stored as the cluster has them, and
+	// changes follow.
+	Current(cluster string, now time.Time)
+	// Away is called when the cluster can no longer be followed. What was stored was last known to
+	// be what the cluster has at seen.
+	Away(cluster string, seen time.Time)
+	// Forget is called before the server deletes what it stored of a cluster that it no longer
+	// follows.
+	Forget(ctx context.Context, cluster string, records ClusterRecords) error
+}
+
+// noObserver is an Observer that ignores everything.
+type noObserver struct{}
+
+func (noObserver) Pod(_, _, _ string, _ *ClusterPodSpec)                {}
+func (noObserver) Current(string, time.Time)                            {}
+func (noObserver) Away(string, time.Time)                               {}
+func (noObserver) Forget(context.Context, string, ClusterRecords) error { return nil }
 
 // Clusters are the followed clusters. They are safe for concurrent use.
 type Clusters struct {
 	clusters, pods *genericregistry.Store
 	followers      []*follower
-	ownPodsOnly    bool
-	about          About
+	unfollowed     bool // nothing but own pods is followed, and it is not known whether there is more
+	observer       Observer
 	clock          clock.WithTicker
 	loaded         atomic.Bool // the stored state of all clusters is known
 }
@@ -75,10 +103,8 @@ type Clusters struct {
 // is a scheme that [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
-	if o.About == nil {
-		o.About = func(string, string, string, reference.Reference) Known { return Known{} }
-	}
-	c := &Clusters{clock: o.Clock, about: o.About, ownPodsOnly: o.OwnPodsOnly}
+	o.Observer = cmp.Or[Observer](o.Observer, noObserver{})
+	c := &Clusters{clock: o.Clock, observer: o.Observer, unfollowed: len(o.Sources) == 0 && !o.OwnPodsOnly}
 	var err error
 	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
@@ -88,6 +114,9 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	}
 	for _, s := range o.Sources {
 		c.followers = append(c.followers, newFollower(c, s))
+	}
+	if o.Own != nil {
+		c.followers = append(c.followers, newFollower(c, Source{Name: usage.Local, own: o.Own}))
 	}
 	return c, nil
 }
@@ -110,8 +139,14 @@ func CheckNames(sources []Source) error {
 var current = prometheus.NewDesc("tidewaiter_cluster_current",
 	"1 while the pods and workloads of a followed cluster are known as of now; 0 while they are not, and nothing is deleted.", []string{"cluster"}, nil)
 
+var recordsSince = prometheus.NewDesc("tidewaiter_records_since_timestamp_seconds",
+	"The time since when the records of what ran in a cluster are whole, but for the gaps; absent before it is recorded.", []string{"cluster"}, nil)
+
 // Describe implements prometheus.Collector.
-func (c *Clusters) Describe(ch chan<- *prometheus.Desc) { ch <- current }
+func (c *Clusters) Describe(ch chan<- *prometheus.Desc) {
+	ch <- current
+	ch <- recordsSince
+}
 
 // Collect implements prometheus.Collector.
 func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
@@ -121,6 +156,13 @@ func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
 			value = 0
 		}
 		ch <- prometheus.MustNewConstMetric(current, prometheus.GaugeValue, value, f.source.Name)
+	}
+	records, err := c.Records(context.Background())
+	if err != nil {
+		return // the store cannot be read, which other metrics say
+	}
+	for name, r := range records {
+		ch <- prometheus.MustNewConstMetric(recordsSince, prometheus.GaugeValue, float64(r.Since.Unix()), name)
 	}
 }
 
@@ -133,14 +175,56 @@ func (c *Clusters) Check() error {
 	return nil
 }
 
-// Storage returns the storages for clients, by resource.
-func (c *Clusters) Storage() map[string]rest.Storage {
-	return map[string]rest.Storage{"clusters": readOnly(c.clusters), "clusterpods": &podsREST{readOnly(c.pods, "cpod"), c.about, func() []string {
-		if unfollowed := c.Unfollowed(); unfollowed != "" {
-			return []string{unfollowed}
+// REST returns the storage of clusters for clients. [NewPodsREST] makes that of their pods.
+func (c *Clusters) REST() rest.Storage { return ReadOnly(c.clusters) }
+
+// Records returns for which times the records of each cluster are whole, by its name: of those that
+// are followed and, while they are known, those that were.
+func (c *Clusters) Records(ctx context.Context) (map[string]ClusterRecords, error) {
+	obj, err := c.clusters.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]ClusterRecords{}
+	for _, cluster := range obj.(*ClusterList).Items {
+		if r := cluster.Status.Records; r != nil {
+			all[cluster.Name] = *r
 		}
-		return c.StaleReasons()
-	}}}
+	}
+	return all, nil
+}
+
+// SetRecords stores for which times the records of a cluster are whole.
+func (c *Clusters) SetRecords(ctx context.Context, cluster string, r ClusterRecords) error {
+	return write(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), c.clusters, cluster, func(before *Cluster) *Cluster {
+		after := &Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+		if before != nil {
+			after = before.DeepCopy()
+		}
+		after.Status.Records = r.DeepCopy()
+		return after
+	})
+}
+
+// Seen returns until when what is stored of a cluster is known to be what the cluster has.
+func (c *Clusters) Seen(cluster string) (at time.Time) {
+	for _, f := range c.followers {
+		if f.source.Name == cluster {
+			f.mu.Lock()
+			f.touch(c.clock.Now())
+			at = f.seen
+			f.mu.Unlock()
+		}
+	}
+	return at
+}
+
+// Names are the names of the clusters, with [usage.Local] for the server's own pods.
+func (c *Clusters) Names() (names []string) {
+	for _, f := range c.followers {
+		names = append(names, f.source.Name)
+	}
+	return names
 }
 
 // Uses returns the source of these clusters' pods, for an index.
@@ -150,17 +234,21 @@ func (c *Clusters) Uses() usage.Source {
 		if !ok {
 			return usage.Pod{}, fmt.Errorf("%T is not a ClusterPod", obj)
 		}
-		images := make([]reference.Reference, 0, len(p.Spec.Containers))
-		var tagged []usage.Tagged
+		pod := usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Since: p.Spec.Since.Time}
 		for _, container := range p.Spec.Containers {
-			images = append(images, podimages.Uses(container.Image, container.ImageID)...)
+			pod.Images = append(pod.Images, podimages.Runs(container.Image, container.ImageID))
+			pod.Keys = append(pod.Keys, podimages.Keys(container.Image, container.ImageID)...)
 			ref, err := reference.Parse(container.Image)
-			if runs := Runs(&container).Digest; err == nil && ref.Digest == "" && runs != "" {
+			runs := podimages.Runs(container.Image, container.ImageID).Digest
+			if id := podimages.ID(container.ImageID); runs == "" && id != "" {
+				runs = podimages.Unsettled("", id)
+			}
+			if err == nil && ref.Digest == "" {
 				// not the pod's whole text
-				tagged = append(tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)})
+				pod.Tagged = append(pod.Tagged, usage.Tagged{Tag: ref.Pulled().String(), Digest: strings.Clone(runs)})
 			}
 		}
-		return usage.Pod{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Name: p.Spec.Name, Platform: p.Spec.Platform, Images: images, Tagged: tagged}, nil
+		return pod, nil
 	}}
 }
 
@@ -178,7 +266,7 @@ func (c *Clusters) Synced() bool {
 // Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty
 // otherwise, and where the options say that there is none.
 func (c *Clusters) Unfollowed() string {
-	if len(c.followers) > 0 || c.ownPodsOnly {
+	if !c.unfollowed {
 		return ""
 	}
 	return "no cluster is followed, so what runs is not known: set clusters, or ownPodsOnly: true, in the server's configuration"
@@ -193,6 +281,17 @@ func (c *Clusters) StaleReasons() []string {
 		}
 	}
 	return all
+}
+
+// OwnStaleReason says why it is not known as of now what the server's own pods run; it is empty if
+// that is known, or if the server has none.
+func (c *Clusters) OwnStaleReason() string {
+	for _, f := range c.followers {
+		if f.source.own != nil {
+			return f.staleReason(c.clock.Now())
+		}
+	}
+	return ""
 }
 
 // WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of
@@ -248,6 +347,11 @@ func (c *Clusters) load(ctx context.Context) error {
 			continue
 		}
 		slog.Info("A cluster was removed from the configuration; forgetting its pods", "cluster", cluster.Name)
+		if r := cluster.Status.Records; r != nil {
+			if err := c.observer.Forget(ctx, cluster.Name, *r); err != nil {
+				return err
+			}
+		}
 		if err := c.each(ctx, cluster.Name, func(p *ClusterPod) error { return remove(ctx, c.pods, p.Name) }); err != nil {
 			return err
 		}

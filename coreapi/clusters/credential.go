@@ -3,7 +3,8 @@ package clusters
 import (
 	"time"
 
-	"gopkg.in/go-jose/go-jose.v2/jwt"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
@@ -20,6 +21,12 @@ const (
 	reasonNoEnd    = "NoEnd"
 	reasonUnknown  = "EndUnknown"
 )
+
+// tokenAlgorithms are the algorithms of tokens whose end is read. Only the cluster verifies them.
+var tokenAlgorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.HS256, jose.HS384, jose.HS512,
+}
 
 // credentialEnd returns when the credential of config ends, its client certificate or its token,
 // whichever is first. It is zero for one that has no end, and for one that something else renews: a
@@ -42,7 +49,7 @@ func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 	}
 	if config.BearerTokenFile == "" && config.BearerToken != "" {
 		var claims jwt.Claims
-		token, err := jwt.ParseSigned(config.BearerToken)
+		token, err := jwt.ParseSigned(config.BearerToken, tokenAlgorithms)
 		switch {
 		case err != nil || token.UnsafeClaimsWithoutVerification(&claims) != nil:
 			known = false

@@ -1,118 +1,169 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/relay"
+	"github.com/tidewaiter/tidewaiter/internal/relay"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// Known describes a container's image, as far as it is known.
-type Known struct {
-	// Verified is the verdict for the reference that the container names; "" if the image is not
-	// known to be there.
-	Verified string
-	// NotImported is why the image could not be imported; "" before that was tried.
-	NotImported string
-	// Now is what the tag leads to that the container names, if the container runs something else.
-	Now string
+// Images knows the images that pods run.
+type Images interface {
+	// About returns what is known of the image that a container of a pod names, and of what runs.
+	About(cluster, namespace, image, imageID string) podimages.Known
+	// Selects returns the values of the field "image" as they are stored by which the pods are
+	// selected that name or run what a text means: a reference, a digest or its beginning. A value
+	// that is a key of package podimages may be followed by a platform, as in sha256:…@linux/arm64.
+	// naming leaves those of the pods that name a tag. It fails if the text means nothing or several
+	// images.
+	Selects(ctx context.Context, text string, naming bool) (values []string, err error)
 }
 
-// About returns what is known of the image that a container of a cluster's pod in a namespace
-// names, and of what runs.
-type About func(cluster, namespace, image string, runs reference.Reference) Known
+// PodsREST is the storage of pods for clients: each pod is completed when it is read.
+type PodsREST struct {
+	*ReadOnlyREST
+	clusters *Clusters
+	images   Images
+	verdicts []string
+}
 
-// podsREST is the storage of pods for clients: each pod is completed when it is read.
-type podsREST struct {
-	*readOnlyREST
-	about        About
-	staleReasons func() []string
+// NewPodsREST returns the storage of the pods of clusters. verdicts are the words that images has
+// for verdicts.
+func NewPodsREST(c *Clusters, images Images, verdicts []string) *PodsREST {
+	return &PodsREST{ReadOnly(c.pods, "cpod"), c, images, verdicts}
+}
+
+// warn tells a client which clusters' pods are not known as of now.
+func (r *PodsREST) warn(ctx context.Context) {
+	if unfollowed := r.clusters.Unfollowed(); unfollowed != "" {
+		warning.AddWarning(ctx, "", unfollowed)
+	}
+	for _, doubt := range r.clusters.StaleReasons() {
+		warning.AddWarning(ctx, "", doubt)
+	}
+}
+
+// selectImage takes the field "image" out of a selector, and returns the values that are stored for
+// what it means. asked is false if it is not in the selector, or only with !=.
+func (r *PodsREST) selectImage(ctx context.Context, o *internalversion.ListOptions, outdated bool) (_ *internalversion.ListOptions, values []string, asked bool, err error) {
+	if o == nil || o.FieldSelector == nil {
+		return o, nil, false, nil
+	}
+	rest := fields.Everything()
+	for _, q := range o.FieldSelector.Requirements() {
+		switch {
+		case q.Field == imageField:
+			stored, err := r.images.Selects(ctx, q.Value, outdated)
+			if err != nil {
+				return nil, nil, false, apierrors.NewBadRequest(fmt.Sprintf("field label %q: %v", imageField, err))
+			}
+			if q.Operator != selection.NotEquals && !asked {
+				values, asked = stored, true
+				continue
+			}
+			term := fields.OneTermEqualSelector
+			if q.Operator == selection.NotEquals {
+				term = fields.OneTermNotEqualSelector
+			}
+			rest = fields.AndSelectors(rest, term(imageField, strings.Join(stored, ValueSeparator)))
+		case q.Operator == selection.NotEquals:
+			rest = fields.AndSelectors(rest, fields.OneTermNotEqualSelector(q.Field, q.Value))
+		default:
+			rest = fields.AndSelectors(rest, fields.OneTermEqualSelector(q.Field, q.Value))
+		}
+	}
+	out := *o
+	out.FieldSelector = rest
+	return &out, values, asked, nil
 }
 
 // Get is part of rest.Getter.
-func (r *podsREST) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	obj, err := r.readOnlyREST.Get(ctx, name, o)
+func (r *PodsREST) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.ReadOnlyREST.Get(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
 	return r.describer()(obj), nil
 }
 
-// List is part of rest.Lister. Whether a container is outdated is found out when a pod is read: a
-// page of outdated pods may be short, or empty, although more follow. Clusters whose pods are not
-// known as of now are warned of.
-func (r *podsREST) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
-	o, wanted := withoutOutdated(o)
-	obj, err := r.readOnlyREST.List(ctx, o)
+// List is part of rest.Lister. Whether a container is outdated, and its verdict, are found out when
+// a pod is read: a page of pods that are selected by them may be short, or empty, although more
+// follow. Clusters whose pods are not known as of now are warned of.
+func (r *PodsREST) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
+	o, verified := without(o, verifiedField)
+	if err := areVerdicts(verified, r.verdicts); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	o, outdated := without(o, outdatedField)
+	o, values, asked, err := r.selectImage(ctx, o, len(outdated) > 0)
 	if err != nil {
 		return nil, err
 	}
-	for _, doubt := range r.staleReasons() {
-		warning.AddWarning(ctx, "", doubt)
+	var list *ClusterPodList
+	if asked {
+		list, err = r.clusters.listByImage(ctx, o, values)
+	} else {
+		var obj runtime.Object
+		if obj, err = r.ReadOnlyREST.List(ctx, o); err == nil {
+			list = obj.(*ClusterPodList)
+		}
 	}
-	list, describe := obj.(*ClusterPodList), r.describer()
-	kept := list.Items[:0]
+	if err != nil {
+		return nil, err
+	}
+	r.warn(ctx)
+	describe := r.describer()
+	kept, unknown := list.Items[:0], false
 	for i := range list.Items {
 		p := describe(&list.Items[i]).(*ClusterPod)
-		if wanted == "" || fmt.Sprint(isOutdated(p)) == wanted {
+		if !isVerifiedSo(p, verified) {
+			continue
+		}
+		drift := driftOf(p, values)
+		if isDriftSo(drift, outdated) {
 			kept = append(kept, *p)
+		} else if drift == driftUnknown {
+			unknown = true
 		}
 	}
 	list.Items = kept
-	if wanted != "" {
+	if len(outdated) > 0 || len(verified) > 0 {
 		list.RemainingItemCount = nil // it counts all pods
+	}
+	if unknown {
+		warning.AddWarning(ctx, "", "it is not known of all pods whether they are outdated: outdated=unknown selects the others")
 	}
 	return list, nil
 }
 
-// isOutdated reports whether a container of a pod runs something else than its tag leads to now.
-func isOutdated(p *ClusterPod) bool {
-	return slices.ContainsFunc(p.Spec.Containers, func(c ClusterPodContainer) bool { return c.Outdated != "" })
-}
-
-// withoutOutdated takes the field "outdated" out of a selector, and returns the value that is
-// wanted of it.
-func withoutOutdated(o *internalversion.ListOptions) (_ *internalversion.ListOptions, wanted string) {
-	if o == nil || o.FieldSelector == nil {
-		return o, ""
-	}
-	for _, r := range o.FieldSelector.Requirements() {
-		if r.Field == outdatedField {
-			if wanted = r.Value; r.Operator == selection.NotEquals {
-				wanted = map[string]string{"true": "false", "false": "true"}[wanted]
-			}
-		}
-	}
-	if wanted == "" {
-		return o, ""
-	}
-	out := *o
-	out.FieldSelector, _ = o.FieldSelector.Transform(func(field, value string) (string, string, error) {
-		if field == outdatedField {
-			return "", "", nil
-		}
-		return field, value, nil
-	})
-	return &out, wanted
-}
-
 // Watch is part of rest.Watcher. An event shows what is known when it is sent.
-func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
-	if _, wanted := withoutOutdated(o); wanted != "" {
-		return nil, apierrors.NewBadRequest(`the field "` + outdatedField + `" cannot be watched, because it changes without a change of the pod: list pods by it`)
+func (r *PodsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
+	for _, field := range []string{outdatedField, verifiedField} {
+		if _, demanded := without(o, field); len(demanded) > 0 {
+			return nil, apierrors.NewBadRequest(`the field "` + field + `" cannot be watched, because it changes without a change of the pod: list pods by it`)
+		}
 	}
-	w, err := r.readOnlyREST.Watch(ctx, o)
+	o, values, asked, err := r.selectImage(ctx, o, false)
+	if err != nil {
+		return nil, err
+	}
+	if asked {
+		o.FieldSelector = fields.AndSelectors(o.FieldSelector, fields.OneTermEqualSelector(imageField, strings.Join(values, ValueSeparator)))
+	}
+	w, err := r.ReadOnlyREST.Watch(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +177,9 @@ func (r *podsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (w
 
 // describer returns a function that completes pods, and leaves other objects alone. It asks about
 // each reference once: many pods run one image, and each answer reads an Image.
-func (r *podsREST) describer() func(runtime.Object) runtime.Object {
-	type asked struct {
-		cluster, namespace, image string
-		runs                      reference.Reference
-	}
-	known := map[asked]Known{}
+func (r *PodsREST) describer() func(runtime.Object) runtime.Object {
+	type asked struct{ cluster, namespace, image, imageID string }
+	known := map[asked]podimages.Known{}
 	return func(obj runtime.Object) runtime.Object {
 		if shared, ok := obj.(runtime.CacheableObject); ok {
 			obj = shared.GetObject()
@@ -143,14 +191,14 @@ func (r *podsREST) describer() func(runtime.Object) runtime.Object {
 		p = p.DeepCopy() // watchers may share it
 		for i := range p.Spec.Containers {
 			c := &p.Spec.Containers[i]
-			ref := podimages.Runs(c.Image, c.ImageID)
-			a := asked{p.Spec.Cluster, p.Spec.Namespace, c.Image, ref}
+			a := asked{p.Spec.Cluster, p.Spec.Namespace, c.Image, c.ImageID}
 			found, ok := known[a]
 			if !ok {
-				found = r.about(a.cluster, a.namespace, a.image, ref)
+				found = r.images.About(a.cluster, a.namespace, a.image, a.imageID)
 				known[a] = found
 			}
-			c.Digest, c.Verified, c.NotImported, c.Outdated = ref.Digest, found.Verified, found.NotImported, found.Now
+			c.Digest, c.NotImported, c.Outdated, c.OutdatedUnknown = found.Digest, found.NotImported, found.Now, found.OutdatedUnknown
+			c.Verified, c.Reason, c.VerdictMessage = cmp.Or(found.Verified, table.Unknown), found.Reason, found.Message
 		}
 		return p
 	}

@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // The fields by which pods are selected.
@@ -31,30 +32,31 @@ const (
 // indexedFields are those that the storage answers from an index, the most selective first.
 var indexedFields = []string{imageField, podField, namespaceField, clusterField}
 
+// digestLike is a digest or its beginning, with or without its algorithm.
+var digestLike = regexp.MustCompile(`^(sha256:|sha512:)?[0-9a-f]{4,128}$`)
+
 // podFieldLabel accepts the fields by which pods are selected, and an image in any form.
 func podFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case nameField, clusterField, namespaceField, podField:
 		return label, value, nil
 	case outdatedField:
-		if value != "true" && value != "false" {
-			return "", "", fmt.Errorf("field label %q of clusterpods must be true or false, not %q", outdatedField, value)
+		if value != driftTrue && value != driftFalse && value != driftUnknown {
+			return "", "", fmt.Errorf("field label %q of clusterpods must be %s, %s or %s, not %q", outdatedField, driftTrue, driftFalse, driftUnknown, value)
 		}
 		return label, value, nil
+	case verifiedField:
+		return label, value, nil
 	case imageField:
-		if !reference.IsDigest(value) {
-			ref, err := reference.Parse(value)
-			if err != nil {
+		// what it means is found out when it is asked for
+		if name, _, ok := strings.Cut(value, "@"); ok || !digestLike.MatchString(value) {
+			if _, err := reference.Parse(name); err != nil {
 				return "", "", fmt.Errorf("field label %q: %w", imageField, err)
-			}
-			value = ref.String()
-			if ref.Digest != "" {
-				value = ref.Digest
 			}
 		}
 		return label, value, nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, imageField, outdatedField)
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, imageField, verifiedField, outdatedField)
 }
 
 // podValues returns the values of a field of a pod.
@@ -79,23 +81,10 @@ func podValues(field string, p *ClusterPod) []string {
 	case imageField:
 		var all []string
 		for _, c := range p.Spec.Containers {
-			for _, ref := range podimages.Uses(c.Image, c.ImageID) {
-				all = append(all, ref.Digest)
-				if ref.Repository != "" {
-					all = append(all, ref.Name())
-				}
-			}
-			if ref, err := reference.Parse(c.Image); err == nil {
-				pulled := ref.Pulled()
-				pulled.Digest = ""
-				if pulled.Tag != "" {
-					all = append(all, pulled.String())
-				}
-				all = append(all, ref.Name())
-			}
+			all = append(all, podimages.Values(c.Image, c.ImageID)...)
 		}
 		slices.Sort(all)
-		return slices.DeleteFunc(slices.Compact(all), func(value string) bool { return value == "" })
+		return slices.Compact(all)
 	}
 	return nil
 }
@@ -103,7 +92,7 @@ func podValues(field string, p *ClusterPod) []string {
 // podTerms returns the fields of a pod in the form that a predicate matches: one for each value of
 // the image and of the pod's name, and the others.
 func podTerms(p *ClusterPod) fields.Set {
-	set := fields.Set{}
+	set := fields.Set{platformTerm: p.Spec.Platform}
 	for _, name := range []string{nameField, clusterField, namespaceField, podField, imageField} {
 		for _, value := range podValues(name, p) {
 			key, value := podTerm(name, value)
@@ -112,6 +101,10 @@ func podTerms(p *ClusterPod) fields.Set {
 	}
 	return set
 }
+
+// ValueSeparator is between several values of the field "image", any of which selects a pod or
+// what it ran. No value contains it.
+const ValueSeparator = "|"
 
 func podTerm(field, value string) (string, string) {
 	if field == imageField || field == podField {
@@ -132,18 +125,32 @@ func podPredicate(label labels.Selector, field fields.Selector) storage.Selectio
 	return storage.SelectionPredicate{Label: label, Field: podSelector{field}, GetAttrs: podAttributes, IndexFields: indexedFields}
 }
 
+// platformTerm has the platform of a pod's node for a podSelector.
+const platformTerm = "platform"
+
 // podSelector is a field selector for which a pod may have several images, and names.
 type podSelector struct{ fields.Selector }
 
 // Matches is part of fields.Selector.
 func (s podSelector) Matches(f fields.Fields) bool {
 	for _, r := range s.Requirements() {
-		key, value := podTerm(r.Field, r.Value)
-		if (f.Get(key) == value) == strings.HasPrefix(string(r.Operator), "!") {
+		has := false
+		for one := range strings.SplitSeq(r.Value, ValueSeparator) {
+			one, on := podimages.Wanted(one, f.Get(platformTerm))
+			key, value := podTerm(r.Field, one)
+			has = has || on && f.Get(key) == value
+		}
+		if has == strings.HasPrefix(string(r.Operator), "!") {
 			return false
 		}
 	}
 	return true
+}
+
+// RequiresExactMatch is part of fields.Selector. An index has single values.
+func (s podSelector) RequiresExactMatch(field string) (value string, found bool) {
+	value, found = s.Selector.RequiresExactMatch(field)
+	return value, found && !strings.ContainsAny(value, ValueSeparator+"@")
 }
 
 // DeepCopySelector is part of fields.Selector.
@@ -156,7 +163,7 @@ func podIndexers() *cache.Indexers {
 	for _, name := range indexedFields {
 		key := storage.FieldIndex(name)
 		if name == imageField {
-			key += "#" + reference.FormVersion
+			key += "#" + reference.FormVersion + ".1" // since it has values of pods that do not tell what they run
 		}
 		out[key] = func(obj any) ([]string, error) {
 			p, ok := obj.(*ClusterPod)

@@ -19,10 +19,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/relay"
-	"github.com/tidewaiter/tidewaiter/web/warn"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/internal/relay"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
 const (
@@ -59,7 +59,7 @@ type follower struct {
 
 	clusters *Clusters
 	source   Source
-	news     chan struct{} // holds a token when the state must be stored without delay
+	state    *reconcile.Controller[string] // stores the state
 
 	workloads []*workloads
 
@@ -75,7 +75,8 @@ type follower struct {
 }
 
 func newFollower(c *Clusters, s Source) *follower {
-	f := &follower{clusters: c, source: s, news: make(chan struct{}, 1)}
+	f := &follower{clusters: c, source: s}
+	f.state = reconcile.New(f, reconcile.Options[string]{Task: "storing the state of a cluster", Clock: c.clock})
 	for _, kind := range s.Workloads {
 		f.workloads = append(f.workloads, &workloads{Workload: kind, follower: f})
 	}
@@ -83,12 +84,7 @@ func newFollower(c *Clusters, s Source) *follower {
 }
 
 // changed has the state stored without delay.
-func (f *follower) changed() {
-	select {
-	case f.news <- struct{}{}:
-	default:
-	}
-}
+func (f *follower) changed() { f.state.Add(f.source.Name) }
 
 // restore takes over the state that an earlier process stored.
 func (f *follower) restore(s *ClusterStatus) {
@@ -110,6 +106,7 @@ func (f *follower) isSynced() bool {
 func (f *follower) staleReason(now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.touch(now)
 	why := ""
 	if f.fault != nil {
 		why = ": " + f.fault.Error()
@@ -123,9 +120,22 @@ func (f *follower) staleReason(now time.Time) string {
 	return ""
 }
 
+// touch notes that the server's own pods are those of now while their changes are followed: nothing
+// is between them and the server. The caller holds mu.
+func (f *follower) touch(now time.Time) {
+	if f.source.own != nil && f.current && f.open {
+		f.seen = now
+	}
+}
+
 // away notes that the cluster could not be followed, and why. New data counts once everything has
 // been read.
 func (f *follower) away(err error) {
+	f.mu.Lock()
+	if f.touch(f.clusters.clock.Now()); f.current {
+		f.clusters.observer.Away(f.source.Name, f.seen)
+	}
+	f.mu.Unlock()
 	f.closed(&f.watchState, err)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,11 +162,11 @@ func (f *follower) answered(now time.Time) bool {
 // beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A
 // connection that hangs tells nobody that it does. It requests a pod, because another server that
 // answers may not know the pods.
-func (f *follower) beats(ctx context.Context, client kubernetes.Interface) error {
+func (f *follower) beats(ctx context.Context, list cache.ListWithContextFunc) error {
 	c := f.clusters.clock
 	for last := c.Now(); ; {
 		patient, done := context.WithTimeout(ctx, beatPatience)
-		_, err := client.CoreV1().Pods(metav1.NamespaceAll).List(patient, metav1.ListOptions{Limit: 1})
+		_, err := list(patient, metav1.ListOptions{Limit: 1})
 		done()
 		now := c.Now()
 		switch silent := now.Sub(last); {
@@ -207,9 +217,24 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
+// connection is how a cluster is reached with one credential.
+type connection struct {
+	config *restclient.Config
+	client kubernetes.Interface
+}
+
+// podClient reads the pods of a cluster.
+type podClient struct {
+	list  cache.ListWithContextFunc
+	watch cache.WatchFuncWithContext
+}
+
 // session follows the cluster with one credential, until the credential changes (errChanged) or ctx
 // is done.
 func (f *follower) session(ctx context.Context) error {
+	if f.source.own != nil {
+		return f.followPods(ctx, ownClient(f.source.own), nil)
+	}
 	config, err := f.source.Connect()
 	if err != nil {
 		return err
@@ -222,12 +247,21 @@ func (f *follower) session(ctx context.Context) error {
 	f.server = config.Host
 	f.end, f.endKnown = credentialEnd(config)
 	f.mu.Unlock()
+	pods := client.CoreV1().Pods(metav1.NamespaceAll)
+	return f.followPods(ctx, podClient{
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) },
+	}, &connection{config, client})
+}
+
+// followPods follows the pods of the cluster and, by a connection, its nodes and workloads. It ends
+// as session does.
+func (f *follower) followPods(ctx context.Context, pods podClient, c *connection) (err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	w := newWriter(f)
-	lw := f.listPods(client)
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw,
+		ListerWatcher: f.listWatch(&f.watchState, pods.list, pods.watch),
 		ObjectType:    &corev1.Pod{},
 		Handler:       w,
 		Transform:     reduce,
@@ -236,18 +270,24 @@ func (f *follower) session(ctx context.Context) error {
 
 	var all sync.WaitGroup
 	defer all.Wait()
-	if w.nodes, err = f.followNodes(ctx, client, &all, w.moved); err != nil {
-		return err
-	}
-	if err := f.followWorkloads(ctx, config, all.Go); err != nil {
-		return err
+	if c != nil {
+		if w.nodes, err = f.followNodes(ctx, c.client, &all, w.moved); err != nil {
+			return err
+		}
+		if err := f.followWorkloads(ctx, c.config, all.Go); err != nil {
+			return err
+		}
 	}
 	all.Go(func() { informer.RunWithContext(ctx) })
-	all.Go(func() { w.run(ctx) })
-	all.Go(func() { end(f.beats(ctx, client)) })
+	all.Go(func() { _ = w.queue.Run(ctx) })
+	if c != nil {
+		all.Go(func() { end(f.beats(ctx, pods.list)) })
+	}
 	all.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		select {
+		case <-informer.HasSyncedChecker().Done():
 			w.begin(ctx)
+		case <-ctx.Done():
 		}
 	})
 	ticker := f.clusters.clock.NewTicker(tick)
@@ -257,7 +297,10 @@ func (f *follower) session(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C():
-			if now, err := f.source.Connect(); err == nil && !sameWay(config, now) {
+			if c == nil {
+				continue
+			}
+			if now, err := f.source.Connect(); err == nil && !sameWay(c.config, now) {
 				end(errChanged)
 				return errChanged
 			}
@@ -271,13 +314,6 @@ func clientOf(config *restclient.Config) (kubernetes.Interface, error) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	config.UserAgent = userAgent
 	return kubernetes.NewForConfig(config)
-}
-
-// listPods reads the pods of the cluster, and notes whether it can.
-func (f *follower) listPods(client kubernetes.Interface) cache.ListerWatcher {
-	pods := client.CoreV1().Pods(metav1.NamespaceAll)
-	return f.listWatch(&f.watchState, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
-		func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return pods.Watch(ctx, o) })
 }
 
 // listWatch lists and watches what is followed of a cluster, and notes whether it can.
@@ -309,28 +345,23 @@ func (f *follower) listWatch(of *watchState, list cache.ListWithContextFunc, ope
 
 // report stores the state of the cluster until ctx is done, and at the end.
 func (f *follower) report(ctx context.Context) {
-	last := context.WithoutCancel(ctx)
-	ticker := f.clusters.clock.NewTicker(tick)
-	defer ticker.Stop()
-	for {
-		if err := f.store(last); err != nil {
-			slog.Error("The state of a cluster cannot be stored", "cluster", f.source.Name, "err", err)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-ticker.C():
-		case <-f.news:
-		}
+	f.changed()
+	_ = f.state.Run(ctx)
+	if err := f.store(context.WithoutCancel(ctx)); err != nil {
+		slog.Error("The state of a cluster cannot be stored", "cluster", f.source.Name, "err", err)
 	}
+}
+
+// Reconcile is part of [reconcile.Reconciler].
+func (f *follower) Reconcile(ctx context.Context, _ string) (time.Duration, error) {
+	return tick, f.store(context.WithoutCancel(ctx))
 }
 
 // store stores the state of the cluster if it has changed.
 func (f *follower) store(ctx context.Context) error {
 	f.mu.Lock()
 	now := f.clusters.clock.Now()
+	f.touch(now)
 	state := ClusterStatus{Pods: int32(f.pods)}
 	if !f.seen.IsZero() {
 		state.LastSeen = &metav1.Time{Time: f.seen.Truncate(time.Second)}
@@ -379,8 +410,8 @@ func (f *follower) store(ctx context.Context) error {
 type writer struct {
 	follower *follower
 	store    cache.Store
-	nodes    cache.Store // nil if they may not be read
-	queue    workqueue.TypedRateLimitingInterface[string]
+	nodes    cache.Store                   // nil if they may not be read
+	queue    *reconcile.Controller[string] // of pods
 
 	mu     sync.Mutex
 	stored map[string]struct{} // pods that are stored as the cluster has them
@@ -391,11 +422,9 @@ type writer struct {
 }
 
 func newWriter(f *follower) *writer {
-	return &writer{
-		follower: f,
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		stored:   map[string]struct{}{},
-	}
+	w := &writer{follower: f, stored: map[string]struct{}{}}
+	w.queue = reconcile.New(w, reconcile.Options[string]{Task: "storing the pods of cluster " + f.source.Name, Workers: writers, Retry: 10 * time.Millisecond})
+	return w
 }
 
 // OnAdd is part of cache.ResourceEventHandler.
@@ -418,30 +447,13 @@ func key(obj any) string {
 	return k
 }
 
-// run stores what is queued until ctx is done.
-func (w *writer) run(ctx context.Context) {
-	var all sync.WaitGroup
-	for range writers {
-		all.Go(func() {
-			for {
-				k, shutdown := w.queue.Get()
-				if shutdown {
-					return
-				}
-				if err := w.write(ctx, k); err == nil {
-					w.queue.Forget(k)
-					w.done(k)
-				} else if ctx.Err() == nil {
-					slog.Error("A pod of a cluster cannot be stored, will retry", "cluster", w.follower.source.Name, "pod", k, "err", err)
-					w.queue.AddRateLimited(k)
-				}
-				w.queue.Done(k)
-			}
-		})
+// Reconcile is part of [reconcile.Reconciler]: it stores a pod.
+func (w *writer) Reconcile(ctx context.Context, k string) (time.Duration, error) {
+	err := w.write(ctx, k)
+	if err == nil {
+		w.done(k)
 	}
-	<-ctx.Done()
-	w.queue.ShutDown()
-	all.Wait()
+	return 0, err
 }
 
 // begin is called when the informer knows all pods. It deletes stored pods that are gone. Once all
@@ -493,6 +505,7 @@ func (w *writer) done(k string) {
 		f.synced, f.pods = true, len(w.stored)
 		if !f.current {
 			f.current, f.seen = true, f.clusters.clock.Now()
+			f.clusters.observer.Current(f.source.Name, f.seen)
 		}
 		f.mu.Unlock()
 	}
@@ -514,6 +527,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 		if err := remove(ctx, c.pods, full); err != nil {
 			return err
 		}
+		c.observer.Pod(w.follower.source.Name, namespace, name, nil)
 		w.mu.Lock()
 		delete(w.stored, k)
 		w.mu.Unlock()
@@ -532,6 +546,7 @@ func (w *writer) write(ctx context.Context, k string) error {
 	if err != nil {
 		return err
 	}
+	c.observer.Pod(w.follower.source.Name, namespace, name, &spec)
 	w.mu.Lock()
 	w.stored[k] = struct{}{}
 	w.mu.Unlock()
@@ -540,5 +555,8 @@ func (w *writer) write(ctx context.Context, k string) error {
 
 // alike reports whether two states of a pod would be stored as the same.
 func alike(a, b *pod) bool {
-	return a.uid == b.uid && a.node == b.node && a.account == b.account && slices.Equal(a.containers, b.containers)
+	return a.uid == b.uid && a.node == b.node && a.account == b.account && a.owner == b.owner && a.finished == b.finished &&
+		slices.Equal(a.containers, b.containers) &&
+		// a restart changes when a container is known to have started first
+		slices.EqualFunc(a.started, b.started, func(a, b int64) bool { return (a == 0) == (b == 0) })
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 	"unique"
 
-	jose "gopkg.in/go-jose/go-jose.v2"
-	"gopkg.in/go-jose/go-jose.v2/jwt"
+	jose "github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	restclient "k8s.io/client-go/rest"
@@ -48,20 +48,16 @@ func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
 	}
 	ctx := genericapirequest.WithNamespace(t.Context(), metav1.NamespaceNone)
 	w := newWriter(c.followers[0])
-	defer w.queue.ShutDown()
-	handle := func() { // what run does, until nothing is queued
-		for w.queue.Len() > 0 {
-			k, _ := w.queue.Get()
-			if err := w.write(ctx, k); err != nil {
+	handle := func() {
+		for _, k := range []string{"team/deleted", "team/kept"} {
+			if _, err := w.Reconcile(ctx, k); err != nil {
 				t.Fatal(err)
 			}
-			w.done(k)
-			w.queue.Done(k)
 		}
 	}
 	pods := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	none := unique.Make("")
-	deleted, kept := &pod{key: "team/deleted", node: none, account: none}, &pod{key: "team/kept", node: none, account: none}
+	deleted, kept := &pod{key: "team/deleted", node: none, account: none, owner: none}, &pod{key: "team/kept", node: none, account: none, owner: none}
 	for _, p := range []*pod{deleted, kept} {
 		if err := pods.Add(p); err != nil {
 			t.Fatal(err)
@@ -92,7 +88,7 @@ func TestCredentialEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := func(after time.Duration) string {
-		signed, err := jwt.Signed(signer).Claims(jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(after))}).CompactSerialize()
+		signed, err := jwt.Signed(signer).Claims(jwt.Claims{Expiry: jwt.NewNumericDate(now.Add(after))}).Serialize()
 		if err != nil {
 			t.Fatal(err)
 		}

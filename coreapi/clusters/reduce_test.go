@@ -31,7 +31,7 @@ func TestReducedPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := ClusterPodSpec{Namespace: "team", Name: "app-1", UID: "u", NodeName: "worker", ServiceAccountName: "robot", Since: metav1.NewTime(since.Local()), Containers: []ClusterPodContainer{
+	want := ClusterPodSpec{Namespace: "team", Name: "app-1", UID: "u", NodeName: "worker", ServiceAccountName: "robot", Since: metav1.NewTime(since.Local()), Workload: "Pod/app-1", Containers: []ClusterPodContainer{
 		{Name: "first", Image: "a:1"}, {Name: "main", Image: "b:1", ImageID: "b@sha256:1", Waiting: "ErrImagePull", Message: text("gone\x1b[31m")}, {Name: "volume/model", Image: "c:1"},
 	}}
 	if diff := cmp.Diff(want, obj.(*pod).spec()); diff != "" {

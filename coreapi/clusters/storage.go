@@ -16,7 +16,7 @@ import (
 // newStores returns the storages of both kinds for the server's own writes. scheme is a scheme that
 // Install was called with.
 func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, pods *genericregistry.Store, err error) {
-	s := strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
+	s := Strategy{ObjectTyper: scheme, NameGenerator: names.SimpleNameGenerator}
 	clusters = &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &Cluster{} },
 		NewListFunc:               func() runtime.Object { return &ClusterList{} },
@@ -47,8 +47,8 @@ func newStores(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (clusters, p
 	return clusters, pods, nil
 }
 
-// readOnlyREST is a storage as clients see it.
-type readOnlyREST struct {
+// ReadOnlyREST is a storage as clients see it, of objects that the server alone writes.
+type ReadOnlyREST struct {
 	rest.Storage
 	rest.Getter
 	rest.Lister
@@ -58,59 +58,63 @@ type readOnlyREST struct {
 	shortNames []string
 }
 
-func readOnly(s *genericregistry.Store, shortNames ...string) *readOnlyREST {
-	return &readOnlyREST{s, s, s, s, s, s, shortNames}
+// ReadOnly returns a storage as clients see it.
+func ReadOnly(s *genericregistry.Store, shortNames ...string) *ReadOnlyREST {
+	return &ReadOnlyREST{s, s, s, s, s, s, shortNames}
 }
 
 // ConvertToTable is part of rest.Lister and of rest.TableConvertor.
-func (r *readOnlyREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+func (r *ReadOnlyREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return r.Lister.ConvertToTable(ctx, obj, options)
 }
 
 // ShortNames is part of rest.ShortNamesProvider.
-func (r *readOnlyREST) ShortNames() []string { return r.shortNames }
+func (r *ReadOnlyREST) ShortNames() []string { return r.shortNames }
 
-// strategy leaves objects as the server wrote them.
-type strategy struct {
+// Strategy leaves objects as the server wrote them.
+type Strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
+	// Namespaced is false for objects of clusters: a cluster's namespaces are not those of this
+	// server.
+	Namespaced bool
 }
 
 var (
-	_ rest.RESTCreateStrategy = strategy{}
-	_ rest.RESTUpdateStrategy = strategy{}
+	_ rest.RESTCreateStrategy = Strategy{}
+	_ rest.RESTUpdateStrategy = Strategy{}
 )
 
-// NamespaceScoped is false: a cluster's namespaces are not those of this server.
-func (strategy) NamespaceScoped() bool { return false }
+// NamespaceScoped is part of both.
+func (s Strategy) NamespaceScoped() bool { return s.Namespaced }
 
 // AllowCreateOnUpdate is true: a write does not ask what is stored.
-func (strategy) AllowCreateOnUpdate(context.Context) bool { return true }
+func (Strategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
 // AllowUnconditionalUpdate is true: there is one writer.
-func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+func (Strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
 
 // PrepareForCreate is part of rest.RESTCreateStrategy.
-func (strategy) PrepareForCreate(context.Context, runtime.Object) {}
+func (Strategy) PrepareForCreate(context.Context, runtime.Object) {}
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy.
-func (strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
+func (Strategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
 // Validate is part of rest.RESTCreateStrategy.
-func (strategy) Validate(context.Context, runtime.Object) field.ErrorList { return nil }
+func (Strategy) Validate(context.Context, runtime.Object) field.ErrorList { return nil }
 
 // ValidateUpdate is part of rest.RESTUpdateStrategy.
-func (strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
+func (Strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
 	return nil
 }
 
 // Canonicalize is part of both.
-func (strategy) Canonicalize(runtime.Object) {}
+func (Strategy) Canonicalize(runtime.Object) {}
 
 // WarningsOnCreate is part of rest.RESTCreateStrategy.
-func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+func (Strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
 
 // WarningsOnUpdate is part of rest.RESTUpdateStrategy.
-func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+func (Strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }

@@ -50,6 +50,37 @@ type ClusterStatus struct {
 	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
 	// Pods is how many of its pods are stored here.
 	Pods int32 `json:"pods"`
+	// Records says for which times the ImageRuns of the cluster are whole; it is absent until
+	// recording begins.
+	Records *ClusterRecords `json:"records,omitempty"`
+}
+
+// ClusterRecords says for which times the ImageRuns of a cluster are whole: from Since to Until,
+// but for the gaps.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ClusterRecords struct {
+	// Since is the time from which on records are whole: when recording began, or when the newest
+	// of the records ended that were deleted to make room.
+	Since metav1.Time `json:"since"`
+	// Until is the time up to which everything that was seen is recorded, to the minute.
+	Until metav1.Time `json:"until"`
+	// Unseen are the times in which the server did not see the cluster, or did not run; at most
+	// 200. If there are more, the two that are nearest to each other become one.
+	//
+	// +listType=atomic
+	Unseen []Gap `json:"unseen,omitempty"`
+}
+
+// Gap is a time in which a cluster could not be seen, so that it is unknown what ran.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Gap struct {
+	From metav1.Time `json:"from"`
+	// Until is absent while the cluster still cannot be seen.
+	Until *metav1.Time `json:"until,omitempty"`
 }
 
 // The conditions of a Cluster.
@@ -109,6 +140,11 @@ type ClusterPodSpec struct {
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 	// Since is when the pod was created.
 	Since metav1.Time `json:"since,omitempty"`
+	// Workload is the topmost owner of the pod as KIND/NAME, such as Deployment/app. A pod without
+	// one, or that its node makes, is its own: Pod/NAME.
+	Workload string `json:"workload,omitempty"`
+	// Finished is when the last container of a pod ended that does not start again.
+	Finished *metav1.Time `json:"finished,omitempty"`
 	// Containers are its init containers, containers and ephemeral containers, and the volumes that
 	// are images, at most 100.
 	//
@@ -127,6 +163,8 @@ type ClusterPodContainer struct {
 	Image string `json:"image"`
 	// ImageID is what runs, as the node's runtime tells it; it is empty until something does.
 	ImageID string `json:"imageID,omitempty"`
+	// Started is when it first ran, as the node tells it; it is absent until then.
+	Started *metav1.Time `json:"started,omitempty"`
 	// Waiting is why the container does not run, such as ErrImagePull.
 	Waiting string `json:"waiting,omitempty"`
 	// Message is what the cluster says about that, where the image is at fault.
@@ -135,15 +173,21 @@ type ClusterPodContainer struct {
 	// Digest is that of the image that runs, else the one that the reference has. It and the fields
 	// below are not stored: they say what is so when the pod is read.
 	Digest string `json:"digest,omitempty"`
-	// Verified is the verdict for the reference that the container names; it is empty where the
-	// image is not known to be there.
+	// Verified is the verdict for the reference that the container names, by the policies that count
+	// for the pod's namespace; it is Unknown where the image is not known to be there.
 	Verified string `json:"verified,omitempty"`
+	// Reason and VerdictMessage say why.
+	Reason         string `json:"reason,omitempty"`
+	VerdictMessage string `json:"verdictMessage,omitempty"`
 	// NotImported is why an image that is not known could not be imported; it is empty before that
 	// was tried.
 	NotImported string `json:"notImported,omitempty"`
 	// Outdated is the digest that the tag leads to now, if the container names a tag and runs
 	// something else.
 	Outdated string `json:"outdated,omitempty"`
+	// OutdatedUnknown is why it is not known whether the container runs something else than its tag
+	// leads to; it is empty if that is known, or the container names no tag.
+	OutdatedUnknown string `json:"outdatedUnknown,omitempty"`
 }
 
 // ClusterPodList is a list of pods.

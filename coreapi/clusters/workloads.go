@@ -23,7 +23,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 const (
@@ -247,7 +248,7 @@ func (f *follower) workloadStaleReason(now time.Time) string {
 	}
 	more := ""
 	if len(all) > 1 {
-		more = fmt.Sprintf(" (and %d other kinds)", len(all)-1)
+		more = " (and " + table.Quantity(len(all)-1, "other kind") + ")"
 	}
 	return all[0] + more + ". Allow the credential to list and watch workloads, or prune without them"
 }

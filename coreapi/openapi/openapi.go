@@ -6,7 +6,7 @@ package openapi
 
 import (
 	"github.com/tidewaiter/tidewaiter/coreapi/openapi/internal/generated"
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
+	"github.com/tidewaiter/tidewaiter/internal/modelname"
 )
 
 // GetOpenAPIDefinitions returns the definitions by OpenAPI model name.

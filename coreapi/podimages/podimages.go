@@ -6,8 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Key is the key of an image: the digest if it is known, else the reference to pull it
@@ -30,47 +31,140 @@ func Parse(s string) reference.Reference {
 }
 
 // parseImageID reads status.containerStatuses[].imageID as runtimes write it:
-// "registry/repo@sha256:…", with or without "docker-pullable://" before it, or a bare
-// "sha256:…", which is returned without host and repository: see Runs. Docker's
-// "docker://sha256:…" names an image on a node and no manifest, so it is ignored.
+// "registry/repo@sha256:…", with or without "docker-pullable://" before it. Else it is the zero
+// Reference: see [ID].
 func parseImageID(id string) reference.Reference {
-	if strings.HasPrefix(id, "docker://") {
-		return reference.Reference{}
-	}
-	id = strings.TrimPrefix(id, "docker-pullable://")
-	if reference.IsDigest(id) {
-		return reference.Reference{Digest: id}
-	}
-	ref := Parse(id)
+	ref := Parse(strings.TrimPrefix(id, "docker-pullable://"))
 	if ref.Digest == "" {
 		return reference.Reference{}
 	}
 	return ref
 }
 
-// Runs returns what a container runs whose spec names image and whose status has imageID:
-// the digest of the status, else the image of the spec; the zero Reference if neither
-// refers to anything.
-//
-// A digest without a repository does not count: containerd and CRI-O write so the digest
-// of the config of an image whose manifest they do not know. It is returned, without a
-// repository, only if the spec has no reference.
-func Runs(image, imageID string) reference.Reference {
-	want, runs := Parse(image), parseImageID(imageID)
-	if runs.Repository == "" && want.Repository != "" {
-		return want
+// ID returns the digest of an imageID that names no repository: "sha256:…", or "docker://sha256:…".
+// It is "" for any other imageID. A runtime writes it if it does not know the manifest of an image,
+// such as one that was loaded from a file: then it is the digest of the image's config. Some mean
+// the manifest.
+func ID(imageID string) string {
+	for _, prefix := range []string{"docker://", "docker-pullable://"} {
+		imageID = strings.TrimPrefix(imageID, prefix)
 	}
-	return runs
+	if reference.IsDigest(imageID) {
+		return imageID
+	}
+	return ""
 }
 
-// Uses returns the images that a container counts for: the one of Runs, and a digest
-// without a repository as well, which some runtime may mean as a manifest.
-func Uses(image, imageID string) []reference.Reference {
-	uses := []reference.Reference{Runs(image, imageID)}
-	if bare := parseImageID(imageID); bare.Repository == "" && bare.Digest != "" && bare != uses[0] {
-		uses = append(uses, bare)
+// Runs returns what a container runs whose spec names image and whose status has imageID: the
+// digest of the status, if it has a repository, else the image of the spec; the zero Reference if
+// neither refers to anything. What the spec names need not run if the status has an [ID].
+func Runs(image, imageID string) reference.Reference {
+	if runs := parseImageID(imageID); runs.Digest != "" {
+		return runs
 	}
-	return uses
+	return Parse(image)
+}
+
+// Keys returns the keys of the image that a container uses: its digest, or else the reference with
+// a tag that the spec names. If the status has an [ID], the key has it, too: see [Unsettled].
+func Keys(image, imageID string) []string {
+	runs, id := Runs(image, imageID), ID(imageID)
+	switch {
+	case id == "":
+		return slices.DeleteFunc([]string{Key(runs)}, func(key string) bool { return key == "" })
+	case runs.Digest == "":
+		return []string{Unsettled(Key(runs), id)}
+	case runs.Digest == id:
+		return []string{id}
+	}
+	return []string{runs.Digest, Unsettled("", id)}
+}
+
+// unsettled is between the tag and the ID of a key. It is in no reference.
+const unsettled = "?"
+
+// Unsettled is the key of an image whose ID a runtime tells, and whose pod names a tag; tag is ""
+// if the pod names none. If the image with the ID is known, the pod uses it. Else the pod uses what
+// the tag has led to at some time.
+func Unsettled(tag, id string) string { return tag + unsettled + id }
+
+// CutUnsettled takes apart what [Unsettled] has put together.
+func CutUnsettled(key string) (tag, id string, ok bool) { return strings.Cut(key, unsettled) }
+
+// Value is the value of the field "image" of pods in lists for those that use an image by a key. A
+// pod that names a tag has the tag as a value, whatever it runs, and this one if it does not tell
+// that.
+func Value(key string) string {
+	if _, _, ok := CutUnsettled(key); ok || key == "" {
+		return key
+	}
+	if digest, _, _ := strings.Cut(key, "@"); reference.IsDigest(digest) {
+		return key
+	}
+	return Unsettled(key, "")
+}
+
+// Container is what a container of a pod runs.
+type Container struct {
+	Cluster, Namespace, Pod, Name string
+	// Image is the reference as the pod has it, and ImageID what its status tells of what runs.
+	Image, ImageID string
+	// Since is when the pod was created.
+	Since metav1.Time
+}
+
+// Known describes a container's image, as far as it is known.
+type Known struct {
+	// Digest is that of the image which runs; "" if it is not known.
+	Digest string
+	// Verified is the verdict for the reference that the container names, for its namespace, and
+	// Reason and Message say why.
+	Verified, Reason, Message string
+	// NotImported is why the image could not be imported; "" before that was tried.
+	NotImported string
+	// Now is what the tag leads to that the container names, if the container runs something else.
+	Now string
+	// OutdatedUnknown is why it is not known whether it does; "" if it is.
+	OutdatedUnknown string
+}
+
+// Values are the values of the field "image" in lists for a container whose spec names image and
+// whose status has imageID: what it runs, what it names, and the repositories of both.
+func Values(image, imageID string) (all []string) {
+	if runs := Runs(image, imageID); runs.Repository != "" {
+		all = append(all, runs.Name())
+	}
+	for _, key := range Keys(image, imageID) {
+		all = append(all, Value(key))
+	}
+	all = append(all, ID(imageID))
+	if ref, err := reference.Parse(image); err == nil {
+		pulled := ref.Pulled()
+		pulled.Digest = ""
+		if pulled.Tag != "" {
+			all = append(all, pulled.String())
+		}
+		all = append(all, ref.Name())
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(value string) bool { return value == "" })
+}
+
+// Wanted returns a wanted value of the field "image" as it is stored. The wanted one may end with
+// an @ and a platform. on reports whether it is for nodes of a platform, "" for one that is not
+// known.
+func Wanted(value, platform string) (stored string, on bool) {
+	stored, only, _ := strings.Cut(value, "@")
+	return stored, only == "" || platform == "" || platform == only
+}
+
+// Selected reports whether one of some wanted values of the field "image" is among those of a
+// container on a node of a platform: see [Wanted].
+func Selected(wanted, values []string, platform string) bool {
+	return slices.ContainsFunc(wanted, func(value string) bool {
+		stored, on := Wanted(value, platform)
+		return on && slices.Contains(values, stored)
+	})
 }
 
 // Containers calls yield with each container of a pod, in the order init, regular,
@@ -117,30 +211,16 @@ func mounted(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// Of returns the images of the pod's containers and volumes that name one, in the order of
-// [Containers].
+// Of returns what the pod's containers and volumes run that name an image, in the order of
+// [Containers]: see [Runs].
 func Of(pod *corev1.Pod) []reference.Reference {
 	var found []reference.Reference
 	Containers(pod, func(_, image string, status corev1.ContainerStatus) {
-		for _, use := range Uses(image, status.ImageID) {
-			if Key(use) != "" {
-				found = append(found, use)
-			}
+		if runs := Runs(image, status.ImageID); Key(runs) != "" {
+			found = append(found, runs)
 		}
 	})
 	return found
-}
-
-// Keys returns the sorted, distinct keys of a pod's images.
-func Keys(images []reference.Reference) []string {
-	var found []string
-	for _, i := range images {
-		if k := Key(i); k != "" {
-			found = append(found, k)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 // Pullable returns the references by which the images that the pod uses can be pulled, distinct and

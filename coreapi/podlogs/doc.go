@@ -27,5 +27,6 @@
 // A stream holds one goroutine, one open file and at most 64 KiB of its text, also of a
 // line without end. (A runtime cuts lines at 16 KiB, but anybody may have written the
 // file.) It ends at once when the client leaves or has its limitBytes.
-// [Options.MaxStreams] bounds the streams from files; beyond it the answer is 429.
+// [Options.MaxStreams] bounds the streams from files, and half of it those of one user; beyond it
+// the answer is 429.
 package podlogs

@@ -15,6 +15,8 @@ import (
 	"k8s.io/cri-client/pkg/logs"
 	"k8s.io/klog/v2"
 	api "k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // endless writes a log whose only line is of the given size, all of it but the
@@ -57,7 +59,7 @@ func TestLineWithoutEnd(t *testing.T) {
 			var n int64
 			var err error
 			took := allocated(func() {
-				stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), test.opts)
+				stream := open(t, t.Context(), dir, running(), room.New(1, 1), test.opts)
 				n, err = io.Copy(io.Discard, stream)
 			})
 			if err != nil || n != test.want {
@@ -75,15 +77,15 @@ func TestLineWithoutEnd(t *testing.T) {
 func TestReadingOfALineWithoutEndEnds(t *testing.T) {
 	const size = 1 << 40
 	dir := endless(t, size)
-	free := func(slots chan struct{}) {
+	free := func(slots *room.Room) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); len(slots) > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); !isFree(slots, 1); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the log is still being read")
 			}
 		}
 	}
-	slots := make(chan struct{}, 1)
+	slots := room.New(1, 1)
 	limit := int64(3)
 	got, err := io.ReadAll(open(t, t.Context(), dir, running(), slots, logOptions{limitBytes: &limit}))
 	if err != nil || string(got) != "beg" {
@@ -116,10 +118,10 @@ func TestClientLeavesWithoutReading(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", strings.Repeat(line(1, strings.Repeat("x", 1000)), 1000))
 	ctx, leave := context.WithCancel(t.Context())
-	slots := make(chan struct{}, 1)
+	slots := room.New(1, 1)
 	open(t, ctx, dir, running(), slots, logOptions{follow: true})
 	leave()
-	for deadline := time.Now().Add(patience); len(slots) > 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !isFree(slots, 1); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the log is still being read")
 		}
@@ -135,7 +137,7 @@ func TestFollowedPieces(t *testing.T) {
 	whole := line(1, "one")
 	write(t, dir, "0.log", whole[:10])
 	pod := running()
-	stream := open(t, t.Context(), dir, pod, make(chan struct{}, 1), logOptions{follow: true})
+	stream := open(t, t.Context(), dir, pod, room.New(1, 1), logOptions{follow: true})
 	expect := func(want string) {
 		t.Helper()
 		got := make([]byte, len(want))

@@ -23,6 +23,8 @@ import (
 	podregistry "k8s.io/kubernetes/pkg/registry/core/pod"
 	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // mirrorUID is the annotation that the kubelet puts on the mirror of a static
@@ -34,7 +36,7 @@ const mirrorUID = "kubernetes.io/config.mirror"
 type REST struct {
 	podrest.LogREST // everything but Get; its Get asks kubelets
 	opts            Options
-	slots           chan struct{}
+	slots           *room.Room
 
 	// transports of kubelet requests, with and without verification
 	verified, unverified http.RoundTripper
@@ -51,7 +53,7 @@ func NewREST(store *genericregistry.Store, opts Options) (*REST, error) {
 		opts.MaxStreams = defaultMaxStreams()
 	}
 	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
-	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: make(chan struct{}, opts.MaxStreams)}
+	r := &REST{LogREST: podrest.LogREST{Store: store}, opts: opts, slots: room.New(int64(opts.MaxStreams), int64(max(1, opts.MaxStreams/2)))}
 	if k := opts.Kubelet; k != nil {
 		config := &kubeletclient.KubeletClientConfig{TLSClientConfig: kubeletclient.KubeletTLSConfig{
 			CertFile: k.CertFile, KeyFile: k.KeyFile, CAFile: k.CAFile,

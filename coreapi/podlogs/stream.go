@@ -10,7 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // fileStream is the answer to a log request that is read from a file.
@@ -19,7 +22,7 @@ type fileStream struct {
 	opts           logOptions
 	stdout, stderr bool // which streams are wanted
 	container      *container
-	slots          chan struct{} // where the stream returns its slot when it ends
+	slots          *room.Room // where the stream returns its slot when it ends
 }
 
 var _ rest.ResourceStreamer = (*fileStream)(nil)
@@ -33,17 +36,19 @@ func (s *fileStream) DeepCopyObject() runtime.Object { return s }
 // log has been read, when ctx ends (the client left), or when the returned
 // stream is closed.
 func (s *fileStream) InputStream(ctx context.Context, _, _ string) (io.ReadCloser, bool, string, error) {
-	select {
-	case s.slots <- struct{}{}:
-	default:
-		return nil, false, "", apierrors.NewTooManyRequests(fmt.Sprintf("%d pod logs are being read already; try again when one has ended", cap(s.slots)), 1)
+	who := ""
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		who = user.GetName()
+	}
+	if !s.slots.TryAdd(who, 0, 1) {
+		return nil, false, "", apierrors.NewTooManyRequests("too many pod logs are being read, by this user or by all; try again when one has ended", 1)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
 	// A write waits for a reader, and does not see that ctx ends.
 	context.AfterFunc(ctx, func() { w.Close() })
 	go func() {
-		defer func() { <-s.slots }()
+		defer s.slots.Remove(who, 1)
 		defer cancel()
 		w.CloseWithError(s.copyTo(ctx, w))
 	}()

@@ -16,8 +16,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 const patience = time.Minute
@@ -61,8 +65,17 @@ func running() *livePod {
 	}}
 }
 
+// isFree reports whether none of n slots is held.
+func isFree(slots *room.Room, n int64) bool {
+	ok := slots.TryAdd("all", 0, n)
+	if ok {
+		slots.Remove("all", n)
+	}
+	return ok
+}
+
 // open starts a stream of the log file 0.log in dir.
-func open(t *testing.T, ctx context.Context, dir string, pod *livePod, slots chan struct{}, opts logOptions) io.ReadCloser {
+func open(t *testing.T, ctx context.Context, dir string, pod *livePod, slots *room.Room, opts logOptions) io.ReadCloser {
 	t.Helper()
 	s := &fileStream{
 		path: filepath.Join(dir, "0.log"), opts: opts, stdout: true, stderr: true, slots: slots,
@@ -114,7 +127,7 @@ func TestFollowThroughRotationUntilTheContainerEnds(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", line(1, "one"))
 	pod := running()
-	stream := open(t, t.Context(), dir, pod, make(chan struct{}, 1), logOptions{follow: true})
+	stream := open(t, t.Context(), dir, pod, room.New(1, 1), logOptions{follow: true})
 	defer stream.Close()
 	r := bufio.NewReader(stream)
 	expect := func(want string) {
@@ -155,7 +168,7 @@ func TestRotationWhileTheBacklogIsRead(t *testing.T) {
 	path := filepath.Join(dir, "0.log")
 	write(t, dir, "0.log", line(1, "one")+line(2, "two"))
 	limit := int64(len("one\ntwo\nthree\nfo"))
-	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logOptions{follow: true, limitBytes: &limit})
+	stream := open(t, t.Context(), dir, running(), room.New(1, 1), logOptions{follow: true, limitBytes: &limit})
 	defer stream.Close()
 	r := bufio.NewReaderSize(stream, 16) // one line at a time
 	if got := next(t, r); got != "one" {
@@ -216,7 +229,7 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", line(1, "one"))
 	pod := running()
-	slots := make(chan struct{}, followers)
+	slots := room.New(followers+1, followers)
 	before := runtime.NumGoroutine()
 	for round := range 2 { // the second round finds the system as the first did
 		ctx, leave := context.WithCancel(t.Context())
@@ -234,7 +247,15 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 		}
 		one := &fileStream{slots: slots}
 		if _, _, _, err := one.InputStream(t.Context(), "", ""); !apierrors.IsTooManyRequests(err) {
-			t.Errorf("one follower more than the limit: %v, want 429", err)
+			t.Errorf("one follower more than the limit of a user: %v, want 429", err)
+		}
+		alice := request.WithUser(t.Context(), &user.DefaultInfo{Name: "alice"})
+		another := open(t, alice, dir, pod, slots, logOptions{follow: true})
+		if _, _, _, err := one.InputStream(request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob"}), "", ""); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("one follower more than the limit of all: %v, want 429", err)
+		}
+		if err := another.Close(); err != nil {
+			t.Error(err)
 		}
 		leave()
 		for i, stream := range streams {
@@ -250,10 +271,10 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 			}
 		}
 		deadline := time.Now().Add(patience)
-		for len(slots) > 0 || runtime.NumGoroutine() > before+2 {
+		for !isFree(slots, followers+1) || runtime.NumGoroutine() > before+2 {
 			if time.Now().After(deadline) {
 				buf := make([]byte, 1<<16)
-				t.Fatalf("%d slots and %d goroutines (%d before) are held\n%s", len(slots), runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+				t.Fatalf("slots or %d goroutines (%d before) are held\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
 			}
 			runtime.Gosched()
 		}
@@ -263,7 +284,7 @@ func TestFollowersLeaveNothingBehind(t *testing.T) {
 func TestUnreadableLogEndsWithTheReason(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "0.log", "neither CRI nor JSON\n")
-	stream := open(t, t.Context(), dir, running(), make(chan struct{}, 1), logOptions{})
+	stream := open(t, t.Context(), dir, running(), room.New(1, 1), logOptions{})
 	got, err := io.ReadAll(stream)
 	if err != nil || !strings.Contains(string(got), "the log ends here because reading failed") {
 		t.Errorf("got %q, %v", got, err)

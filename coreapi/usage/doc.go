@@ -3,7 +3,9 @@
 // An [Index] follows the pods of a storage and answers [Index.PodsUsing] from memory: how
 // many pods use the image of a digest or of one of some references. A container uses, in
 // this order, the digest in its status' imageID (what really runs), the digest in its
-// spec's image, or the reference in its spec's image. Init and ephemeral containers
+// spec's image, or the reference in its spec's image. A runtime that does not know an image's
+// manifest tells the digest of its config: [Index.Named] has it, for who knows the configs of
+// images. Init and ephemeral containers
 // count, volumes that are images count as containers do, and so does every existing pod,
 // whatever its phase.
 //
@@ -16,8 +18,6 @@
 // A workload, such as a Deployment, needs the images of its pod template, whether or not it
 // runs a pod: it may do so at any time, and a ReplicaSet is what a rollback goes back to.
 // [Index.NeededBy] tells them apart from pods.
-//
-// [Images] gives the same answer for a single pod, as references to pull.
 //
 // # Bounds
 //

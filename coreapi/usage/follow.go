@@ -5,25 +5,22 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 	"unique"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
-	api "k8s.io/kubernetes/pkg/apis/core"
-	corev1conversion "k8s.io/kubernetes/pkg/apis/core/v1"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Pods is a storage of pods that an index follows, as a registry offers it.
@@ -41,11 +38,14 @@ type Pod struct {
 	Cluster, Namespace, Name string
 	// Platform is its node's, as os/architecture; empty if that is not known.
 	Platform string
-	// Images are the images that its containers use; a zero Reference for a text that is
-	// no reference.
+	// Since is when the pod was created.
+	Since time.Time
+	// Images are what its containers run, for who pulls them; a zero Reference for a text that is no
+	// reference.
 	Images []reference.Reference
-	// Tagged are the containers that name a tag and of which it is known what they run. Only pods
-	// of followed clusters have it.
+	// Keys are the keys of the images that its containers use; see [podimages.Keys].
+	Keys []string
+	// Tagged are the containers that name a tag.
 	Tagged []Tagged
 }
 
@@ -56,9 +56,6 @@ type Source struct {
 	Read func(runtime.Object) (Pod, error)
 }
 
-// LocalPods returns the source of this server's own pods.
-func LocalPods(pods Pods) Source { return Source{Pods: pods, Read: readLocal} }
-
 // Run reads the pods of all sources and follows their changes until ctx ends. When a
 // watch breaks or is too old, it reads the pods again; meanwhile the index keeps what it
 // knew. (client-go's reflector would hold every pod in memory while it reads; only the
@@ -67,56 +64,34 @@ func (x *Index) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	for _, s := range x.sources {
-		all.Go(func() { x.run(ctx, s) })
+		all.Go(func() {
+			reconcile.Keep(ctx, "following pods for their images", nil, func(ctx context.Context) error { return x.watchPods(ctx, s) })
+		})
 	}
 }
 
-func (x *Index) run(ctx context.Context, s *source) {
-	// About one second between attempts, half a minute at most.
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
-	delay := backoff.DelayFunc()
-	for ctx.Err() == nil {
-		started, err := x.watchPods(ctx, s)
-		if ctx.Err() != nil {
-			return
-		}
-		if started {
-			delay = backoff.DelayFunc()
-		}
-		if err != nil {
-			slog.Error("Following pods for their images was interrupted, listing them again", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(delay()):
-		}
-	}
-}
-
-// watchPods reads all pods and then watches them until the watch ends. started reports
-// whether the watch was begun.
-func (x *Index) watchPods(ctx context.Context, s *source) (started bool, err error) {
+// watchPods reads all pods and then watches them until the watch ends.
+func (x *Index) watchPods(ctx context.Context, s *source) error {
 	version, err := x.readAll(ctx, s)
 	if err != nil {
-		return false, fmt.Errorf("listing pods: %w", err)
+		return fmt.Errorf("listing pods: %w", err)
 	}
 	w, err := s.Pods.Watch(ctx, &internalversion.ListOptions{ResourceVersion: version})
 	if err != nil {
-		return false, fmt.Errorf("watching pods: %w", err)
+		return fmt.Errorf("watching pods: %w", err)
 	}
 	defer w.Stop()
 	s.synced.Store(true)
 	for {
 		select {
 		case <-ctx.Done():
-			return true, nil
+			return nil
 		case event, ok := <-w.ResultChan():
 			if !ok {
-				return true, nil
+				return nil
 			}
 			if err := x.apply(s, event); err != nil {
-				return true, err
+				return err
 			}
 		}
 	}
@@ -181,7 +156,7 @@ func (x *Index) apply(s *source, event watch.Event) error {
 		}
 		if event.Type == watch.Deleted {
 			x.tagged.set(s.id(pod), nil)
-			x.set(s.id(pod), nil, "")
+			x.set(s.id(pod), nil, "", 0)
 			return nil
 		}
 		x.follows(s, pod)
@@ -194,12 +169,12 @@ func (x *Index) apply(s *source, event watch.Event) error {
 
 // follows records what an existing pod uses.
 func (x *Index) follows(s *source, pod Pod) {
-	used, platform := podimages.Keys(pod.Images), pod.Platform
+	used, platform, since := slices.Compact(slices.Sorted(slices.Values(pod.Keys))), pod.Platform, pod.Since.Unix()
 	if len(used) == 0 {
-		platform = ""
+		platform, since = "", 0
 	}
 	x.tagged.set(s.id(pod), pod.Tagged)
-	if x.set(s.id(pod), used, platform) {
+	if x.set(s.id(pod), used, platform, since) {
 		x.onUse(pod)
 	}
 }
@@ -215,17 +190,4 @@ func (s *source) read(obj runtime.Object) (Pod, error) {
 		obj = shared.GetObject()
 	}
 	return s.Read(obj)
-}
-
-// readLocal is Read for LocalPods.
-func readLocal(obj runtime.Object) (Pod, error) {
-	in, ok := obj.(*api.Pod)
-	if !ok {
-		return Pod{}, fmt.Errorf("%T is not a pod", obj)
-	}
-	var pod corev1.Pod // shares the memory of in, and is only read
-	if err := corev1conversion.Convert_core_Pod_To_v1_Pod(in, &pod, nil); err != nil {
-		return Pod{}, err
-	}
-	return Pod{Cluster: Local, Namespace: in.Namespace, Name: in.Name, Images: podimages.Of(&pod)}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"unique"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Index counts the pods that use an image, and knows the workloads that need it: what makes pods,
@@ -20,10 +20,13 @@ type Index struct {
 	*tagged[podID]
 
 	mu     sync.RWMutex
-	pods   map[podID]*user    // the pods that use an image, and the workloads that need one
-	images map[string]*image  // these images, by key
-	on     map[onPlatform]int // how many pods use a digest, by platform
-	named  int                // keys of images that are references
+	pods   map[podID]*user     // the pods that use an image, and the workloads that need one
+	images map[string]*image   // these images, by key
+	on     map[onPlatform]int  // how many pods use a digest, by platform
+	named  int                 // keys of images that are no digests
+	ids    map[string][]string // keys with an ID, by the ID
+	// changed is how often the pods and workloads of such an image have changed
+	changed uint64
 
 	subscribers map[int]func(digests []string)
 	nextID      int
@@ -35,6 +38,7 @@ type user struct {
 	in       unique.Handle[podNamespace]
 	name     string
 	platform unique.Handle[string] // of its node; empty if that is not known
+	since    int64                 // when it was created, in seconds since 1970; 0 for workloads
 	images   []*image              // sorted by key
 }
 
@@ -81,6 +85,8 @@ func NewIndex(sources ...Source) *Index {
 		pods:        map[podID]*user{},
 		images:      map[string]*image{},
 		on:          map[onPlatform]int{},
+		ids:         map[string][]string{},
+		changed:     1, // 0 is the version of who has none
 		subscribers: map[int]func([]string){},
 		onUse:       func(Pod) {},
 		tagged:      newTagged(func(id podID) string { return id.in.Value().cluster }),
@@ -97,9 +103,9 @@ func (x *Index) Synced() bool {
 	return !slices.ContainsFunc(x.sources, func(s *source) bool { return !s.synced.Load() })
 }
 
-// PodsUsing returns how many pods use an image: by one of these digests, or, for pods that name no
-// digest, by one of these references. A pod counts once. A digest may be followed by a platform, as
-// in sha256:…@linux/arm64: then pods on nodes of other platforms do not count.
+// PodsUsing returns how many pods use an image: by one of these digests or other keys, or, for pods
+// that name no digest, by one of these references. A pod counts once. A key may be followed by a
+// platform, as in sha256:…@linux/arm64: then pods on nodes of other platforms do not count.
 func (x *Index) PodsUsing(digests []string, references []reference.Reference) int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -147,6 +153,18 @@ func (x *Index) Users(digests []string, references []reference.Reference, most i
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// Used returns those of the keys by which pods use an image: see PodsUsing.
+func (x *Index) Used(keys []string) (used []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, key := range keys {
+		if len(x.using([]string{key}, nil)) > 0 {
+			used = append(used, key)
+		}
+	}
+	return used
 }
 
 // group are the pods that use an image.
@@ -240,24 +258,77 @@ func (x *Index) NeededBy(digests []string, references []reference.Reference, mos
 	return slices.Sorted(maps.Keys(found))
 }
 
-// InUse returns the digests that pods use or workloads need, and the references that they name
-// which have no digest, in their full form: docker.io/library/nginx:latest.
-func (x *Index) InUse() (digests, references []string) {
+// InUse returns the digests that pods use or workloads need, and the other keys, in no order; see
+// Named for these.
+func (x *Index) InUse() (digests, others []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for key := range x.images {
 		if reference.IsDigest(key) {
 			digests = append(digests, key)
 		} else {
-			references = append(references, key)
+			others = append(others, key)
 		}
 	}
-	return digests, references
+	return digests, others
 }
 
-// Subscribe calls f with the digests whose number of pods or of workloads has changed, after each
-// such change, from one goroutine for each source. f must be safe for concurrent use and quick, and
-// must not call Subscribe. The returned function ends the subscription.
+// Named is a tag that pods or workloads name without saying, by its digest, which manifest they
+// use.
+type Named struct {
+	// Tag is in its full form: docker.io/library/nginx:latest. It is "" if only the ID is known.
+	Tag string
+	// ID is what the runtime tells instead; "" if it tells nothing. See [podimages.ID].
+	ID string
+	// Since is when the oldest of the pods was created, in seconds since 1970; 0 if there are only
+	// workloads.
+	Since int64
+}
+
+// Key is the key of the pods and workloads, for the methods of [Index].
+func (n Named) Key() string {
+	if n.ID == "" {
+		return n.Tag
+	}
+	return podimages.Unsettled(n.Tag, n.ID)
+}
+
+// Named returns the tags that are named without a digest, in no order, and a version of them. If
+// that is the one that the caller has, it returns none.
+func (x *Index) Named(has uint64) (all []Named, version uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.changed == has {
+		return nil, has
+	}
+	for key, i := range x.images {
+		if reference.IsDigest(key) {
+			continue
+		}
+		n := Named{Tag: key}
+		if tag, id, ok := podimages.CutUnsettled(key); ok {
+			n.Tag, n.ID = tag, id
+		}
+		for p := range i.pods {
+			if n.Since == 0 || p.since < n.Since {
+				n.Since = p.since
+			}
+		}
+		all = append(all, n)
+	}
+	return all, x.changed
+}
+
+// Telling returns the keys of the pods whose runtime tells an ID: see [podimages.ID].
+func (x *Index) Telling(id string) (keys []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Clone(x.ids[id])
+}
+
+// Subscribe calls f with the digests whose number of pods or of workloads has changed, and with the
+// IDs, after each such change, from one goroutine for each source. f must be safe for concurrent
+// use and quick, and must not call Subscribe. The returned function ends the subscription.
 func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -278,7 +349,7 @@ func (x *Index) OnUse(f func(Pod)) { x.onUse = f }
 
 // set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells
 // subscribers. It returns false if nothing has changed.
-func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
+func (x *Index) set(id podID, keys []string, platform string, since int64) (changes bool) {
 	x.mu.Lock()
 	p := x.pods[id]
 	if p == nil {
@@ -286,6 +357,10 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 	}
 	before, was, on := p.images, p.platform, unique.Make(platform)
 	if slices.EqualFunc(before, keys, func(i *image, key string) bool { return i.key == key }) && was == on {
+		if p.since != since { // another pod of the same name
+			p.since = since
+			x.changed++
+		}
 		x.mu.Unlock()
 		return false
 	}
@@ -296,7 +371,7 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 			x.leave(i, p, was.Value())
 		}
 	}
-	p.platform, p.images = on, make([]*image, 0, len(keys))
+	p.platform, p.since, p.images = on, since, make([]*image, 0, len(keys))
 	for _, key := range keys {
 		at, had := slices.BinarySearchFunc(before, key, func(i *image, key string) int { return strings.Compare(i.key, key) })
 		if had && was == on {
@@ -312,8 +387,19 @@ func (x *Index) set(id podID, keys []string, platform string) (changes bool) {
 		x.pods[id] = p
 	}
 	subscribers := slices.Collect(maps.Values(x.subscribers))
+	digests := changed[:0]
+	for _, key := range changed {
+		if reference.IsDigest(key) {
+			digests = append(digests, key)
+			continue
+		}
+		x.changed++
+		if _, of, ok := podimages.CutUnsettled(key); ok {
+			digests = append(digests, of)
+		}
+	}
 	x.mu.Unlock()
-	changed = slices.DeleteFunc(changed, func(key string) bool { return !reference.IsDigest(key) })
+	changed = digests
 	slices.Sort(changed)
 	if changed = slices.Compact(changed); len(changed) == 0 {
 		return true
@@ -332,6 +418,9 @@ func (x *Index) join(key string, p *user, platform string) *image {
 		if !reference.IsDigest(key) {
 			x.named++
 		}
+		if _, id, ok := podimages.CutUnsettled(i.key); ok {
+			x.ids[id] = append(x.ids[id], i.key)
+		}
 	}
 	workload := p.isWorkload()
 	users := i.users(workload)
@@ -339,7 +428,7 @@ func (x *Index) join(key string, p *user, platform string) *image {
 		*users = map[*user]struct{}{}
 	}
 	(*users)[p] = struct{}{}
-	if reference.IsDigest(key) && !workload {
+	if !workload {
 		x.on[onPlatform{i.key, platform}]++
 	}
 	return i
@@ -348,14 +437,18 @@ func (x *Index) join(key string, p *user, platform string) *image {
 func (x *Index) leave(i *image, p *user, platform string) {
 	workload := p.isWorkload()
 	delete(*i.users(workload), p)
-	digest := reference.IsDigest(i.key)
 	if len(i.pods)+len(i.workloads) == 0 {
 		delete(x.images, i.key)
-		if !digest {
+		if !reference.IsDigest(i.key) {
 			x.named--
 		}
+		if _, id, ok := podimages.CutUnsettled(i.key); ok {
+			if x.ids[id] = slices.DeleteFunc(x.ids[id], func(key string) bool { return key == i.key }); len(x.ids[id]) == 0 {
+				delete(x.ids, id)
+			}
+		}
 	}
-	if digest && !workload {
+	if !workload {
 		on := onPlatform{i.key, platform}
 		if x.on[on]--; x.on[on] == 0 {
 			delete(x.on, on)
@@ -377,6 +470,6 @@ func (x *Index) retain(s *source, alive map[podID]struct{}) {
 	x.mu.RUnlock()
 	for _, id := range gone {
 		x.tagged.set(id, nil)
-		x.set(id, nil, "")
+		x.set(id, nil, "", 0)
 	}
 }

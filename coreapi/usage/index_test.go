@@ -18,7 +18,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 var (
@@ -90,6 +90,23 @@ func (f *fakePods) send(t watch.EventType, obj apiruntime.Object) {
 	synctest.Wait()
 }
 
+// read is a Source's Read for these pods.
+func read(obj apiruntime.Object) (Pod, error) {
+	in, ok := obj.(*api.Pod)
+	if !ok {
+		return Pod{}, fmt.Errorf("%T is not a pod", obj)
+	}
+	pod := Pod{Cluster: Local, Namespace: in.Namespace, Name: in.Name, Since: in.CreationTimestamp.Time}
+	for i, c := range in.Spec.Containers {
+		id := ""
+		if i < len(in.Status.ContainerStatuses) {
+			id = in.Status.ContainerStatuses[i].ImageID
+		}
+		pod.Keys = append(pod.Keys, podimages.Keys(c.Image, id)...)
+	}
+	return pod, nil
+}
+
 func pod(name string, images ...string) api.Pod {
 	p := api.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	for i, image := range images {
@@ -106,7 +123,7 @@ func runs(p api.Pod, imageID string) *api.Pod {
 func TestIndexFollowsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := &fakePods{pages: [][]api.Pod{{pod("a", "app:1")}, {pod("b", "app:1", "app@"+digestB)}}}
-		index := NewIndex(LocalPods(pods))
+		index := NewIndex(Source{pods, read})
 		var changes [][]string
 		cancel := index.Subscribe(func(digests []string) { changes = append(changes, digests) })
 		if index.Synced() {
@@ -188,12 +205,11 @@ func TestIndexFollowsPods(t *testing.T) {
 // A pod counts for the image that an index lists for the platform of its node, and where that is
 // not known for each of them.
 func TestPlatformsOfNodes(t *testing.T) {
-	x := NewIndex(LocalPods(nil))
+	x := NewIndex(Source{nil, read})
 	var used []string
 	x.OnUse(func(p Pod) { used = append(used, p.Name+" "+p.Platform) })
-	ref := podimages.Parse("registry.example.com/app@" + digestA)
 	follow := func(name, platform string) {
-		x.follows(x.sources[0], Pod{Cluster: "prod", Namespace: "team-" + name, Name: name, Platform: platform, Images: []reference.Reference{ref}})
+		x.follows(x.sources[0], Pod{Cluster: "prod", Namespace: "team-" + name, Name: name, Platform: platform, Keys: []string{digestA}})
 	}
 	expect := func(when string, want ...int) {
 		t.Helper()
@@ -231,7 +247,7 @@ func TestUsersAreNamed(t *testing.T) {
 	x := NewIndex()
 	s := &source{}
 	use := func(cluster, name, platform string, keys ...string) {
-		x.set(s.id(Pod{Cluster: cluster, Namespace: "team", Name: name}), keys, platform)
+		x.set(s.id(Pod{Cluster: cluster, Namespace: "team", Name: name}), keys, platform, 0)
 	}
 	use("prod", "a", "linux/amd64", digestA, digestB)
 	use("prod", "b", "linux/arm64", digestA)
@@ -255,5 +271,52 @@ func TestUsersAreNamed(t *testing.T) {
 	use("prod", "a", "linux/amd64") // is gone
 	if got := x.Users([]string{digestB}, nil, 9); len(got) != 0 {
 		t.Errorf("of a pod that is gone there is %v", got)
+	}
+}
+
+// Who names a tag without a digest is found by the tag and by the ID that a runtime tells, with the
+// time of the oldest pod, until the pod says what it runs.
+func TestNamedTags(t *testing.T) {
+	x := NewIndex()
+	s := &source{}
+	use := func(name string, since int64, keys ...string) {
+		x.set(s.id(Pod{Cluster: "prod", Namespace: "team", Name: name}), keys, "linux/arm64", since)
+	}
+	told := digestA
+	x.Subscribe(func(digests []string) { told = strings.Join(digests, " ") })
+	use("pending", 30, "registry.example.com/app:1")
+	use("older", 20, "registry.example.com/app:1")
+	if told != digestA {
+		t.Errorf("told of %q for tags", told)
+	}
+	use("loaded", 10, "registry.example.com/app:1?"+digestB)
+	if told != digestB {
+		t.Errorf("told of %q for an ID", told)
+	}
+	all, version := x.Named(0)
+	slices.SortFunc(all, func(a, b Named) int { return strings.Compare(a.ID, b.ID) })
+	want := []Named{{Tag: "registry.example.com/app:1", Since: 20}, {Tag: "registry.example.com/app:1", ID: digestB, Since: 10}}
+	if !slices.Equal(all, want) || all[1].Key() != "registry.example.com/app:1?"+digestB {
+		t.Errorf("named are %v, want %v", all, want)
+	}
+	if again, _ := x.Named(version); again != nil {
+		t.Errorf("nothing has changed, and there is %v", again)
+	}
+	if got := x.Telling(digestB); !slices.Equal(got, []string{all[1].Key()}) {
+		t.Errorf("the ID is told by %q", got)
+	}
+	for _, key := range []string{all[1].Key(), all[1].Key() + "@linux/arm64"} {
+		if got := x.PodsUsing([]string{key, key + "@linux/s390x"}, nil); got != 1 {
+			t.Errorf("%d pods have the key %s", got, key)
+		}
+	}
+	use("pending", 40, "registry.example.com/app:1") // made again
+	use("older", 0)
+	if all, now := x.Named(version); now == version || !slices.Contains(all, Named{Tag: "registry.example.com/app:1", Since: 40}) {
+		t.Errorf("after the pod was made again named are %v", all)
+	}
+	use("loaded", 10, digestA)
+	if got := x.Telling(digestB); len(got) != 0 || len(x.ids) != 0 {
+		t.Errorf("the ID is told by %q once the pod tells a digest", got)
 	}
 }

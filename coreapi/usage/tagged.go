@@ -6,8 +6,38 @@ import (
 	"sync"
 )
 
-// Tagged is a tag, in its canonical form, that a container names, and the digest that it runs.
+// Tagged is a tag, in its canonical form, that a container names, and the digest that it runs: of a
+// manifest, or else an ID as [podimages.Unsettled] writes it; "" if the pod does not tell.
 type Tagged struct{ Tag, Digest string }
+
+// State is what is known of a container that names a tag.
+type State int
+
+// The states, the one that decides for a pod last.
+const (
+	Current  State = iota // it runs what the tag leads to
+	Unknown               // it may run that
+	Outdated              // it runs something else
+)
+
+// Count counts pods by cluster, and by the digest that they run.
+type Count struct{ ByCluster, ByDigest map[string]int }
+
+// Pods is how many they are.
+func (c Count) Pods() (n int) {
+	for _, pods := range c.ByCluster {
+		n += pods
+	}
+	return n
+}
+
+func (c Count) add(cluster string, digests []string) {
+	c.ByCluster[cluster]++
+	slices.Sort(digests)
+	for _, digest := range slices.Compact(digests) {
+		c.ByDigest[digest]++
+	}
+}
 
 // tagged knows which pods name which tags, and what they run.
 type tagged[ID comparable] struct {
@@ -28,50 +58,56 @@ func newTagged[ID comparable](clusterOf func(ID) string) *tagged[ID] {
 // OnTags before Index.Run, and once.
 func (t *tagged[ID]) OnTags(f func(tags []string)) { t.onTags = f }
 
-// Tags are the tags that pods of followed clusters name, in their canonical form and no order.
+// Tags are the tags that pods name, in their canonical form and no order.
 func (t *tagged[ID]) Tags() []string {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return slices.Collect(maps.Keys(t.byTag))
 }
 
-// Names reports whether a pod of a followed cluster names a tag, and it is known what runs.
+// Names reports whether a pod names a tag.
 func (t *tagged[ID]) Names(tag string) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return len(t.byTag[tag]) > 0
 }
 
-// Running counts the pods of followed clusters that name a tag and run one of the digests that is
-// accepts: by cluster, and by digest. A pod counts once in its cluster. is is called once for each
-// digest, and must not call the index.
-func (t *tagged[ID]) Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int) {
-	byCluster, byDigest = map[string]int{}, map[string]int{}
-	known := map[string]bool{}
+// Running counts the pods that name a tag and are [Outdated] or [Unknown]. as returns the digest as
+// which what runs is counted, and its state. Of the containers of a pod that name the tag, those in
+// the last state decide. as is called once for each digest, and must not call the index.
+func (t *tagged[ID]) Running(tag string, as func(digest string) (string, State)) (outdated, unknown Count) {
+	type answer struct {
+		digest string
+		state  State
+	}
+	counts := map[State]Count{Outdated: {map[string]int{}, map[string]int{}}, Unknown: {map[string]int{}, map[string]int{}}}
+	known := map[string]answer{}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for id := range t.byTag[tag] {
-		counted := map[string]bool{}
+		state := Current
+		var digests []string
 		for _, one := range t.pods[id] {
-			if one.Tag != tag || counted[one.Digest] {
+			if one.Tag != tag {
 				continue
 			}
-			wanted, asked := known[one.Digest]
+			a, asked := known[one.Digest]
 			if !asked {
-				wanted = is(one.Digest)
-				known[one.Digest] = wanted
+				a.digest, a.state = as(one.Digest)
+				known[one.Digest] = a
 			}
-			if !wanted {
-				continue
+			switch {
+			case a.state > state:
+				state, digests = a.state, []string{a.digest}
+			case a.state == state:
+				digests = append(digests, a.digest)
 			}
-			if len(counted) == 0 {
-				byCluster[t.clusterOf(id)]++
-			}
-			counted[one.Digest] = true
-			byDigest[one.Digest]++
+		}
+		if state != Current {
+			counts[state].add(t.clusterOf(id), digests)
 		}
 	}
-	return byCluster, byDigest
+	return counts[Outdated], counts[Unknown]
 }
 
 // set records what a pod names; nothing when it is gone.

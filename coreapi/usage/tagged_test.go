@@ -15,27 +15,40 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	of := &source{}
 	id := func(cluster, name string) podID { return podID{unique.Make(podNamespace{of, cluster, "team"}), name} }
 	const v1, v2 = "registry.example.com/app:v1", "registry.example.com/app:v2"
-	want := func(when, tag, clusters, digests string) {
+	want := func(when, tag, clusters, digests, others string) {
 		t.Helper()
-		byCluster, byDigest := x.Running(tag, func(digest string) bool { return digest != "new" })
-		if fmt.Sprint(byCluster) != "map["+clusters+"]" || fmt.Sprint(byDigest) != "map["+digests+"]" {
-			t.Errorf("%s: %v, %v; want %s, %s", when, byCluster, byDigest, clusters, digests)
+		outdated, unknown := x.Running(tag, func(digest string) (string, State) {
+			switch digest {
+			case "new":
+				return digest, Current
+			case "":
+				return digest, Unknown
+			}
+			return digest, Outdated
+		})
+		if fmt.Sprint(outdated.ByCluster) != "map["+clusters+"]" || fmt.Sprint(outdated.ByDigest) != "map["+digests+"]" || fmt.Sprint(unknown.ByCluster) != "map["+others+"]" {
+			t.Errorf("%s: %v, %v; want %s, %s, and unknown %s", when, outdated, unknown, clusters, digests, others)
 		}
 	}
 	x.tagged.set(id("prod", "a"), []Tagged{{v1, "old"}, {v1, "older"}, {v2, "new"}, {v1, "old"}})
 	x.tagged.set(id("prod", "b"), []Tagged{{v1, "new"}})
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "old"}})
-	want("a pod counts once in its cluster", v1, "prod:1 test:1", "old:2 older:1")
-	want("only what is wanted counts", v2, "", "")
+	want("a pod counts once in its cluster", v1, "prod:1 test:1", "old:2 older:1", "")
+	want("only what is wanted counts", v2, "", "", "")
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "old"}}) // tells nobody
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "new"}})
 	x.tagged.set(id("prod", "a"), nil)
-	want("what has changed", v1, "", "")
+	want("what has changed", v1, "", "", "")
+	x.tagged.set(id("prod", "b"), []Tagged{{v1, "new"}, {v1, ""}})
+	want("of which that is not known", v1, "", "", "prod:1")
+	x.tagged.set(id("prod", "b"), []Tagged{{v1, ""}, {v1, "old"}, {v1, "new"}})
+	want("what is known decides", v1, "prod:1", "old:1", "")
+	x.tagged.set(id("prod", "b"), []Tagged{{v1, "new"}})
 	if !x.Names(v1) || x.Names(v2) || !slices.Equal(x.Tags(), []string{v1}) {
 		t.Errorf("pods name %v", x.Tags())
 	}
 	x.retain(of, nil)
-	if got, want := fmt.Sprint(told), fmt.Sprintf("[[%s %s] [%s] [%s] [%s] [%s %s]]", v1, v2, v1, v1, v1, v1, v2); got != want {
+	if got, want := fmt.Sprint(told), fmt.Sprintf("[[%s %s] [%s] [%s] [%s] [%s %s] [%s] [%s] [%s]]", v1, v2, v1, v1, v1, v1, v2, v1, v1, v1); got != want {
 		t.Errorf("told of %s, want %s", got, want)
 	}
 }

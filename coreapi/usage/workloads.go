@@ -1,10 +1,11 @@
 package usage
 
 import (
+	"slices"
 	"unique"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Workloads are the workloads of one kind in one cluster, for their follower. They are used by one
@@ -30,15 +31,16 @@ func (x *Index) Workloads(cluster, resource string) *Workloads {
 
 // Set records what a workload needs; nothing once it is gone.
 func (w *Workloads) Set(one Workload) {
-	var images []reference.Reference
+	var keys []string
 	for _, image := range one.Images {
 		if reference.IsDigest(image) {
-			images = append(images, reference.Reference{Digest: image})
+			keys = append(keys, image)
 			continue
 		}
-		images = append(images, podimages.Runs(image, ""))
+		keys = append(keys, podimages.Keys(image, "")...)
 	}
-	w.index.set(w.id(one), podimages.Keys(images), "")
+	slices.Sort(keys)
+	w.index.set(w.id(one), slices.Compact(keys), "", 0)
 }
 
 // Replace records what all workloads of the kind need. Others are gone.

@@ -1,5 +1,5 @@
-// Package backup copies the database of a data directory, also while it is in use and by the clock,
-// and makes a data directory of a copy.
+// Package backup copies the database of a data directory, also while it is in use and on a
+// schedule, and restores a copy into a data directory.
 package backup
 
 import (
@@ -15,16 +15,16 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // stepPages is how many pages are copied before the context is checked again.
 const stepPages = 1024
 
-// Make copies the database of a data directory to a new file, with SQLite's backup API.
-// The directory may be in use, also by another process: the copy shows one moment, and
-// writes go on meanwhile (the log grows while it runs). The copy gets its name once it is
-// whole and synced. A file that exists is not overwritten.
+// Make copies the database of a data directory to a new file, with SQLite's backup API. The
+// directory may be in use, also by another process: the copy shows one moment, and writes continue
+// meanwhile (the log grows while it runs). The copy gets its name after it is complete and synced.
+// An existing file is not overwritten.
 func Make(ctx context.Context, dir, file string) error {
 	if err := makeFile(ctx, dir, file, nil); err != nil {
 		return fmt.Errorf("backup to %s: %w", file, err)
@@ -32,8 +32,8 @@ func Make(ctx context.Context, dir, file string) error {
 	return nil
 }
 
-// makeFile is Backup with a check: verify, if not nil, is given a directory that holds only
-// the copy, before the copy gets its name.
+// makeFile is Make with a check: verify, if not nil, is called with a directory that has only the
+// copy, before the copy gets its name.
 func makeFile(ctx context.Context, dir, file string, verify func(dir string) error) error {
 	errExists := errors.New("the file exists: move it away or choose another name")
 	if _, err := os.Lstat(file); err == nil {
@@ -66,7 +66,7 @@ func makeFile(ctx context.Context, dir, file string, verify func(dir string) err
 			return err
 		}
 	}
-	// A link, unlike a rename, fails when there is a file. Not every file system has them.
+	// A link, unlike a rename, fails if the name exists. Not every file system supports links.
 	if err := os.Link(copied, file); errors.Is(err, fs.ErrExist) {
 		return errExists
 	} else if err != nil {
@@ -80,11 +80,11 @@ func makeFile(ctx context.Context, dir, file string, verify func(dir string) err
 	return syncDir(folder)
 }
 
-// Stream writes a backup to a stream. A stream has an order and SQLite copies pages in
-// none, so the copy is first made in a file in os.TempDir. The file loses its name as
-// soon as it is open, so it is gone when the process ends, however that happens. (Reading
-// the file and its log as they are, in a read transaction, would need no space, but only
-// SQLite knows where in the log that transaction ends.)
+// Stream writes a backup to a stream. A stream is sequential and SQLite copies pages in any order,
+// so Stream first makes the copy in a file in os.TempDir. The file is unlinked as soon as it is
+// open, so that it disappears with the process. (Reading the database and its log directly, in a
+// read transaction, would need no space, but only SQLite knows where in the log that transaction
+// ends.)
 func Stream(ctx context.Context, dir string, w io.Writer) error {
 	if err := streamTo(ctx, dir, w); err != nil {
 		return fmt.Errorf("backup: %w", err)
@@ -114,14 +114,13 @@ func streamTo(ctx context.Context, dir string, w io.Writer) error {
 	return err
 }
 
-// copyPragmas are the pragmas of a copy that is being made. It has no journal: an
-// unfinished copy is thrown away.
+// copyPragmas are the pragmas of a copy in progress. It has no journal, because an incomplete copy
+// is deleted.
 var copyPragmas = []string{"journal_mode=OFF", "synchronous=FULL"}
 
-// copyDatabase copies what src sees now to dst.
+// copyDatabase copies the current state of src to dst.
 func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
-	// An open read transaction: without one every commit of others would make
-	// the copy start again.
+	// Open a read transaction: without one, every commit of others would restart the copy.
 	if _, err := src.Exec("BEGIN"); err != nil {
 		return err
 	}
@@ -148,11 +147,11 @@ func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 	}
 }
 
-// Restore makes a database from a backup in a data directory that has none. A backup
-// that another user owns or can write is refused: it decides who has which rights. It is
-// checked whole. The revision goes above that of every earlier epoch, and everything
-// before it counts as compacted: a client that saw changes which the backup lacks gets a request
-// to start again (410), and is not shown an older state.
+// Restore makes a database from a backup in a data directory that has none. Restore refuses a
+// backup that another user owns or can write, because its contents decide who has which rights. It
+// checks the whole backup. It raises the revision above every earlier epoch, and everything before
+// counts as compacted: so a client that saw changes which the backup lacks must start again (410),
+// and does not see an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
 	from, err := trusted.Open(file)
 	if err != nil {
@@ -177,7 +176,7 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	defer owned.Close()
 	path := filepath.Join(dir, datafile.FileName)
 	for _, f := range []string{path, path + "-wal", path + "-journal"} {
-		// SQLite would apply a log that is left to the new file
+		// SQLite would apply a remaining log to the new file
 		if _, err := os.Lstat(f); err == nil {
 			return fmt.Errorf("restore: %s has a database: move %s* away, or use another directory", dir, path)
 		}
@@ -212,11 +211,11 @@ func Restore(ctx context.Context, file, dir string) (err error) {
 	return syncDir(dir)
 }
 
-// restoreInto copies the backup into an empty directory, checks it and begins a new
-// epoch above revision last. It returns the revision where that begins.
+// restoreInto copies the backup into an empty directory, checks it and begins a new epoch above
+// revision last. It returns the first revision of the epoch.
 func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) (rev int64, err error) {
 	copied := filepath.Join(tmp, datafile.FileName)
-	// As plain bytes: opening the backup with SQLite would leave files beside it.
+	// Copy plain bytes: opening the backup with SQLite would leave files beside it.
 	if err := copyTo(copied, backup); err != nil {
 		return 0, err
 	}
@@ -231,7 +230,7 @@ func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) 
 	if err := datafile.Migrate(c, copied, datafile.Migrations); err != nil {
 		return 0, err
 	}
-	if err := datafile.DeclareViews(c, nil); err != nil { // the server that opens it has its own
+	if err := datafile.DeclareViews(c, nil); err != nil { // the server declares its own views
 		return 0, err
 	}
 	if rev, err = datafile.BeginLife(c, copied, last, time.Now()); err != nil {
@@ -240,7 +239,7 @@ func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) 
 	return rev, c.Run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
 }
 
-// copyTo writes what is read to a new file.
+// copyTo copies in to a new file.
 func copyTo(file string, in io.Reader) error {
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -250,7 +249,7 @@ func copyTo(file string, in io.Reader) error {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// syncFile makes what was written to a file durable.
+// syncFile makes the contents of a file durable.
 func syncFile(file string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {

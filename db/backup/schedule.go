@@ -15,21 +15,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Options say where and when backups are made. All are required.
 type Options struct {
-	// Dir is the folder for them. It must exist: a missing one may be that of a disk that
-	// is not mounted. Nobody else may own it or write it.
+	// Dir is the folder for backups. It must exist, because a missing folder may mean that a disk is
+	// not mounted. No other user may own it or write to it.
 	Dir string
 	// Every is the time from one backup to the next.
 	Every time.Duration
-	// Keep is how many are kept, the newest.
+	// Keep is how many backups are kept; the newest stay.
 	Keep int
 }
 
-// retry is the longest wait after a backup that failed.
+// retry is the longest pause after a backup that failed.
 const retry = 5 * time.Minute
 
 // Names of backups: they sort by time, which is UTC.
@@ -43,7 +43,7 @@ type Clock interface {
 	After(time.Duration) <-chan time.Time
 }
 
-// Schedule makes backups of a database that is open, by the clock.
+// Schedule makes backups of an open database at intervals.
 type Schedule struct {
 	clock Clock
 	dir   string // the database's
@@ -55,7 +55,7 @@ type Schedule struct {
 	figures  []prometheus.Collector
 }
 
-// NewSchedule makes the Schedule of a data directory, which makes no backup before Keep is called.
+// NewSchedule returns the Schedule of a data directory. It makes no backup before Keep is called.
 // It is a prometheus.Collector.
 func NewSchedule(clock Clock, dir string, log *slog.Logger) *Schedule {
 	s := &Schedule{clock: clock, dir: dir, log: log}
@@ -85,10 +85,9 @@ func (s *Schedule) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Keep makes backups until ctx ends. Each is checked as Restore checks one,
-// and then the oldest beyond Keep are removed. The first is made at once, unless the
-// folder has one that is not old enough. One that fails is logged, counted and tried
-// again. Writers do not wait for any of it.
+// Keep makes backups until ctx ends. It checks each as Restore does, and then removes the oldest
+// beyond Options.Keep. It makes the first one at once, unless the folder has a recent one. It logs,
+// counts and retries a backup that fails. Writers do not wait for backups.
 func (s *Schedule) Keep(ctx context.Context, o Options) {
 	failing := "" // why the last backup failed
 	for {
@@ -124,15 +123,15 @@ func (s *Schedule) Keep(ctx context.Context, o Options) {
 	}
 }
 
-// nextBackup looks at the newest backup, and returns how long to wait for the next.
+// nextBackup returns how long to wait for the next backup, given the newest one.
 func (s *Schedule) nextBackup(o Options) time.Duration {
-	names, _ := s.listBackups(o.Dir) // an error is met again when the backup is written
+	names, _ := s.listBackups(o.Dir) // writing the backup will report an error
 	if len(names) == 0 {
 		return 0
 	}
 	newest := names[len(names)-1]
 	at, err := time.Parse(layout, newest)
-	if err != nil { // as 30 February
+	if err != nil { // an impossible date, such as 30 February
 		return 0
 	}
 	s.last.Store(at.Unix())
@@ -140,7 +139,7 @@ func (s *Schedule) nextBackup(o Options) time.Duration {
 	return o.Every - s.clock.Now().Sub(at)
 }
 
-// backUp makes one backup and removes those that are too many.
+// backUp makes one backup and removes the oldest if there are too many.
 func (s *Schedule) backUp(ctx context.Context, o Options) error {
 	if err := checkBackups(o.Dir); err != nil {
 		return err
@@ -162,8 +161,8 @@ func (s *Schedule) backUp(ctx context.Context, o Options) error {
 	return err
 }
 
-// checkBackups fails for a folder that is missing, or that another user owns or can write: he
-// could remove backups, and have good ones removed as the oldest.
+// checkBackups fails for a folder that is missing, or that another user owns or can write: such a
+// user could remove backups, or make Keep remove good ones as the oldest.
 func checkBackups(dir string) error {
 	err := trusted.CheckDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +171,9 @@ func checkBackups(dir string) error {
 	return err
 }
 
-// listBackups are the names of the scheduled backups in dir, oldest first. Those that were
-// made when the clock was ahead are not among them: they are kept until their time comes.
+// listBackups returns the names of the scheduled backups in dir, oldest first. It leaves out
+// backups with a time in the future, made while the clock was ahead: these stay until their time
+// comes.
 func (s *Schedule) listBackups(dir string) (names []string, err error) {
 	if err := checkBackups(dir); err != nil {
 		return nil, err

@@ -12,10 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// Check runs SQLite's integrity_check on the database of a data directory and
-// then our own: every live key once, every revision with its contents, every
-// directory's totals true. A fault gives *CorruptError. It reads the whole file,
-// until ctx is done.
+// Check runs SQLite's integrity_check on the database of a data directory and then its own checks:
+// that every live key exists once, every revision has its contents, and every directory's totals
+// are right. It returns *CorruptError for faults. It reads the whole file, unless ctx ends.
 func Check(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, FileName)
 	c, err := OpenToRead(ctx, dir)
@@ -25,7 +24,7 @@ func Check(ctx context.Context, dir string) error {
 	defer c.Close()
 	err = check(c, path)
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		// what is damaged may be just that, and is restored as any other then
+		// if this row is damaged itself, the file counts as one that is not a copy
 		corrupt.Copy, _ = IsMirror(c)
 	}
 	return err
@@ -36,7 +35,7 @@ func check(c *sqlite.Conn, path string) error {
 	if err != nil {
 		return NameFile(path, err)
 	}
-	if len(faults) > 0 { // the checks below would read through the damage
+	if len(faults) > 0 { // the checks below would read the damaged parts
 		if err := DeviceError(path, errors.New(faults[0])); err != nil {
 			return err
 		}
@@ -61,29 +60,47 @@ func check(c *sqlite.Conn, path string) error {
 		}
 	}
 	damaged := 0
+	var unreadable []string
+	copied, err := IsMirror(c)
+	if err != nil {
+		return NameFile(path, err)
+	}
 	err = c.Each(func(row []driver.Value) error {
+		key := row[0].(string)
 		value, _ := row[2].([]byte)
-		if row[1] != Checksum(row[0].(string), value) {
-			damaged++
-			if damaged <= 20 {
-				faults = append(faults, fmt.Sprintf("the value of %s fails its checksum", row[0]))
-			}
+		if row[1] == Checksum(key, value) {
+			return nil
+		}
+		if damaged++; damaged > 20 {
+			return nil
+		}
+		if copied && row[1] == UnreadableSum(key, value) {
+			unreadable = append(unreadable, fmt.Sprintf("etcd has a value of %s that cannot be read", key))
+		} else {
+			faults = append(faults, fmt.Sprintf("the value of %s fails its checksum", key))
 		}
 		return nil
 	}, "SELECT r.key, c.sum, c.value FROM contents c JOIN revisions r ON r.rev = c.rev")
 	if err != nil {
 		return NameFile(path, err)
 	}
-	if len(faults) > 0 {
-		return &CorruptError{Path: path, Detail: strings.Join(faults, "; ")}
+	switch {
+	case len(faults) > 0:
+		return &CorruptError{Path: path, Detail: strings.Join(append(faults, unreadable...), "; ")}
+	case len(unreadable) > 0:
+		return fmt.Errorf("%s is as etcd has it, but %s: write it again or delete it there", path, strings.Join(unreadable, "; "))
 	}
 	return nil
 }
 
+// UnreadableSum replaces Checksum in a copy if the store cannot read a value. The file then has the
+// store's unchanged bytes, and readers get an error.
+func UnreadableSum(key string, stored []byte) int64 { return ^Checksum(key, stored) }
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum ties a value to its key, so that neither flipped bits nor a value in
-// another's place go unseen.
+// Checksum covers a value and its key, so that it detects flipped bits as well as the value of
+// another key.
 func Checksum(key string, value []byte) int64 {
 	sum := crc32.Update(0, castagnoli, []byte(key))
 	return int64(crc32.Update(sum, castagnoli, value))

@@ -12,12 +12,11 @@ import (
 )
 
 // SQLite reports some errors of a device (EIO, ENXIO, ERANGE) as damage to the file
-// (https://sqlite.org/rescode.html#ioerr_corruptfs). The difference decides what an
-// administrator does, so where SQLite says damage the file is read without it.
+// (https://sqlite.org/rescode.html#ioerr_corruptfs). An administrator must do different things
+// about the two, so after such an error the file is read without SQLite.
 
-// kept are the database files that readThrough has opened. They stay open: when a
-// process closes a file, the system drops all the locks that it has on it, also
-// those of SQLite.
+// kept are the database files that readThrough has opened. They stay open: when a process closes a
+// file, the system drops all of the process's locks on the file, also those of SQLite.
 var kept = struct {
 	sync.Mutex
 	files map[string]*os.File
@@ -54,7 +53,7 @@ func readThrough(path string) error {
 	return readToEnd(io.NewSectionReader(f, 0, 1<<62))
 }
 
-// readLog reads the log, on which SQLite has no locks.
+// readLog reads the log. SQLite has no locks on it.
 func readLog(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,12 +67,12 @@ func readLog(path string) error {
 }
 
 func readToEnd(r io.Reader) error {
-	// Hides os.File's WriteTo, which may copy without reading.
+	// The wrappers hide os.File's WriteTo, which may copy without reading.
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 1<<20))
 	return err
 }
 
-// NameFile adds to an error of SQLite's the file and what to do.
+// NameFile adds the file, and what to do, to an error of SQLite.
 func NameFile(path string, err error) error {
 	var se sqlite3.Error
 	if !errors.As(err, &se) {

@@ -7,46 +7,48 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// A database that was restored, or that lost its newest commits, begins a new epoch.
-// Clients know revisions of the epoch before, whose changes did not happen in this one. So an
-// epoch begins above every revision of earlier epochs, and everything before it counts as
-// compacted: a client that comes back gets 410 and lists again.
+// A database that was restored, or that lost its newest commits, begins a new epoch. Clients may
+// hold revisions of the earlier epoch, whose changes are missing in this one. So an epoch begins
+// above every revision of earlier epochs, and everything before it counts as compacted: a client
+// that comes back gets 410 and lists again.
 
 const (
-	// revisionsPerMilli is a rate of writing that no server reaches. An epoch begins at the
-	// time in milliseconds, multiplied by this rate. So it begins above every revision
-	// given out until then, also by an epoch that is unknown here: on another machine, or
-	// in a directory that is gone. It stays below 2^53 until the year 2248, for clients
-	// that read numbers as floats.
+	// revisionsPerMilli is a rate of writes that no server reaches. An epoch begins at the time in
+	// milliseconds, multiplied by this rate. So it begins above every revision that exists by then,
+	// even in an epoch of another machine or of a directory that is gone. It stays below 2^53 until
+	// the year 2248, for clients that read numbers as floats.
 	revisionsPerMilli = 1 << 10
-	// revisionJump is how far an epoch begins above the last known revision, if that is
-	// above the time's: the clock was ahead then, or is behind now.
+	// revisionJump is how far above the last known revision an epoch begins if that revision is above
+	// the one for the time, because the clock was ahead then or is behind now.
 	revisionJump = 1 << 30
 )
 
-// BeginLife moves the revision above last and all others that are known, and the
-// beginning of the history with it. It returns the new revision.
+// BeginLife raises the revision above last and all known revisions, and moves the beginning of the
+// history there. It returns the new revision.
 func BeginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
-	err = c.Transact(func() error {
-		have, err := ReadMeta(c, path, "revision")
-		if err != nil {
-			return err
-		}
-		last = max(last, have)
-		if rev = now.UnixMilli() * revisionsPerMilli; rev <= last {
-			rev = last + revisionJump
-		}
-		if rev > maxRevision {
-			return fmt.Errorf("%s is at revision %d: none is left above it", path, last)
-		}
-		for _, name := range []string{"revision", "compacted"} {
-			if _, err := c.Exec("UPDATE meta SET value = ? WHERE name = ?", rev, name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = c.Transact(func() (err error) { rev, err = beginLife(c, path, last, now); return err })
 	return rev, err
+}
+
+// beginLife is BeginLife within a transaction.
+func beginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
+	have, err := ReadMeta(c, path, "revision")
+	if err != nil {
+		return 0, err
+	}
+	last = max(last, have)
+	if rev = now.UnixMilli() * revisionsPerMilli; rev <= last {
+		rev = last + revisionJump
+	}
+	if rev > maxRevision {
+		return 0, fmt.Errorf("%s is at revision %d, and no higher revision is left", path, last)
+	}
+	for _, name := range []string{"revision", "compacted"} {
+		if _, err := c.Exec("UPDATE meta SET value = ? WHERE name = ?", rev, name); err != nil {
+			return 0, err
+		}
+	}
+	return rev, nil
 }
 
 // ReadMeta reads a number that every database has.

@@ -5,12 +5,11 @@ import (
 	"os"
 )
 
-// UnavailableError says that the operation failed for a reason outside the
-// data, usually a full disk or a failing device. Nothing was written, reads
-// that need no new disk space go on, and later writes succeed by themselves
-// once the cause is gone.
+// UnavailableError says that the operation failed for a reason outside the data, usually a full
+// disk or a failing device. Nothing was written. Reads that need no disk space continue, and writes
+// succeed again after the cause is gone.
 type UnavailableError struct {
-	// Reason is what an administrator should look at, in one phrase.
+	// Reason tells an administrator the cause, in one phrase.
 	Reason string
 	Err    error
 }
@@ -22,11 +21,11 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 type CorruptError struct {
 	// Path is the database file.
 	Path string
-	// Detail is what was found, with the page where SQLite tells it.
+	// Detail is the damage that was found, with the page if SQLite reports it.
 	Detail string
-	// Unsure: the file is still being looked over. It may be that its device fails.
+	// Unsure is true while the file is still being checked: its device may fail instead.
 	Unsure bool
-	// Copy: it is a copy of what etcd has.
+	// Copy is true if the file is a copy of etcd's data.
 	Copy bool
 	Err  error
 }
@@ -58,8 +57,8 @@ func (e *NewerSchemaError) Error() string {
 // https://sqlite.org/fileformat2.html#file_format_version_numbers.
 const WALVersion = 2
 
-// WriteVersion is the version of the file format that a writer must know: SQLite reads a file of a
-// newer version and refuses to write it. It is 0 if it cannot be read.
+// WriteVersion returns the version of the file format that a writer must support: SQLite reads
+// files of a newer version, but refuses to write them. It returns 0 if it cannot be read.
 func WriteVersion(path string) byte {
 	f, err := os.Open(path)
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// A database file may come from anybody: as a backup, or in a folder that
-// somebody unpacked. SQLite runs what the schema of a file says (triggers, views,
-// defaults, expressions), so nothing of a file is read before its schema is known
-// to be ours.
+// A database file may come from an attacker: as a backup, or in an unpacked archive. SQLite
+// executes parts of a file's schema (triggers, views, defaults, expressions), so the schema is
+// checked before anything else of a file is read.
 
-// ForeignError says that a file in the data directory is not as this program
-// makes it. Nothing in it was run, and nothing was written to it.
+// ForeignError says that a file in the data directory differs from the files that this program
+// makes. Nothing in it was executed, and nothing was written to it.
 type ForeignError struct {
 	Path string
 	// Detail names the foreign part, as "it has a trigger \"spy\" that ...".
@@ -28,15 +27,15 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s: %s: nothing in it was executed. Move it away and restore a backup that you trust", e.Path, e.Detail)
 }
 
-// schemaWait is how long a look at a file's schema may take. It reads a few pages
-// of a file of ours. A crafted one can have SQLite read for years, in a call that
-// nothing interrupts.
+// schemaWait is how long the check of a file's schema may take. For a proper file, the check reads
+// a few pages. With a crafted file, SQLite may read for years, in a call that cannot be
+// interrupted.
 var schemaWait = time.Minute // a variable for tests
 
-// CheckSchema refuses the database file at path unless its schema is exactly what
-// the migrations up to its version make: see verifySchema. It has a connection of
-// its own, which is given up with its goroutine when the look does not end; the
-// caller then leaves the file alone, and in practice the process ends.
+// CheckSchema refuses the database file at path unless its schema is exactly the one that the
+// migrations up to its version make: see verifySchema. It uses a connection of its own. If the
+// check does not end, it abandons the connection with its goroutine; the caller then must not use
+// the file, and in practice the process ends.
 func CheckSchema(ctx context.Context, path string) error {
 	look, cancel := context.WithTimeout(ctx, schemaWait)
 	defer cancel()
@@ -62,15 +61,14 @@ func CheckSchema(ctx context.Context, path string) error {
 	}
 }
 
-// schemaEntry is a row of sqlite_schema, but for the page where its tree begins.
+// schemaEntry is a row of sqlite_schema, without the root page.
 type schemaEntry struct{ kind, name, table, sql string }
 
 func (e schemaEntry) String() string { return fmt.Sprintf("%s %.100q", e.kind, e.name) }
 
-// verifySchema compares the schema of a file with what the migrations make for
-// its version. Views other than objects may differ: every release has its own,
-// an administrator may have made one, and nobody reads from one before
-// DeclareViews has dropped those that are not ours.
+// verifySchema compares the schema of a file with the one that the migrations make for its version.
+// Views other than objects may differ: every release has its own, and an administrator may have
+// made some. No view is read before DeclareViews has dropped foreign ones.
 func verifySchema(c *sqlite.Conn, path string) error {
 	version, _, err := c.First("PRAGMA user_version")
 	if err != nil {
@@ -130,14 +128,14 @@ func verifySchema(c *sqlite.Conn, path string) error {
 	return err
 }
 
-// litestream are the tables that https://litestream.io keeps in a database which it
-// replicates. They hold a counter and nothing.
+// litestream are the tables that https://litestream.io keeps in a database that it replicates. One
+// has a counter, the other is empty.
 var litestream = map[string]schemaEntry{
 	"_litestream_seq":  {"table", "_litestream_seq", "_litestream_seq", "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)"},
 	"_litestream_lock": {"table", "_litestream_lock", "_litestream_lock", "CREATE TABLE _litestream_lock (id INTEGER)"},
 }
 
-// maxSchemaEntries bounds what is read of a schema; ours has some thirty entries.
+// maxSchemaEntries bounds how much of a schema is read; ours has some thirty entries.
 const maxSchemaEntries = 1000
 
 func readSchema(c *sqlite.Conn) (entries []schemaEntry, err error) {
@@ -146,9 +144,9 @@ func readSchema(c *sqlite.Conn) (entries []schemaEntry, err error) {
 		case string:
 			return v
 		case nil:
-			return "" // the SQL of an index that a UNIQUE makes
+			return "" // the SQL of an index that a UNIQUE constraint creates
 		}
-		return fmt.Sprintf("%T %v", v, v) // like nothing of ours
+		return fmt.Sprintf("%T %v", v, v) // equals no entry of ours
 	}
 	err = c.Each(func(row []driver.Value) error {
 		entries = append(entries, schemaEntry{text(row[0]), text(row[1]), text(row[2]), text(row[3])})
@@ -162,8 +160,8 @@ var (
 	schemas   = map[int]map[string]schemaEntry{}
 )
 
-// schemaOf returns the schema of a version by name, as SQLite itself makes it of
-// the migrations, in memory.
+// schemaOf returns the schema of a version by name. SQLite creates it from the migrations, in
+// memory.
 func schemaOf(version int) (map[string]schemaEntry, error) {
 	schemasMu.Lock()
 	defer schemasMu.Unlock()

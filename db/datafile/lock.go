@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A process owns a data directory while it holds flock(2) on the directory itself, which
-// nobody can remove from under it, and on the file lockName in it. The file names the
-// owner, and earlier releases lock nothing else. The kernel drops both locks with the
-// process, so a crash leaves none.
+// A process owns a data directory while it holds flock(2) on the directory itself, which cannot be
+// replaced as a file can, and on the file lockName in it. The file names the owner; earlier
+// releases lock only the file. The kernel drops both locks when the process ends, so a crash leaves
+// none.
 const lockName = "lock"
 
-// maxLockFile bounds what is read of the lock file.
+// maxLockFile bounds how much of the lock file is read.
 const maxLockFile = 4 << 10
 
 // LockedError says that another process owns the data directory.
@@ -30,7 +30,7 @@ type LockedError struct {
 }
 
 // IsServer reports whether the owner is a listening server, which keeps the directory until it is
-// stopped. Others, such as an import, give it back by themselves.
+// stopped. Other owners, such as an import, release it themselves.
 func (e *LockedError) IsServer() bool { return e.Info != "" }
 
 func (e *LockedError) Error() string {
@@ -52,18 +52,18 @@ type lockFile struct {
 // Ownership is the ownership of a data directory.
 type Ownership struct{ dir, file *os.File }
 
-// Close gives the directory up at once. Closing the files alone would not while a child that
-// another goroutine has forked has them, too, until it runs its program.
+// Close releases the directory at once. Closing the files would not release it while a child that
+// another goroutine has forked still has them open, until the child runs its program.
 func (l *Ownership) Close() error {
 	for _, f := range []*os.File{l.file, l.dir} {
 		if f != nil {
-			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // it is closed all the same
+			_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) // Close follows even after an error
 		}
 	}
 	return errors.Join(l.file.Close(), l.dir.Close())
 }
 
-// Lock takes the data directory, or returns *LockedError.
+// Lock acquires the data directory, or returns *LockedError.
 func Lock(dir string) (_ *Ownership, err error) {
 	l := &Ownership{}
 	defer func() {
@@ -88,8 +88,8 @@ func Lock(dir string) (_ *Ownership, err error) {
 	return l, writeLock(l.file, "")
 }
 
-// flock takes the exclusive lock of f. It fails with EWOULDBLOCK when a process owns f,
-// and not when one only asks for the owner (see Owner).
+// flock acquires the exclusive lock of f. It fails with EWOULDBLOCK if a process owns f, but not if
+// a process only looks for the owner (see Owner).
 func flock(f *os.File) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -106,7 +106,7 @@ func flock(f *os.File) error {
 	}
 }
 
-// readLockOf is readLock of a directory's file. It names nobody when that is gone.
+// readLockOf is readLock for a directory's lock file. If the file is gone, the result is empty.
 func readLockOf(dir string) (l lockFile) {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if err != nil {
@@ -130,7 +130,7 @@ func writeLock(f *os.File, info string) error {
 	}
 	b = append(b, '\n')
 	if _, err := f.WriteAt(b, 0); err != nil {
-		// before Truncate, since a full disk may have no room for it afterwards
+		// before Truncate, because a full disk may have no room for it afterwards
 		return err
 	}
 	return f.Truncate(int64(len(b)))

@@ -18,11 +18,11 @@ const (
 	frameHeader = 24
 )
 
-// CheckLog looks for damage in the log of a database that nobody has open. A killed
-// process leaves its log behind. SQLite takes the first frame with a wrong checksum for
-// the end, and drops everything committed after it without a word. The real end may be
-// torn, too, but the writer starts a commit only when the one before it is durable. So a
-// wrong frame is damage if a whole commit and a frame after that follow it.
+// CheckLog looks for damage in the log of a database that no process has open. A killed process
+// leaves its log behind. SQLite treats the first frame with a wrong checksum as the end, and
+// silently drops everything that was committed after it. The real end may be incomplete, too, but
+// the writer starts a commit only when the one before it is durable. So a wrong frame is damage if
+// a complete commit and another frame follow it.
 func CheckLog(path string) error {
 	f, err := os.Open(path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func CheckLog(path string) error {
 	if _, err := io.ReadFull(r, header); err != nil {
 		return endOfLog(err)
 	}
-	// If the log's own header is damaged, the first frame tells the salts.
+	// If the log's own header is damaged, take the salts from the first frame.
 	var order binary.ByteOrder = binary.LittleEndian
 	if header[3]&1 == 1 {
 		order = binary.BigEndian
@@ -54,7 +54,7 @@ func CheckLog(path string) error {
 	}
 	frame := make([]byte, frameHeader+pageSize)
 	var page uint32
-	commit := false // the frame before is the last of a commit, after damage
+	commit := false // the previous frame ends a commit after the damage
 	for n := 1; ; n++ {
 		if _, err := io.ReadFull(r, frame); err != nil {
 			return endOfLog(err)

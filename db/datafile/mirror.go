@@ -2,19 +2,25 @@ package datafile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// A file that is a copy of what several servers share has two more numbers in its table meta.
+// In a copy of the store that several servers share, the table meta has two more numbers. In a
+// detached copy, it has a third one.
 const (
-	// MirrorMeta is the identity of the store that the file is a copy of.
+	// MirrorMeta is the identity of the store of which the file is a copy.
 	MirrorMeta = "mirror"
 	// FilledMeta is the revision at which the file was last filled, 0 while it is being filled.
 	FilledMeta = "filled"
+	// detachedMeta is the revision at which the copy was detached from its store.
+	detachedMeta = "detached"
 )
 
 // IsMirror reports whether an open file is a copy.
@@ -23,7 +29,7 @@ func IsMirror(c *sqlite.Conn) (bool, error) {
 	return ok, err
 }
 
-// CheckOwn fails if the database in a data directory is a copy of what several servers share.
+// CheckOwn fails if the database in a data directory is a copy of a store.
 func CheckOwn(ctx context.Context, dir string) error {
 	c, err := OpenToRead(ctx, dir)
 	if err != nil {
@@ -37,8 +43,9 @@ func CheckOwn(ctx context.Context, dir string) error {
 	return err
 }
 
-// Detach makes the copy in a data directory, which nobody has open, a database of its own. Clients
-// that know revisions of what it was a copy of begin again, as after a restore.
+// Detach turns the copy in a data directory into a database of its own. No process may have it
+// open. Clients must list again, as after a restore: the store's revisions are no longer valid. If
+// Detach is interrupted, the copy stays as it was.
 func Detach(dir string, now time.Time) error {
 	owned, err := Lock(dir)
 	if err != nil {
@@ -51,10 +58,42 @@ func Detach(dir string, now time.Time) error {
 		return err
 	}
 	defer c.Close()
-	// A file interrupted between the two is still a copy, and is detached again.
-	if _, err := BeginLife(c, path, 0, now); err != nil {
-		return err
+	return c.Transact(func() error {
+		rev, err := beginLife(c, path, 0, now)
+		if err != nil {
+			return err
+		}
+		for _, change := range []struct {
+			sql  string
+			args []any
+		}{
+			{"DELETE FROM meta WHERE name IN (?, ?)", []any{MirrorMeta, FilledMeta}},
+			{"INSERT OR REPLACE INTO meta VALUES (?, ?)", []any{detachedMeta, rev}},
+		} {
+			if _, err := c.Exec(change.sql, change.args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Detached reports whether the database in a data directory is a detached copy, and whether it was
+// written to since.
+func Detached(ctx context.Context, dir string) (was, written bool, err error) {
+	path := filepath.Join(dir, FileName)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, false, nil
 	}
-	_, err = c.Exec("DELETE FROM meta WHERE name IN (?, ?)", MirrorMeta, FilledMeta)
-	return err
+	c, err := OpenToRead(ctx, dir)
+	if err != nil {
+		return false, false, err
+	}
+	defer c.Close()
+	at, was, err := c.First("SELECT value FROM meta WHERE name = ?", detachedMeta)
+	if err != nil || !was {
+		return false, false, err
+	}
+	rev, err := ReadMeta(c, path, "revision")
+	return true, rev != at, err
 }

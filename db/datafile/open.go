@@ -20,16 +20,16 @@ import (
 //     wait for the log's fsync, so that an acknowledged write survives power loss;
 //   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
 //     little to do, see checkpointLoop;
-//   - cache_size is per connection, in KiB when negative. No mmap: its pages
-//     would count as the process's memory and a failing disk would be SIGBUS.
+//   - cache_size is per connection, in KiB when negative. There is no mmap: its pages would count
+//     as the process's memory, and a failing disk would cause SIGBUS.
 var (
 	WriterPragmas = []string{"journal_mode=WAL", "synchronous=FULL", "foreign_keys=OFF",
 		"cache_size=-16384", "wal_autocheckpoint=12000", "journal_size_limit=67108864"}
 	ReaderPragmas = []string{"query_only=ON", "cache_size=-4096"}
 )
 
-// OpenWriter opens a connection that writes. It writes nothing to a database that
-// has been set up, so that one can be opened and read on a full disk.
+// OpenWriter opens a connection that can write. It does not write to a database that is set up
+// already, so that such a database can be opened and read on a full disk.
 func OpenWriter(path string) (*sqlite.Conn, error) {
 	c, err := sqlite.Open(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func OpenToRead(ctx context.Context, dir string) (*sqlite.Conn, error) {
 	if err := CheckTrusted(dir); err != nil {
 		return nil, err
 	}
-	if Owner(dir) == nil { // opening applies the log, as the start of a server does
+	if Owner(dir) == nil { // opening applies the log, as a server's start does
 		if err := CheckLog(path); err != nil {
 			return nil, err
 		}
@@ -89,9 +89,8 @@ func OpenToRead(ctx context.Context, dir string) (*sqlite.Conn, error) {
 	return c, nil
 }
 
-// CreatePrivate makes sure that the file exists, readable by its owner alone.
-// SQLite creates files with the process's umask, and its "-wal" and "-shm" files
-// with the mode of the database's.
+// CreatePrivate makes sure that the file exists, readable only by its owner. SQLite creates files
+// with the process's umask, and its "-wal" and "-shm" files with the mode of the database's.
 func CreatePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -100,7 +99,7 @@ func CreatePrivate(path string) error {
 	return f.Close()
 }
 
-// FileSize is 0 for a file that is not there.
+// FileSize returns 0 for a missing file.
 func FileSize(path string) int64 {
 	fi, err := os.Stat(path)
 	if err != nil {

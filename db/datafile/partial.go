@@ -9,21 +9,20 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
-// partialPrefix begins the names of folders for files that are not whole yet.
+// partialPrefix begins the names of folders for incomplete files.
 const partialPrefix = ".tidewaiter-partial-"
 
-// partial is a folder for a file that is not whole yet, beside where the file will
-// be. A process that is killed leaves one; the next finds that nobody holds its
-// lock, flock(2), and removes it.
+// partial is a folder for an incomplete file, beside the file's final place. A killed process
+// leaves one behind; the next process finds its lock, flock(2), free and removes it.
 type partial struct {
 	Dir  string
 	lock *os.File
 }
 
-// NewPartial makes a partial in folder, and removes those that were left there.
+// NewPartial creates a partial in folder, and removes those that were left behind there.
 func NewPartial(folder string) (*partial, error) {
 	if err := RemovePartials(folder); err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func NewPartial(folder string) (*partial, error) {
 		lock, err := os.Open(dir)
 		if err == nil {
 			if err = flock(lock); err == nil {
-				// Somebody who cleans up may have come before the lock.
+				// Another process may have removed the folder before it was locked.
 				if _, err = os.Stat(dir); err == nil {
 					return &partial{Dir: dir, lock: lock}, nil
 				}
@@ -68,9 +67,9 @@ func RemovePartials(folder string) error {
 		dir := filepath.Join(folder, e.Name())
 		lock, err := os.Open(dir)
 		if err != nil {
-			continue // it has gone, or is somebody else's
+			continue // it is gone, or belongs to another user
 		}
-		// In a folder that all may write, others may have made one that cannot be removed.
+		// In a folder that everybody can write, others may have created one that cannot be removed.
 		if trusted.Check(lock) == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 			err = os.RemoveAll(dir)
 		}

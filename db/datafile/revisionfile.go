@@ -11,25 +11,25 @@ import (
 	"syscall"
 )
 
-// markName is the file in the data directory that holds the last revision given out. A
-// start that finds the database behind it knows that commits were lost: their log was
-// moved away or cut, or an older file was put in the database's place.
+// markName is the file in the data directory that has the last revision. A start that finds the
+// database behind it detects that commits were lost: their log was moved away or truncated, or the
+// database was replaced by an older file.
 const markName = "revision"
 
-// maxRevision is more than any server gives out, and leaves room to jump.
+// maxRevision is above the revisions of any server, and leaves room for later epochs.
 const maxRevision = 1 << 62
 
-// RevisionFile is the open file. It is written in place after each commit and not synced: a
-// process that dies loses nothing of it, and a machine that loses power may leave it
-// a little behind, which hides a loss but never invents one.
+// RevisionFile is the open file. It is written in place after each commit and not synced. If the
+// process dies, nothing of it is lost. If the machine loses power, it may be a little behind, which
+// can hide a loss but never report a false one.
 type RevisionFile struct {
 	f       *os.File
 	log     *slog.Logger
 	failing bool
 }
 
-// OpenRevisionFile opens the revision file of a data directory and returns the revision in it, 0
-// when there is none, or nothing that this package writes.
+// OpenRevisionFile opens the revision file of a data directory and returns the revision in it; 0 if
+// the file is new or its contents are invalid.
 func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -50,8 +50,7 @@ func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64,
 	return &RevisionFile{f: f, log: log}, rev, nil
 }
 
-// Set writes a revision that is durable. A failure endangers nothing now, so the writer
-// does not fail.
+// Set writes a durable revision. A failure does no harm now, so it is only logged.
 func (m *RevisionFile) Set(rev int64) {
 	_, err := m.f.WriteAt(fmt.Appendf(nil, "%019d\n", rev), 0)
 	if err != nil && !m.failing {
@@ -62,5 +61,5 @@ func (m *RevisionFile) Set(rev int64) {
 
 func (m *RevisionFile) Close() error { return m.f.Close() }
 
-// Sync makes what was set durable.
+// Sync makes the revision in the file durable.
 func (m *RevisionFile) Sync() error { return m.f.Sync() }

@@ -34,10 +34,10 @@ var Migrations = func() []string {
 	return steps
 }()
 
-// Migrate brings the schema to the newest version in one transaction, so that a failure
-// or a crash leaves the old one whole. A damaged file is left as it is. All views are
-// dropped: DeclareViews makes those of this release again, and SQLite must not rewrite
-// the statements of others along with their tables.
+// Migrate brings the schema to the newest version in one transaction, so that a failure or a crash
+// leaves the old one intact. It does not change a damaged file. It drops all views: DeclareViews
+// creates those of this release again, and SQLite must not rewrite the statements of foreign views
+// when tables change.
 func Migrate(c *sqlite.Conn, path string, steps []string) (err error) {
 	have, _, err := c.First("PRAGMA user_version")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // Stats are the figures of a database for administrators.
 type Stats struct {
-	// Revision is the last one given out, Compacted the oldest that can be
-	// listed or watched from, Oldest the oldest still stored and since when.
+	// Revision is the last revision, Compacted the oldest that can be listed or watched from. Oldest
+	// is the oldest that is still stored, with its time.
 	Revision  int64     `json:"revision"`
 	Compacted int64     `json:"compacted"`
 	Oldest    int64     `json:"oldest"`

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // FileName is the database's file in the data directory; SQLite keeps
@@ -17,11 +17,10 @@ const FileName = "tidewaiter.db"
 // ownFiles are the names of the files that this package keeps in a data directory.
 var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
 
-// CheckTrusted fails with a *trusted.Error for a data directory or a file of its database
-// that another user owns or can write. It fails with a *ForeignError for one that is no
-// regular file: a link that came with the directory would have us write where it points.
-// It opens no file: when one of the database's is closed, the system drops the locks that
-// SQLite has on it in this process.
+// CheckTrusted fails with a *trusted.Error for a data directory, or a file of its database, that
+// another user owns or can write. It fails with a *ForeignError for a file that is not regular,
+// because the server would write to the target of a link. It opens no file: when the process closes
+// a file of the database, the system drops the locks that SQLite has on it.
 func CheckTrusted(dir string) error {
 	if err := trusted.CheckDir(dir); err != nil {
 		return err

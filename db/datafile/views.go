@@ -9,10 +9,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// View is a SQL view over the stored objects, for people with the sqlite3 shell and for
-// reports. The room that owns the kind declares it. It selects from the view objects
-// (key, resource_version, expires, value), where value is the object's JSON as text.
-// Nothing else of the schema is stable.
+// View is a SQL view over the stored objects, for people with the sqlite3 shell and for reports.
+// The package that owns the kind declares it. It selects from the view objects (key,
+// resource_version, expires, value), where value is the object's JSON as text. No other part of the
+// schema is stable.
 type View struct {
 	// Name matches [a-z][a-z0-9_]*, and is not a table of the store.
 	Name string
@@ -25,12 +25,12 @@ var viewName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 // objectsView is the view of the schema itself.
 const objectsView = "objects"
 
-// quote makes an identifier of any text, see https://sqlite.org/lang_keywords.html.
+// quote quotes any text as an identifier, see https://sqlite.org/lang_keywords.html.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// DeclareViews brings the file's views to those declared: it makes new and
-// changed ones and drops all others, also those of users, in one transaction. A view
-// that SQLite cannot run is refused here and not when somebody selects it.
+// DeclareViews makes the file's views equal to views, in one transaction: it creates new and
+// changed ones and drops all others, also those of users. It refuses a view that SQLite cannot run,
+// so that the error does not come only when somebody reads the view.
 func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	want := map[string]string{}
 	var names []string
@@ -57,7 +57,7 @@ func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 				return fmt.Errorf("create view %s: %w", name, err)
 			}
 		}
-		for _, v := range views { // one that stays may use one that went
+		for _, v := range views { // an unchanged view may use one that was dropped
 			if err := c.Run("SELECT * FROM " + v.Name + " LIMIT 0"); err != nil {
 				return fmt.Errorf("view %s cannot be selected from: %w", v.Name, err)
 			}
@@ -66,8 +66,8 @@ func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	})
 }
 
-// dropViews drops every view but objects and those of keep (name to statement),
-// which it takes from keep. Entries left there are not in the file.
+// dropViews drops every view except objects and those in keep (name to statement). It removes the
+// views that stay from keep; the file lacks the others there.
 func dropViews(c *sqlite.Conn, keep map[string]string) error {
 	var drop []string
 	err := c.Each(func(row []driver.Value) error {

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// Damage flips the bits of the first byte of key's stored value, behind the
-// back of d. d must be idle.
+// Damage flips the bits of the first byte of key's stored value, directly in the file. d must be
+// idle.
 func Damage(t testing.TB, d *db.DB, key string) {
 	t.Helper()
 	raw, err := sql.Open("sqlite3", "file:"+d.Path()+"?_busy_timeout=5000")

@@ -12,7 +12,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// AwaitWaiters returns when n or more wait for clock: the first is a database's
+// AwaitWaiters returns when n or more goroutines wait for clock. The first is a database's
 // maintenance.
 func AwaitWaiters(t testing.TB, clock *testclock.FakeClock, n int) {
 	t.Helper()
@@ -34,7 +34,7 @@ func Open(t testing.TB, change ...func(*db.Options)) *db.DB {
 	return OpenOptions(t, opts)
 }
 
-// OpenOptions is Open with all options the caller's, to open a directory again.
+// OpenOptions is Open with the caller's options, for instance to open a directory again.
 func OpenOptions(t testing.TB, opts db.Options) *db.DB {
 	t.Helper()
 	d, err := db.Open(opts)

@@ -13,16 +13,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// stored is an object with its index entries, as its revision keeps them.
+// stored is an object with its packed index entries.
 type stored struct {
 	key            string
 	value, indexed []byte
 }
 
-// Multiply writes a copy of an object below prefix for each name, past the engine and in one
-// transaction, so that a benchmark has a million objects in minutes. The objects are copied in
-// turn, at most 1,000; a name stands for theirs wherever it is in one, and has its length. No
-// server has dir open.
+// Multiply writes a copy of an object below prefix for each name, without the engine and in one
+// transaction, so that a benchmark gets a million objects in minutes. It copies the first 1,000
+// objects in turn, and replaces their names within their values; a new name must have the same
+// length. No server may have dir open.
 func Multiply(t testing.TB, dir, prefix string, names []string) {
 	t.Helper()
 	check := func(err error) {

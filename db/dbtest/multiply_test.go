@@ -37,7 +37,7 @@ func TestMultiply(t *testing.T) {
 	if kv, ok, _, err := d.Get(t.Context(), "/a/59"); err != nil || !ok || string(kv.Value) != "name 59" {
 		t.Errorf("a copy is %q, %v", kv.Value, err)
 	}
-	if page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Index: indexes[0], IndexValue: "name 42"}); err != nil || len(page.KVs) != 1 || page.KVs[0].Key != "/a/42" {
+	if page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/a/", Index: []db.IndexQuery{{Index: indexes[0], Values: []string{"name 42"}}}}); err != nil || len(page.KVs) != 1 || page.KVs[0].Key != "/a/42" {
 		t.Errorf("the index has %v, %v", page.KVs, err)
 	}
 	if objects, bytes, err := d.Totals(t.Context(), "/a/"); err != nil || objects != 51 || bytes != 51*7 {

@@ -14,10 +14,9 @@ import (
 // inNamespace, in the environment, says that the test runs in a namespace of its own.
 const inNamespace = "TIDEWAITER_TEST_NAMESPACE"
 
-// OnSmallDisk runs fn with a directory that is a file system of that size. It
-// needs the right to mount one. Without it, the test runs again in a process that
-// has it, in a user namespace of its own. Where that is forbidden, too, the test is
-// skipped and says so.
+// OnSmallDisk runs fn with a directory that is a file system of that size. It needs the right to
+// mount one. Without that right, the test runs again in a process that has it, in a user namespace
+// of its own. If that is forbidden, too, the test is skipped with a message.
 func OnSmallDisk(t *testing.T, size int64, fn func(dir string)) {
 	t.Helper()
 	dir := t.TempDir()

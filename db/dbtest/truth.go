@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// Truth is a truth.Store in memory. Databases that are copies of one Truth are as servers that
+// Truth is a truth.Store in memory. Databases that are copies of one Truth behave like servers that
 // share an etcd.
 type Truth struct {
 	mu        sync.Mutex
@@ -41,7 +41,7 @@ func (s *Truth) change(fn func()) {
 	s.changed = make(chan struct{})
 }
 
-// Stop has the store answer nothing until Start.
+// Stop makes the store fail all calls until Start.
 func (s *Truth) Stop() { s.change(func() { s.down = errDown }) }
 
 // Start ends Stop.
@@ -50,18 +50,28 @@ func (s *Truth) Start() { s.change(func() { s.down = nil }) }
 // Compact forgets changes before the newest.
 func (s *Truth) Compact() { s.change(func() { s.compacted = s.rev }) }
 
+// PutUnreadable writes a value that the store cannot read, and returns the revision.
+func (s *Truth) PutUnreadable(key string, stored []byte) (rev int64) {
+	s.change(func() {
+		s.rev++
+		rev = s.rev
+		s.log = append(s.log, truth.Change{Key: key, Rev: rev, Value: stored, Unreadable: errors.New("no header")})
+	})
+	return rev
+}
+
 // Elsewhere raises the revision without a change, as writers of other prefixes do.
 func (s *Truth) Elsewhere() { s.change(func() { s.rev++ }) }
 
-// Restore puts the store back to an earlier revision, as another cluster, and raises its revision
-// by bump.
+// Restore resets the store to an earlier revision, as another cluster, and raises its revision by
+// bump.
 func (s *Truth) Restore(rev, bump int64) {
 	s.RestoreInPlace(rev, bump)
 	s.change(func() { s.id++ })
 }
 
-// RestoreInPlace is Restore as the same cluster: etcd makes its ID of the members' names and
-// addresses.
+// RestoreInPlace is Restore as the same cluster, because etcd computes its ID from the members'
+// names and addresses.
 func (s *Truth) RestoreInPlace(rev, bump int64) {
 	s.change(func() {
 		n := sort.Search(len(s.log), func(i int) bool { return s.log[i].Rev > rev })
@@ -78,6 +88,16 @@ func (s *Truth) DeleteTogether(keys ...string) {
 		s.rev++
 		for _, k := range keys {
 			s.log = append(s.log, truth.Change{Key: k, Rev: s.rev, Deleted: true})
+		}
+	})
+}
+
+// PutTogether writes keys at one revision, as a transaction of etcd does.
+func (s *Truth) PutTogether(value string, keys ...string) {
+	s.change(func() {
+		s.rev++
+		for _, k := range keys {
+			s.log = append(s.log, truth.Change{Key: k, Rev: s.rev, Value: []byte(value)})
 		}
 	})
 }

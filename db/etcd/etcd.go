@@ -1,5 +1,5 @@
 // Package etcd is a truth.Store in etcd: an object is a key below a prefix, and its revisions are
-// etcd's. It uses what Kubernetes uses of etcd's API.
+// etcd's. It uses the same part of etcd's API as Kubernetes.
 package etcd
 
 import (
@@ -25,27 +25,28 @@ import (
 )
 
 const (
-	// maxMessage is more than any etcd takes: etcd says what is too large (--max-request-bytes).
+	// maxMessage is larger than any etcd's own limit (--max-request-bytes), so that etcd reports what
+	// is too large.
 	maxMessage = 64 << 20
-	// pageKeys is how many keys a page has that is read to fill a copy.
+	// pageKeys is how many keys are read at a time to fill a copy.
 	pageKeys = 200
-	// A connection to a member that does not answer is given up after keepAlive and
-	// keepAliveTimeout. The former is gRPC's least.
+	// A connection to a member that does not answer is closed after keepAlive and keepAliveTimeout.
+	// keepAlive is gRPC's minimum.
 	keepAlive, keepAliveTimeout = 10 * time.Second, 3 * time.Second
-	// writeTimeout bounds a write, and askTimeout each question to one member: the next question
-	// goes to another.
+	// writeTimeout bounds a write, and askTimeout each request for a revision to one member; the next
+	// request goes to another.
 	writeTimeout, askTimeout = 10 * time.Second, time.Second
-	// progressAfter is the wait for a revision after which etcd is asked how far the watch is: the
-	// revision may be of another prefix.
+	// progressAfter is how long to wait for a revision before the watch's progress is requested from
+	// etcd: the revision may belong to another prefix.
 	progressAfter = 10 * time.Millisecond
-	// maxTogether is how many reports of a watch wait, and after how many changes no more are
-	// applied together.
+	// maxTogether is how many responses of a watch are queued, and how many changes are applied
+	// together.
 	maxTogether = 64
-	// stalledAfter is the wait after which the watch is restarted at another member.
+	// stalledAfter is how long to wait before the watch is restarted at another member.
 	stalledAfter = 2 * time.Second
 )
 
-// Options say where etcd is. Their flags are kube-apiserver's.
+// Options of a Store. Their flags are those of kube-apiserver.
 type Options struct {
 	Servers                   []string
 	CAFile, CertFile, KeyFile string // none for plain HTTP
@@ -60,15 +61,17 @@ type Store struct {
 
 	cluster  atomic.Uint64 // of the first answer; 0 before
 	compress atomic.Bool
+	raised   atomic.Bool // the mark allows compressed values
+	release  atomic.Pointer[string]
 
-	atLeader *clientv3.Client // reaches one member; nil if only one is named
+	atLeader *clientv3.Client // sends to one member; nil if there is only one
 	route    atomic.Pointer[route]
 	finding  atomic.Bool
 	found    time.Time // used while finding
 
 	mu     sync.Mutex
 	seen   int64         // the watch has reported all changes up to this revision
-	wanted int64         // and is waited for up to this one
+	wanted int64         // callers wait for this revision
 	want   chan struct{} // signalled when wanted rises
 }
 
@@ -111,8 +114,9 @@ func New(o Options) (*Store, error) {
 	return s, nil
 }
 
-// Compress has large values be written in a compressed form from now on, or no more. A server that
-// is older than this form does not read it.
+// Compress sets whether the Store compresses large values that it writes. The first compressed
+// value locks out servers of releases that cannot read it. So before turning it on, the caller must
+// know that no such server is running.
 func (s *Store) Compress(on bool) { s.compress.Store(on) }
 
 // Close ends all calls.
@@ -124,8 +128,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Identity is made of the cluster's ID and the prefix. A cluster that was restored has the same ID
-// if its members have the same names and addresses. From now on an answer of another cluster is
+// Identity is a hash of the cluster's ID and the prefix. A restored cluster has the same ID if its
+// members have the same names and addresses. From now on, an answer of another cluster is
 // truth.ErrReplaced.
 func (s *Store) Identity(ctx context.Context) (int64, error) {
 	r, err := s.ask(ctx)
@@ -138,7 +142,7 @@ func (s *Store) Identity(ctx context.Context) (int64, error) {
 	return int64(sum.Sum64()>>2) | 1, nil
 }
 
-// ask reads nothing, linearizably. A member that does not answer is passed over.
+// ask sends an empty linearizable read. If a member does not answer, it tries the next.
 func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)
@@ -159,7 +163,7 @@ func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 	}
 }
 
-// passing reports whether another member may answer what this one did not.
+// passing reports whether another member may answer after this error.
 func passing(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded || code(err) == codes.Unavailable
 }
@@ -195,7 +199,7 @@ func (s *Store) Head(ctx context.Context) (int64, error) {
 	return h.Revision, nil
 }
 
-// pressIfBehind wakes press if the watch is waited for. mu is held.
+// pressIfBehind wakes press if callers wait for the watch. The caller holds mu.
 func (s *Store) pressIfBehind() {
 	if s.wanted > s.seen {
 		select {
@@ -207,19 +211,19 @@ func (s *Store) pressIfBehind() {
 
 // Put is part of truth.Store.
 func (s *Store) Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (int64, error) {
-	return s.commit(ctx, key, expect, clientv3.OpPut(s.prefix+key, string(pack(value, expires, s.compress.Load()))))
+	return s.commit(ctx, key, expect, clientv3.OpPut(s.prefix+key, string(pack(value, expires, s.zips(ctx, value)))))
 }
 
 // Delete is part of truth.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (int64, error) {
-	if expect == 0 { // which etcd would take for "delete what is not there"
+	if expect == 0 { // etcd would compare with a key that does not exist
 		return 0, truth.ErrConflict
 	}
 	return s.commit(ctx, key, expect, clientv3.OpDelete(s.prefix+key))
 }
 
 // commit writes a key if it is at a revision. The transaction has the form of Kubernetes' own,
-// which is the only one that stand-ins for etcd know.
+// which is the only form that replacements of etcd support.
 func (s *Store) commit(ctx context.Context, key string, expect int64, write clientv3.Op) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -237,7 +241,7 @@ func (s *Store) commit(ctx context.Context, key string, expect int64, write clie
 	return 0, refusal(err)
 }
 
-// refusal says what a failure means for the write.
+// refusal returns the error of package truth for a failed write.
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -269,21 +273,32 @@ func (s *Store) Range(ctx context.Context, from string, rev int64) (page []truth
 		rev = r.Header.Revision
 	}
 	for _, kv := range r.Kvs {
-		c := truth.Change{Key: strings.TrimPrefix(string(kv.Key), s.prefix), Rev: kv.ModRevision}
-		if c.Value, c.Expires, err = unpack(kv.Value); err != nil {
-			return nil, 0, false, fmt.Errorf("etcd: key %s: %w", kv.Key, err)
+		if is, err := s.isMark(ctx, kv, false); err != nil {
+			return nil, 0, false, err
+		} else if is {
+			continue
 		}
+		c := truth.Change{Key: strings.TrimPrefix(string(kv.Key), s.prefix), Rev: kv.ModRevision}
+		read(&c, kv.Value)
 		page = append(page, c)
 	}
 	return page, rev, r.More, nil
 }
 
-// errStalled says that the watch does not come to a revision that etcd has.
+// read sets the value of a change. If the value cannot be read, read sets Unreadable, so that other
+// keys are not delayed.
+func read(c *truth.Change, stored []byte) {
+	if c.Value, c.Expires, c.Unreadable = unpack(stored); c.Unreadable != nil {
+		c.Value, c.Expires = stored, 0
+	}
+}
+
+// errStalled says that the watch does not reach a revision that etcd has.
 var errStalled = errors.New("etcd's watch reports nothing: restarting it at another member")
 
-// Follow is part of truth.Store. One is under way at a time.
+// Follow implements truth.Store. Only one may run at a time.
 func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
-	// A watcher of its own has a connection of its own, which ends with it.
+	// A separate watcher has a separate connection, which ends with it.
 	watcher := clientv3.NewWatcher(s.client)
 	defer watcher.Close()
 	ctx, cancel := context.WithCancelCause(clientv3.WithRequireLeader(ctx))
@@ -305,13 +320,13 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 		}
 	}()
 	for r := range waiting {
-		changes, err := s.changes(nil, &from, r)
+		changes, err := s.changes(ctx, nil, &from, r)
 		for more := true; more && err == nil && len(changes) < maxTogether; {
-			// what came during the last apply
+			// also take what came during the last apply
 			select {
 			case r, more = <-waiting:
 				if more {
-					changes, err = s.changes(changes, &from, r)
+					changes, err = s.changes(ctx, changes, &from, r)
 				}
 			default:
 				more = false
@@ -333,9 +348,9 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 	return errors.New("etcd's watch has ended")
 }
 
-// changes appends what a watch reports. From becomes the revision up to which it has reported
-// everything.
-func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse) ([]truth.Change, error) {
+// changes appends the changes in a watch's response to to. It sets from to the revision up to which
+// the watch has reported everything.
+func (s *Store) changes(ctx context.Context, to []truth.Change, from *int64, r clientv3.WatchResponse) ([]truth.Change, error) {
 	if err := r.Err(); err != nil {
 		if errors.Is(err, rpctypes.ErrCompacted) {
 			err = truth.ErrCompacted
@@ -347,11 +362,14 @@ func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse
 	}
 	for _, e := range r.Events {
 		c := truth.Change{Key: strings.TrimPrefix(string(e.Kv.Key), s.prefix), Rev: e.Kv.ModRevision, Deleted: e.Type == clientv3.EventTypeDelete}
+		if is, err := s.isMark(ctx, e.Kv, c.Deleted); err != nil {
+			return to, err
+		} else if is {
+			*from = c.Rev
+			continue
+		}
 		if !c.Deleted {
-			var err error
-			if c.Value, c.Expires, err = unpack(e.Kv.Value); err != nil {
-				return to, fmt.Errorf("etcd: key %s: %w", e.Kv.Key, err)
-			}
+			read(&c, e.Kv.Value)
 		}
 		to = append(to, c)
 		*from = c.Rev
@@ -362,8 +380,8 @@ func (s *Store) changes(to []truth.Change, from *int64, r clientv3.WatchResponse
 	return to, nil
 }
 
-// press has the watch tell how far it is, while somebody waits for a later revision. If it does not
-// tell, press ends it.
+// press requests the watch's progress while a caller waits for a later revision. If the watch does
+// not answer, press ends it.
 func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clientv3.Watcher) {
 	for {
 		select {
@@ -391,16 +409,17 @@ func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clien
 				stop(errStalled)
 				return
 			}
-			_ = w.RequestProgress(ctx) // asked again in a moment
+			_ = w.RequestProgress(ctx) // repeated in a moment
 		}
 	}
 }
 
-// compactEvery is kube-apiserver's: changes are kept for so long, and up to twice that.
+// compactEvery is kube-apiserver's interval. Changes are kept for at least this long, and at most
+// twice as long.
 const compactEvery = 5 * time.Minute
 
-// KeepCompact has etcd forget old changes until ctx is done. A copy that was away for longer
-// refills itself.
+// KeepCompact compacts old changes in etcd until ctx is done. A copy that was away for longer is
+// filled again.
 func (s *Store) KeepCompact(ctx context.Context) error {
 	tick := time.NewTicker(compactEvery)
 	defer tick.Stop()

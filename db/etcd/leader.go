@@ -7,18 +7,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// findAgain is how long the leader is not looked for after it was.
+// findAgain is the pause between two searches for the leader.
 const findAgain = time.Second
 
-// route is the member that questions go to. To answer one, the leader asks the other members once,
-// for all questions that wait, where another member asks the leader first and has a round of its
-// own.
+// route is the member to which requests for the revision go. The leader answers all waiting
+// requests after one round to the other members. Another member would need a request to the leader
+// and a round of its own.
 type route struct {
 	kv   clientv3.KV
 	term uint64 // of the leader; 0 if it is not known
 }
 
-// heard takes the term of an answer. In another term another member may lead.
+// heard takes the term of an answer. If the term has changed, another member may lead.
 func (s *Store) heard(term uint64) {
 	if s.atLeader != nil && s.route.Load().term != term && s.finding.CompareAndSwap(false, true) {
 		go func() {
@@ -31,8 +31,8 @@ func (s *Store) heard(term uint64) {
 	}
 }
 
-// findLeader has questions go to the member that leads in a term. If it is not one of those that
-// were named, they go to all.
+// findLeader routes requests to the member that leads in a term. If that is not one of the
+// configured members, they go to all.
 func (s *Store) findLeader(term uint64) {
 	found := &route{s.client.KV, term}
 	for _, e := range s.client.Endpoints() {
@@ -41,9 +41,9 @@ func (s *Store) findLeader(term uint64) {
 		cancel()
 		switch {
 		case err != nil:
-			found.term = 0 // it may be this one
+			found.term = 0 // the term may have changed
 		case r.RaftTerm != term:
-			return // the next answer tells
+			return // the next answer has the term
 		case r.Leader != 0 && r.Leader == r.Header.GetMemberId():
 			s.atLeader.SetEndpoints(e)
 			s.route.Store(&route{s.atLeader.KV, term})
@@ -53,7 +53,7 @@ func (s *Store) findLeader(term uint64) {
 	s.route.Store(found)
 }
 
-// lost has questions go to all members until it is known who leads.
+// lost routes requests to all members until the leader is known.
 func (s *Store) lost(r *route) {
 	s.route.CompareAndSwap(r, &route{kv: s.client.KV})
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// A value is stored as it is, such as JSON, or after a header: its form, and when it expires in
-// Unix milliseconds, 0 for never. etcd's leases would end several keys at one revision. A value
-// that begins like a header has one.
+// A value is stored unchanged, such as JSON, or after a header with its form and its expiry in Unix
+// milliseconds, 0 for never. (etcd's leases are not used, because they delete several keys at one
+// revision.) A value whose first byte looks like a header is always stored with one.
 const (
-	asIs = 1 // the value follows as it is
-	// the value follows as a block of S2, which costs a fifth of the time of zstd and 1.4 times its
-	// bytes
+	asIs = 1 // the value follows unchanged
+	// the value follows as a block of S2, which takes a fifth of zstd's time and 1.4 times its bytes
 	zipped      = 2
-	forms       = 8 // up to here a byte begins a header; other forms are those of later releases
+	forms       = 8 // a byte up to this begins a header; unknown forms belong to later releases
 	headerBytes = 9
-	// minZipped is how many bytes a value has at least that is compressed: of a smaller one etcd's
-	// own part is larger.
+	// minZipped is the smallest value that is compressed, in bytes: for smaller values, etcd's own
+	// overhead is larger.
 	minZipped = 1 << 10
 )
 
-// pack returns what is stored for a value. With zip it is compressed if that makes it smaller.
+// pack returns the stored form of a value. With zip it compresses the value if that makes it
+// smaller.
 func pack(value []byte, expires int64, zip bool) []byte {
 	if zip && len(value) >= minZipped {
 		if block := s2.Encode(nil, value); headerBytes+len(block) < len(value) {
@@ -40,7 +40,7 @@ func header(form byte, expires int64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{form}, uint64(expires))
 }
 
-// hasHeader also counts what is empty in etcd, which has no form.
+// hasHeader reports whether a stored value begins with a header.
 func hasHeader(stored []byte) bool { return len(stored) > 0 && stored[0] <= forms && stored[0] > 0 }
 
 // unpack is the inverse of pack.

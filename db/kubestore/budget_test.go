@@ -8,14 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/authentication/user"
 	endpointsrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // fill creates pods of the given size each.
@@ -32,18 +34,27 @@ func (f *fixture) fill(t *testing.T, pods, size int) {
 	}
 }
 
-// Many lists at once, each with a selector that takes everything, by clients that do not read:
-// as many are in memory as find room, and the others are told to come back. Lists that select
-// little, and the server's own, do not wait.
+// userOf is whose request it is.
+func userOf(ctx context.Context) string {
+	if u, ok := endpointsrequest.UserFrom(ctx); ok {
+		return u.GetName()
+	}
+	return ""
+}
+
+// Many lists at once, each with a selector that takes everything, by a client that does not read:
+// as many are in memory as find room in its user's share, and the others are told to come back.
+// Lists of another user, those that select little, and the server's own, do not wait.
 func TestManyListsThatSelectMuch(t *testing.T) {
 	f := setup(t)
-	const pods, size, room = 200, 10 << 10, 3
+	const pods, size, fits = 200, 10 << 10, 3
 	f.fill(t, pods, size)
 	_, stored, err := f.Totals(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.budget.lists = semaphore.NewWeighted(room * decodedWeight * stored)
+	f.budget.lists = room.New(2*fits*decodedWeight*stored, fits*decodedWeight*stored)
+	f.budget.user = userOf
 	list := func(ctx context.Context, selector string) (*example.PodList, error) {
 		pred := storage.SelectionPredicate{Label: labels.SelectorFromSet(nil), Field: fields.Everything(), GetAttrs: podAttrs}
 		if pred.Label, err = labels.Parse(selector); err != nil {
@@ -57,7 +68,7 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	}
 	var ends []context.CancelFunc
 	var holding context.Context
-	for i := range room {
+	for i := range fits {
 		ctx, end := request()
 		holding, ends = ctx, append(ends, end)
 		defer end()
@@ -72,6 +83,11 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 		if _, err := list(ctx, "all=yes"); !apierrors.IsTooManyRequests(err) {
 			t.Fatalf("one list more than there is room for: %v", err)
 		}
+	}
+	other, end := context.WithCancel(endpointsrequest.WithUser(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}), &user.DefaultInfo{Name: "alice"}))
+	defer end()
+	if got, err := list(other, "all=yes"); err != nil || len(got.Items) != pods {
+		t.Errorf("another user's list: %d pods, %v", len(got.Items), err)
 	}
 	// A request that reads many parts of a collection, as one for streams reads tags, does not wait
 	// for itself.
@@ -128,10 +144,10 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 			list := &example.PodList{}
 			// Each waits first, and reads again when there is room. The last one lets go soon after
 			// its end.
-			if err := f.budget.lists.Acquire(t.Context(), listBytes); err != nil {
+			if err := f.budget.lists.Add(t.Context(), "", 0, listBytes); err != nil {
 				t.Fatal(err)
 			}
-			f.budget.pause = func(context.Context) func() { f.budget.lists.Release(listBytes); return func() {} }
+			f.budget.pause = func(context.Context) func() { f.budget.lists.Remove("", listBytes); return func() {} }
 			ctx, end := context.WithCancel(endpointsrequest.WithRequestInfo(t.Context(), &endpointsrequest.RequestInfo{}))
 			err := f.GetList(ctx, "/pods/", storage.ListOptions{Predicate: pred, Recursive: true}, list)
 			end()
@@ -157,13 +173,15 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 	}
 }
 
-// Watches that begin with what exists and do not read hold a few objects each, and all of
-// them together what there is room for.
+// Watches that begin with what exists and do not read hold a few objects each, and all of one user
+// together its share. A watch of another user begins meanwhile.
 func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 	f := setup(t)
-	const pods, size, watches, room = 40, 300 << 10, 20, 2
+	const pods, size, watches, fits = 40, 300 << 10, 20, 2
 	f.fill(t, pods, size)
-	f.budget.watches = semaphore.NewWeighted(room * decodedWeight * resultBuffer * (size + 4<<10))
+	const share = fits * decodedWeight * resultBuffer * (size + 4<<10)
+	f.budget.watches = room.New(2*share, share)
+	f.budget.user = userOf
 	f.transformer.GetReadsAndReset()
 	var all []*watchChan
 	for range watches {
@@ -190,14 +208,24 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 			}
 		}
 	}
-	await(room)
+	await(fits)
+	reads := f.transformer.GetReadsAndReset()
+	other, err := f.Watch(endpointsrequest.WithUser(t.Context(), &user.DefaultInfo{Name: "alice"}), "/pods/", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range pods {
+		<-other.ResultChan()
+	}
+	other.Stop()
+	f.transformer.GetReadsAndReset()
 	for _, w := range full() {
 		w.Stop()
 	}
-	await(2 * room)
+	await(2 * fits)
 	// Each has its buffer and a few that wait for room in it, how many depends on when it is
 	// stopped.
-	if reads, most := f.transformer.GetReadsAndReset(), uint64(2*room*2*resultBuffer); reads > most {
+	if reads, most := reads+f.transformer.GetReadsAndReset(), uint64(2*fits*2*resultBuffer); reads > most {
 		t.Errorf("%d watches that do not read decoded %d objects, want %d at most", watches, reads, most)
 	}
 	// Who reads gets everything.

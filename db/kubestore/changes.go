@@ -3,12 +3,13 @@ package kubestore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Changes reports whether objects of some resources have changed, by any writer. It needs no
+// Changes reports which objects of some resources have changed, by any writer. It needs no
 // goroutine and reads no object of another resource.
 type Changes struct {
 	stores []*Store
@@ -18,10 +19,10 @@ type Changes struct {
 	polls []poll // one for each store
 }
 
-// poll returns the revisions of changes since the call before, none if there are none.
-type poll func(context.Context) (revs []int64, err error)
+// poll calls visit with each change since the call before.
+type poll func(ctx context.Context, visit func(namespace, name string, rev int64)) error
 
-// Changes begins now. The resources are some that a registry has asked for.
+// Changes returns the Changes of resources from now on. Each resource must have a storage already.
 func (g *Getter) Changes(resources ...schema.GroupResource) (*Changes, error) {
 	c := &Changes{ready: make(chan struct{}, 1)}
 	for _, r := range resources {
@@ -39,7 +40,7 @@ func (g *Getter) Changes(resources ...schema.GroupResource) (*Changes, error) {
 	return c, nil
 }
 
-// watch begins at the present.
+// watch begins to watch a store's changes from now on.
 func (c *Changes) watch(s *Store) (poll, error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
 	if err != nil {
@@ -50,24 +51,28 @@ func (c *Changes) watch(s *Store) (poll, error) {
 		return nil, err
 	}
 	w.Notify(c.ready)
-	return func(ctx context.Context) (revs []int64, err error) {
+	return func(ctx context.Context, visit func(namespace, name string, rev int64)) error {
 		for {
 			events, err := w.Poll(ctx)
 			if err != nil {
 				w.Stop()
-				return nil, err
+				return err
 			}
 			if len(events) == 0 {
-				return revs, nil
+				return nil
 			}
 			for _, e := range events {
-				revs = append(revs, e.Rev)
+				namespace, name, ok := strings.Cut(strings.TrimPrefix(e.Key, prefix), "/")
+				if !ok {
+					namespace, name = "", namespace
+				}
+				visit(namespace, name, e.Rev)
 			}
 		}
 	}, nil
 }
 
-// CatchUp returns when Any will count all changes that were reported to anybody before the call.
+// CatchUp waits until Since will report all changes that were acknowledged before the call.
 func (c *Changes) CatchUp(ctx context.Context) error {
 	if err := c.stores[0].db.CatchUp(ctx, 0); err != nil {
 		return c.stores[0].interpret(err)
@@ -75,27 +80,21 @@ func (c *Changes) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Any reports whether there were changes since the call before, other than at revisions that own
-// accepts.
-func (c *Changes) Any(ctx context.Context, own func(rev int64) bool) (any bool, err error) {
+// Since calls visit with each change since the previous call. lost is true if it may have missed
+// changes.
+func (c *Changes) Since(ctx context.Context, visit func(namespace, name string, rev int64)) (lost bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, poll := range c.polls {
-		revs, err := poll(ctx)
-		if err != nil { // what was changed since is not known
-			any = true
+		if err := poll(ctx, visit); err != nil { // the changes since are unknown
+			lost = true
 			if c.polls[i], err = c.watch(c.stores[i]); err != nil {
 				return true, err
 			}
 		}
-		for _, rev := range revs {
-			if !own(rev) {
-				any = true
-			}
-		}
 	}
-	return any, nil
+	return lost, nil
 }
 
-// Ready is signalled when Any may have something to tell.
+// Ready is signalled when Since may have changes to report.
 func (c *Changes) Ready() <-chan struct{} { return c.ready }

@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// internalServerError is HTTP's status of an object that cannot be read.
+// internalServerError is the HTTP status for an object that cannot be read.
 const internalServerError = 500
 
 // This file follows KEP-3926 (handling undecryptable resources): with the
@@ -40,8 +40,8 @@ const (
 	damaged         corruptKind = "data in the storage is damaged"
 )
 
-// corruptError marks an error that is the fault of one object's stored bytes, and not of
-// the request or the database.
+// corruptError marks an error that one object's stored bytes cause, not the request or the
+// database.
 type corruptError struct {
 	kind corruptKind
 	rev  int64
@@ -50,8 +50,8 @@ type corruptError struct {
 
 func (e *corruptError) Error() string {
 	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
-	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && !d.Copy {
-		// a plain deletion reads it, too
+	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && (!d.Copy || d.InStore) {
+		// a plain deletion would read it, too
 		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
 	return message
@@ -75,8 +75,8 @@ func markDamaged(err error, rev int64) error {
 	return &corruptError{kind: damaged, rev: rev, err: err}
 }
 
-// markingTransformer marks the errors of reading. It is put around the
-// configured transformer when the feature is on.
+// markingTransformer marks errors of reading. It wraps the configured transformer when the feature
+// is on.
 type markingTransformer struct{ value.Transformer }
 
 // TransformFromStorage implements value.Transformer.
@@ -172,13 +172,14 @@ func (e *corruptListError) status(gr schema.GroupResource) *apierrors.StatusErro
 		Reason:  metav1.StatusReasonStoreReadError,
 		Details: &metav1.StatusDetails{Group: gr.Group, Kind: gr.Resource, Name: "list", Causes: causes},
 		Message: message,
-		// As after a page that has expired. Kubernetes offers no way past such an object.
+		// A continue token, as after a page that has expired. Kubernetes has no other way past such an
+		// object.
 		ListMeta: metav1.ListMeta{Continue: e.next},
 	}}
 }
 
-// corruptReporter is a Store whose reads report unreadable objects in the form that the
-// registry's unsafe deletion looks for.
+// corruptReporter is a Store whose reads report unreadable objects in the form that the registry's
+// unsafe deletion expects.
 type corruptReporter struct{ *Store }
 
 // Get implements storage.Interface.

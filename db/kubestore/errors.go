@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// The messages for a revision that is gone. The sentences are kube-apiserver's,
-// which clients and their tests know.
+// The messages for a compacted revision. They are kube-apiserver's, on which clients and their
+// tests depend.
 const (
 	expiredList  = "The resourceVersion for the provided list is too old."
 	expiredWatch = "The resourceVersion for the provided watch is too old."
@@ -24,9 +24,8 @@ const (
 		"objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
 
-// interpret gives the engine's errors their API form. A full or failing disk is 503 and
-// says what to do about it, a damaged file is 500 and names the file, and a request that
-// has ended is 504.
+// interpret converts the engine's errors to API errors. A full or failing disk is 503 with what to
+// do about it, a damaged file is 500 with the file's name, and a request that has ended is 504.
 func (s *Store) interpret(err error) error {
 	var unavailable *datafile.UnavailableError
 	var corrupt *datafile.CorruptError
@@ -34,7 +33,7 @@ func (s *Store) interpret(err error) error {
 	var large *truth.TooLargeError
 	switch {
 	case errors.As(err, &unknown):
-		// which clients do not repeat by themselves
+		// an error after which clients do not retry automatically
 		return apierrors.NewTimeoutError(unknown.Error(), 0)
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError(large.Error())
@@ -52,19 +51,19 @@ func (s *Store) interpret(err error) error {
 	return err
 }
 
-// ended gives the error of an ended context its API form.
+// ended converts the error of an ended context to an API error.
 func ended(cause error) error {
 	return endedError{apierrors.NewTimeoutError("the request ended before it was answered", 0), cause}
 }
 
-// endedError says that the client went away or that its time was over: 504, as kube-apiserver says.
-// Without that form an API server logs the error as a fault of its own.
+// endedError says that the client is gone or that its time is up: 504, as in kube-apiserver. An API
+// server logs other errors as its own faults.
 type endedError struct {
 	*apierrors.StatusError
 	cause error
 }
 
-// Unwrap has errors.Is find the context's error.
+// Unwrap returns the context's error, for errors.Is.
 func (e endedError) Unwrap() error { return e.cause }
 
 // interpretList is interpret for a list at a given revision.
@@ -87,7 +86,7 @@ func (s *Store) interpretList(err error, rev int64, paging bool, continueKey, pr
 	return e
 }
 
-// watchError gives the error that ends a watch its API form.
+// watchError converts the error that ends a watch to an API status.
 func (s *Store) watchError(err error) *metav1.Status {
 	var deleted *corruptDeletedError
 	switch {

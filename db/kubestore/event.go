@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
-// sharedEvent is derived by a Store from a db.Event, once for all its
-// watchers: the object, and the one before it.
+// sharedEvent is what a Store derives from a changelog.Event, once for all its watchers: the
+// object, and the object before.
 type sharedEvent struct {
 	s *Store
 	e *changelog.Event
@@ -22,7 +22,7 @@ type sharedEvent struct {
 	cur, prev lazyObject
 }
 
-// lazyObject is decoded when first asked for.
+// lazyObject is decoded when it is first needed.
 type lazyObject struct {
 	mu   sync.Mutex
 	done bool
@@ -30,8 +30,8 @@ type lazyObject struct {
 	err  error
 }
 
-// get returns what read did. It keeps the object, and the error about bytes that are damaged; after
-// any other error the next caller reads again.
+// get returns the result of read. It keeps the object, or an error about damaged bytes; after any
+// other error the next caller reads again.
 func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,8 +44,7 @@ func (o *lazyObject) get(read func() (runtime.Object, error)) (runtime.Object, e
 	return o.obj, o.err
 }
 
-// shared returns the sharedEvent of e. Another Store over the same keys gets
-// one of its own.
+// shared returns the sharedEvent of e for this Store. Another Store over the same keys has its own.
 func (s *Store) shared(e *changelog.Event) *sharedEvent {
 	se := e.Memo(func() any { return &sharedEvent{s: s, e: e} }).(*sharedEvent)
 	if se.s != s {
@@ -54,15 +53,15 @@ func (s *Store) shared(e *changelog.Event) *sharedEvent {
 	return se
 }
 
-// object is the event's object; nil for a deletion.
+// object returns the event's object; nil for a deletion.
 func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
 	return se.cur.get(func() (runtime.Object, error) {
-		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev})
+		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev, Err: se.e.Err})
 	})
 }
 
-// previous is the object before the event, but with the event's revision, from which a
-// watcher that gets a deletion continues.
+// previous returns the object before the event with the event's revision, because a watcher that
+// gets a deletion continues from that.
 func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	return se.prev.get(func() (runtime.Object, error) {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
@@ -73,7 +72,7 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	})
 }
 
-// decodeEvent lets the codec choose the object, as etcd3's store does. A codec may know a
+// decodeEvent lets the codec choose the object, as the etcd3 store does. A codec may return a
 // better form for watchers than the decoded object.
 func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, error) {
 	data, _, err := s.plain(context.WithoutCancel(ctx), kv)
@@ -88,7 +87,7 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 }
 
 // event returns the event that a watcher with predicate pred gets for se; ok is false if it gets
-// none. An object that comes into the selection is added, and one that leaves it is deleted.
+// none. An object that begins to match is ADDED, and one that no longer matches is DELETED.
 func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredicate) (ev watch.Event, ok bool, err error) {
 	all := pred.Empty()
 	var cur, prev runtime.Object
@@ -122,9 +121,8 @@ func matches(pred *storage.SelectionPredicate, obj runtime.Object) bool {
 	return err == nil && ok
 }
 
-// given returns the object that one of several watchers gets. Encoders set an object's
-// kind while they work, so each watcher needs a copy, unless the object knows how to be
-// shared.
+// given returns the object that one of several watchers gets. Encoders set an object's kind while
+// they encode, so each watcher needs a copy, unless the object is a runtime.CacheableObject.
 func given(obj runtime.Object) runtime.Object {
 	if _, ok := obj.(runtime.CacheableObject); ok {
 		return obj

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,62 +71,131 @@ func TestRequestThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestDamagedObject damages one object of three in the file.
+// TestDamagedObject: an object that is damaged in the file is named, passed over and deleted.
 func TestDamagedObject(t *testing.T) {
 	unsafeDeletion(t, true)
-	ctx := context.Background()
-	d := dbtest.Open(t)
+	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 1 }) // watches read the file
 	f := setupOn(t, d)
-	start := d.Revision()
-	for _, name := range []string{"a", "b", "c"} {
-		if err := f.Create(ctx, "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, nil, 0); err != nil {
+	f.createPods(t, "a")
+	before := d.Revision()
+	f.createPods(t, "b", "c")
+	dbtest.Damage(t, d, "/pods/ns/b")
+	f.passesOver(t, d, before, "checksum")
+}
+
+// TestUnreadableInSharedStore: what the store of all servers has and cannot read is an object that
+// is named, passed over and deleted as one that is damaged in the file.
+func TestUnreadableInSharedStore(t *testing.T) {
+	unsafeDeletion(t, true)
+	truth := dbtest.NewTruth()
+	d := dbtest.Open(t, func(o *db.Options) { o.Truth = truth; o.Logger = slog.New(slog.DiscardHandler) })
+	if err := d.Filled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f := setupOn(t, d)
+	f.createPods(t, "a")
+	before := d.Revision()
+	truth.PutUnreadable("/pods/ns/b", []byte{7})
+	f.createPods(t, "c")
+	f.passesOver(t, d, before, "etcd has a value of /pods/ns/b")
+}
+
+func (f *fixture) createPods(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := f.Create(t.Context(), "/pods/ns/"+name, &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}, nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dbtest.Damage(t, d, "/pods/ns/b")
-	store := corruptReporter{f.Store}
+}
 
-	err := store.Get(ctx, "/pods/ns/b", storage.GetOptions{}, &example.Pod{})
+// passesOver expects that b of the pods a, b and c cannot be read, and that only requests that
+// reach it fail, with its name and why: gets of it, whole lists and pages with it, and watches that
+// come to it. Pages go on behind it. before is a revision between the creations of a and b.
+func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
+	t.Helper()
+	const bad = "/pods/ns/b"
+	ctx, store := t.Context(), corruptReporter{f.Store}
+	all := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+
+	err := store.Get(ctx, bad, storage.GetOptions{}, &example.Pod{})
 	var se *storage.StorageError
-	if !errors.As(err, &se) || se.Code != storage.ErrCodeCorruptObj || !strings.Contains(err.Error(), "checksum") || !strings.Contains(err.Error(), "ignoreStoreReadError") {
+	if !errors.As(err, &se) || se.Code != storage.ErrCodeCorruptObj || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "ignoreStoreReadError") {
 		t.Errorf("get: %v, want a corrupt object and why", err)
 	}
-	err = store.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, &example.PodList{})
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonStoreReadError || len(status.Status().Details.Causes) != 1 ||
-		status.Status().Details.Causes[0].Field != "/pods/ns/b" {
-		t.Errorf("list: %v, want a status naming the one object", err)
+	if err := store.Get(ctx, "/pods/ns/c", storage.GetOptions{}, &example.Pod{}); err != nil {
+		t.Errorf("an object beside it: %v", err)
 	}
-	// A list in pages is told how to go on behind it.
-	page := storage.ListOptions{Recursive: true, Predicate: storage.Everything}
+
+	var status apierrors.APIStatus
+	err = store.GetList(ctx, "/pods/", all, &example.PodList{})
+	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonStoreReadError || len(status.Status().Details.Causes) != 1 || status.Status().Details.Causes[0].Field != bad {
+		t.Errorf("list: %v, want a status that names the one object", err)
+	}
+	page := all
 	page.Predicate.Limit = 2
 	err = store.GetList(ctx, "/pods/", page, &example.PodList{})
-	if !errors.As(err, &status) || status.Status().Continue == "" {
+	if !errors.As(err, &status) || status.Status().Continue == "" || !strings.Contains(err.Error(), bad) {
 		t.Fatalf("a page: %v, want a status with a token", err)
 	}
 	page.Predicate.Continue = status.Status().Continue
 	rest := &example.PodList{}
 	if err := store.GetList(ctx, "/pods/", page, rest); err != nil || len(rest.Items) != 1 || rest.Items[0].Name != "c" {
-		t.Errorf("behind the damaged object: %v, %v", rest.Items, err)
+		t.Errorf("the page behind it: %v, %v", rest.Items, err)
 	}
-	w, err := store.Watch(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything, ResourceVersion: fmt.Sprint(start)})
-	if err != nil {
-		t.Fatal(err)
+	page = all
+	page.Predicate.Limit, rest = 1, &example.PodList{}
+	if err := store.GetList(ctx, "/pods/", page, rest); err != nil || rest.Continue == "" || len(rest.Items) != 1 || rest.Items[0].Name != "a" {
+		t.Errorf("the page before it: %v, %v", rest.Items, err)
 	}
-	w.Stop()
 
-	if err := store.Delete(ctx, "/pods/ns/b", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err == nil {
-		t.Error("an ordinary deletion of a damaged object succeeded")
+	watch := func(key string, o storage.ListOptions) (events []string) {
+		t.Helper()
+		until, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		w, err := store.Watch(until, key, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			events = append(events, string(e.Type))
+			if e.Type == "ERROR" && !strings.Contains(fmt.Sprint(e.Object), bad) {
+				t.Errorf("a watch of %s does not name it: %v", key, e.Object)
+			}
+			if e.Type == "ERROR" || key != "/pods/" {
+				return events
+			}
+		}
+		return append(events, "end")
 	}
-	if err := store.Delete(ctx, "/pods/ns/b", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true}); err != nil {
+	since := all
+	since.ResourceVersion = fmt.Sprint(before)
+	if got := fmt.Sprint(watch("/pods/", since)); got != "[ERROR]" {
+		t.Errorf("a watch of all is told %s", got)
+	}
+	withInitial := all
+	initial := true
+	withInitial.SendInitialEvents, withInitial.Predicate.AllowWatchBookmarks = &initial, true
+	if got := fmt.Sprint(watch("/pods/", withInitial)); got != "[ADDED ERROR]" {
+		t.Errorf("a watch that lists is told %s", got)
+	}
+	since.Recursive = false
+	if got := fmt.Sprint(watch("/pods/ns/c", since)); got != "[ADDED]" {
+		t.Errorf("a watch of another is told %s", got)
+	}
+
+	if err := store.Delete(ctx, bad, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err == nil {
+		t.Error("an ordinary deletion succeeded")
+	}
+	if err := store.Delete(ctx, bad, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{ExpectTransformOrDecodeError: true}); err != nil {
 		t.Errorf("unsafe deletion: %v", err)
 	}
 	list := &example.PodList{}
-	if err := store.GetList(ctx, "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything}, list); err != nil || len(list.Items) != 2 {
+	if err := store.GetList(ctx, "/pods/", all, list); err != nil || len(list.Items) != 2 {
 		t.Errorf("list afterwards: %d objects, %v; want 2", len(list.Items), err)
 	}
-	if err := d.Compact(ctx, d.Revision()); err != nil {
-		// so that the check at the end finds a whole file
+	if err := d.Compact(ctx, d.Revision()); err != nil { // so that the check at the end finds a whole file
 		t.Fatal(err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// Change is what became of an object. Before and After are shared with other readers, and must not
-// be changed.
+// Change is a change of an object. Before and After are shared with other readers, and must not be
+// changed.
 type Change struct {
 	Resource string
 	// Rev is the revision of the change.
@@ -24,16 +24,16 @@ type Change struct {
 	Err error
 }
 
-// Feed has the changes of objects of some resources of a group, by any writer, in order.
+// Feed returns the changes of objects of some resources of a group, by any writer, in order.
 type Feed struct {
 	db      *db.DB
 	watcher *db.Watcher
 	stores  map[string]*Store // by the prefix of their keys
-	release func()            // of the history that is still to be read
+	release func()            // releases the history that is still to be read
 }
 
-// Feed begins after a revision, and fails with [db.ErrCompacted] if its history is gone. The
-// resources are some that a registry has asked for. Close must be called.
+// Feed begins after a revision, and fails with [db.ErrCompacted] if its history is gone. Each
+// resource must have a storage already. Close must be called.
 func (g *Getter) Feed(rev int64, group string, resources ...string) (*Feed, error) {
 	f := &Feed{db: g.db, stores: map[string]*Store{}}
 	for _, name := range resources {
@@ -62,11 +62,11 @@ func (f *Feed) Close() {
 	f.release()
 }
 
-// Ready is signalled when Next may have something to tell.
+// Ready is signalled when Next may have changes to return.
 func (f *Feed) Ready() <-chan struct{} { return f.watcher.Ready() }
 
 // Next returns the next changes, none if there are none yet, and the revision up to which all have
-// been returned. Its number of changes and their bytes are bounded as those of a watch.
+// been returned. The number and the bytes of the changes are bounded as for a watch.
 func (f *Feed) Next(ctx context.Context) (changes []Change, rev int64, err error) {
 	for {
 		events, err := f.watcher.Poll(ctx)
@@ -103,7 +103,7 @@ func (f *Feed) Next(ctx context.Context) (changes []Change, rev int64, err error
 	}
 }
 
-// whole is an object that a codec may have given in a form for watchers.
+// whole returns the decoded object if a codec has returned a form for watchers.
 func whole(obj runtime.Object, err error) (runtime.Object, error) {
 	c, ok := obj.(runtime.CacheableObject)
 	if err != nil || !ok {
@@ -116,7 +116,7 @@ func whole(obj runtime.Object, err error) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Hold keeps the history after a revision, and lets go of what was held before.
+// Hold keeps the history after a revision readable, and releases the history that was held before.
 func (f *Feed) Hold(rev int64) {
 	before := f.release
 	f.release = f.db.Hold(rev)

@@ -34,18 +34,21 @@ type Options struct {
 	Serializers map[string]runtime.StorageSerializer
 	// ProgressInterval and BookmarkInterval are as in Config.
 	ProgressInterval, BookmarkInterval time.Duration
-	// CountMetricPollPeriod, when not 0, is how often the registry asks for the
-	// number of objects, for the apiserver_storage_objects metric.
+	// CountMetricPollPeriod, if not 0, is how often the registry counts objects for the metric
+	// apiserver_storage_objects.
 	CountMetricPollPeriod time.Duration
-	// Pause, when not nil, is called before a request waits for others to end or for the
-	// disk, and the function that it returns after that.
+	// Pause, if not nil, is called before a request waits for room or for the disk, and resume
+	// afterwards.
 	Pause func(context.Context) (resume func())
-	// Begin, when not nil, is called before a watch reads what exists, and the function
-	// that it returns when the watch has sent it.
+	// Begin, if not nil, is called before a watch reads existing objects, and end when the watch has
+	// sent them.
 	Begin func(context.Context) (end func())
-	// Read, when not nil, is called when a request has read objects and before it decodes them,
-	// with how many they are and their stored bytes. A missing object counts as one. Read may wait.
+	// Read, if not nil, is called after a request has read objects and before it decodes them, with
+	// their number and their stored bytes. A missing object counts as one. Read may wait.
 	Read func(ctx context.Context, objects, stored int)
+	// User returns the user of a request, for the share of memory that one user may hold. If it is
+	// nil, all requests belong to one user.
+	User func(context.Context) string
 }
 
 // Getter gives registries storage in a database. It implements
@@ -66,7 +69,7 @@ var _ generic.RESTOptionsGetter = (*Getter)(nil)
 // NewGetter returns a Getter over d for the kinds that codecs knows.
 func NewGetter(d *db.DB, codecs serializer.CodecFactory, opts Options) *Getter {
 	opts.DeleteCollectionWorkers = cmp.Or(opts.DeleteCollectionWorkers, 4)
-	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin, opts.Read), stores: map[schema.GroupResource]*Store{}}
+	return &Getter{db: d, codecs: codecs, opts: opts, budget: newBudget(opts.Pause, opts.Begin, opts.Read, opts.User), stores: map[schema.GroupResource]*Store{}}
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -85,8 +88,7 @@ func (g *Getter) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	}, nil
 }
 
-// Store returns the store of a resource that a registry has asked for, nil
-// before that.
+// Store returns the store of a resource, nil before a registry has called GetRESTOptions for it.
 func (g *Getter) Store(resource schema.GroupResource) *Store {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -118,7 +120,7 @@ func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePref
 	return s, destroy, nil
 }
 
-// storageConfig is the configuration that registries look into, mostly for the codec.
+// storageConfig is the configuration that registries read, mostly for the codec.
 func (g *Getter) storageConfig(resource schema.GroupResource) (*storagebackend.ConfigForResource, error) {
 	var serializer runtime.StorageSerializer = g.codecs
 	if s, ok := g.opts.Serializers[resource.Group]; ok {

@@ -16,9 +16,8 @@ import (
 )
 
 // meaningMark is between the name of an indexer and the version of its meaning, as in
-// "f:references#2". The version is part of the name that the database knows: raising it has the
-// index built again, as it must be when the function computes other values for objects that are
-// stored.
+// "f:references#2". The version is part of the index's name in the database: if it changes, the
+// index is built again, as is necessary when the function computes other values for stored objects.
 const meaningMark = "#"
 
 // index is a database index with the function that computes its values. Its
@@ -30,10 +29,10 @@ type index struct {
 	db     *db.Index
 }
 
-// declareIndexes keeps an index for each trigger and indexer, and one of labels.
-// One that both declare, as registries for the watch cache do, is kept once.
+// declareIndexes declares an index for each trigger and indexer, and one for labels. An index that
+// is both a trigger and an indexer, as registries declare for the watch cache, is declared once.
 func (s *Store) declareIndexes(triggers storage.IndexerFuncs, indexers cache.Indexers) error {
-	// by the name in the database, and by that of predicates
+	// by the name in the database, and by the name in predicates
 	byName, known := map[string]*index{}, map[string]*index{}
 	add := func(stored string, values func(runtime.Object) ([]string, error)) {
 		name, _, _ := strings.Cut(stored, meaningMark)
@@ -100,19 +99,49 @@ func (ix *index) add(entries []db.IndexEntry, obj runtime.Object, in *db.Index) 
 	return entries, nil
 }
 
-// indexFor returns an index and a value in it: all objects that match pred stand under
-// the value. It returns nil if there is none.
-func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (*db.Index, string) {
-	wanted := pred.MatcherIndex(ctx)
+// AnySelector is a field selector that an index may answer with several values: every object that
+// it matches has at least one of them.
+type AnySelector interface {
+	// AnyOf returns the values to look up in the index of a field; ok is false if the index does not
+	// help.
+	AnyOf(field string) (values []string, ok bool)
+}
+
+// indexFor returns queries that find all objects that match pred, the most selective first; none if
+// no index helps.
+func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (all []db.IndexQuery) {
+	var wanted []storage.MatchValue
+	if selector, ok := pred.Field.(AnySelector); !ok {
+		wanted = pred.MatcherIndex(ctx)
+	} else {
+		for _, field := range pred.IndexFields {
+			if values, ok := selector.AnyOf(field); ok {
+				if ix := s.readyIndex(storage.FieldIndex(field)); ix != nil {
+					all = append(all, db.IndexQuery{Index: ix, Values: values})
+				}
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+	}
 	if value, ok := labelValueFor(pred.Label); ok {
 		wanted = append(wanted, storage.MatchValue{IndexName: labelIndex, Value: value})
 	}
 	for _, m := range wanted {
-		for _, ix := range s.indexes {
-			if ix.name == m.IndexName && ix.db.Ready() {
-				return ix.db, m.Value
-			}
+		if ix := s.readyIndex(m.IndexName); ix != nil {
+			return []db.IndexQuery{{Index: ix, Values: []string{m.Value}}}
 		}
 	}
-	return nil, ""
+	return nil
+}
+
+// readyIndex returns the index with a name; nil if there is none or if it is not complete yet.
+func (s *Store) readyIndex(name string) *db.Index {
+	for _, ix := range s.indexes {
+		if ix.name == name && ix.db.Ready() {
+			return ix.db
+		}
+	}
+	return nil
 }

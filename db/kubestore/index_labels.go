@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// labelIndex is the index that every kind has. An object stands in it under each of its
-// labels, as "key" and as "key=value". The two cannot be confused, as a key has no "=".
+// labelIndex is the index that every kind has. An object is in it under each of its labels, as
+// "key" and as "key=value". The two cannot be confused, because a key has no "=".
 const labelIndex = "labels"
 
 // labelValues are the values of obj in labelIndex.
@@ -24,9 +24,9 @@ func labelValues(obj runtime.Object) ([]string, error) {
 	return values, nil
 }
 
-// labelValueFor returns a value in labelIndex under which all objects stand that selector
-// matches. It prefers a requirement that asks for a label's value. ok is false when the
-// selector only asks for absent labels.
+// labelValueFor returns a value in labelIndex that all objects have that selector matches. It
+// prefers a requirement for a label's value. ok is false if the selector only requires that labels
+// are absent.
 func labelValueFor(selector labels.Selector) (value string, ok bool) {
 	if selector == nil {
 		return "", false

@@ -20,10 +20,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// Rows read at a time. A list with a limit starts with its limit and doubles,
-// as etcd3's store does, because a selector may drop most of what is read; a
-// list without one reads chunks, so that the stored bytes of a large list are
-// never all in memory beside the decoded objects.
+// Rows that are read at a time. A list with a limit starts with its limit and doubles, as the etcd3
+// store does, because a selector may drop most of the rows. A list without one reads chunks, so
+// that the stored bytes of a large list are never all in memory beside the decoded objects.
 const (
 	chunkRows    = 500
 	maxChunkRows = db.MaxRangeRows
@@ -47,7 +46,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
-	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v)}
+	l := &lister{s: s, prefix: prefix, opts: opts, pred: opts.Predicate, v: v, newItem: newItemFunc(listObj, v), whole: wholeOf(ctx, opts.Predicate)}
 	if err = l.run(ctx, rev, continueKey); errors.Is(err, errAgain) {
 		err = l.run(ctx, l.rev, continueKey)
 	}
@@ -80,17 +79,17 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return nil
 }
 
-// newestFirst is in the context of such a list.
+// newestFirst is the context key of NewestFirst.
 type newestFirst struct{}
 
-// NewestFirst returns a context whose lists have the objects that were written last, the newest
-// first, up to their limit, in one page. It costs a step for each object of the resource: it is for
-// Events.
+// NewestFirst returns a context for lists that return the objects that were written last, newest
+// first, up to the limit, in one page. Such a list costs a step for each object of the resource: it
+// is for Events.
 func NewestFirst(ctx context.Context) context.Context {
 	return context.WithValue(ctx, newestFirst{}, true)
 }
 
-// lister is one list under way.
+// lister is one running list.
 type lister struct {
 	s       *Store
 	prefix  string
@@ -103,31 +102,48 @@ type lister struct {
 	found     db.Page // keys of the index whose values are not read yet
 	lastKey   string
 	more      bool
-	remaining int64 // keys after lastKey; only for a predicate that takes all
+	remaining int64 // keys after lastKey; only for a predicate that selects all
 	errs      listErrors
-	selected  int64 // stored bytes of what was selected
+	selected  int64 // stored bytes of the selected objects
 	large     bool  // admitted as a large list
+	whole     *wholeList
+	unread    []db.KV // of the page that filled the limit
 }
 
-// run reads and decodes until the limit is full, the page has the largest size, or nothing is left.
-func (l *lister) run(ctx context.Context, rev int64, from string) error {
+// most returns how many selected bytes end a page.
+func (l *lister) most() int64 {
+	if l.whole != nil {
+		return min(l.s.budget.page, wholePage)
+	}
+	return l.s.budget.page
+}
+
+// run reads and decodes until the limit is reached, the page has its largest size, or nothing is
+// left.
+func (l *lister) run(ctx context.Context, rev int64, from string) (err error) {
 	paging := l.pred.Limit > 0
 	all := l.pred.Empty()
 	since, err := l.s.since(l.opts.ResourceVersion)
 	if err != nil {
 		return err
 	}
-	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Since: since, Limit: chunkRows, Bytes: pageBytes, Count: paging && all}
+	o := db.RangeOptions{Prefix: l.prefix, From: from, Rev: rev, Since: since, Limit: chunkRows, Bytes: pageBytes, Count: paging && all && l.whole == nil}
 	if paging {
 		o.Limit = int(min(l.pred.Limit, maxChunkRows))
 	}
 	if !all {
-		o.Index, o.IndexValue = l.s.indexFor(ctx, l.pred)
+		o.Index = l.s.indexFor(ctx, l.pred)
 	}
 	if ctx.Value(newestFirst{}) != nil {
 		o.Newest, o.From, o.Index, o.Rev, o.Since, o.Bytes = true, "", nil, 0, 0, 0
 	}
-	l.rev, l.found = rev, db.Page{}
+	l.rev, l.found, l.unread = rev, l.whole.found(o, rev), nil
+	defer func() {
+		if err == nil {
+			l.whole.keep(o, l)
+		}
+	}()
+	read := 0
 	for {
 		page, err := l.page(ctx, o)
 		if err != nil {
@@ -140,6 +156,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 			l.rev = page.Rev
 		}
 		l.remaining = page.Remaining
+		read += len(page.KVs)
 		full, err := l.appendSelected(ctx, page.KVs, paging)
 		if err != nil {
 			return err
@@ -149,7 +166,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 			l.more = false
 			return nil
 		}
-		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.s.budget.page) {
+		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.most()) {
 			return nil
 		}
 		o.Rev, o.From = l.rev, l.lastKey+"\x00"
@@ -159,23 +176,28 @@ func (l *lister) run(ctx context.Context, rev int64, from string) error {
 		switch wanted := int(min(l.pred.Limit-int64(l.v.Len()), maxChunkRows)); {
 		case all:
 			o.Limit = wanted
-		case len(l.found.KVs) > 0: // the limit is that of keys
-		case o.Index == nil && len(page.KVs) < o.Limit: // full by its bytes
+		case len(l.found.KVs) > 0: // the limit bounds keys
+		case len(o.Index) == 0 && len(page.KVs) < o.Limit: // full by its bytes
 			o.Limit = max(wanted, len(page.KVs))
+		case len(o.Index) > 0: // as many as are needed if they match like those before
+			o.Limit = min(max(wanted*read*5/4/max(l.v.Len(), 1), chunkRows/4), 4*o.Limit, maxChunkRows)
 		default:
 			o.Limit = min(2*o.Limit, maxChunkRows)
 		}
 	}
 }
 
-// page reads a page. To find the keys of an index in their order costs the more the more objects
-// there are: it finds all that may be wanted at once, and reads their values page by page.
+// page reads a page. The cost of finding the keys of an index in order grows with the number of
+// objects, so page finds all keys that may be needed at once, and reads their values page by page.
 func (l *lister) page(ctx context.Context, o db.RangeOptions) (p db.Page, err error) {
-	if !l.opts.Recursive || o.Index == nil {
+	if !l.opts.Recursive || len(o.Index) == 0 {
 		return l.s.page(ctx, o, l.opts.Recursive)
 	}
 	if len(l.found.KVs) == 0 {
 		o.KeysOnly = true
+		if l.whole != nil {
+			o.Limit = maxChunkRows
+		}
 		if l.found, err = l.s.db.Range(ctx, o); err != nil {
 			return p, err
 		}
@@ -187,7 +209,7 @@ func (l *lister) page(ctx context.Context, o db.RangeOptions) (p db.Page, err er
 	return p, err
 }
 
-// page reads a page of a recursive list, or the one key of another.
+// page reads a page of a recursive list, or the single key of another list.
 func (s *Store) page(ctx context.Context, o db.RangeOptions, recursive bool) (p db.Page, err error) {
 	if recursive {
 		return s.db.Range(ctx, o)
@@ -225,6 +247,7 @@ func (l *lister) appendSelected(ctx context.Context, kvs []db.KV, paging bool) (
 	defer func() { endpointsrequest.TrackDecodeLatency(ctx, time.Since(start)) }()
 	for i := range kvs {
 		if paging && int64(l.v.Len()) >= l.pred.Limit {
+			l.unread = kvs[i:]
 			return true, nil
 		}
 		kv := &kvs[i]
@@ -248,8 +271,8 @@ func (l *lister) appendSelected(ctx context.Context, kvs []db.KV, paging bool) (
 }
 
 // yield lets other goroutines run between two objects. The scheduler would preempt a list only
-// after 10 ms, and a get, which needs a processor several times, would wait for that behind each
-// list that decodes (docs/design/performance.md).
+// after 10 ms. A get needs a processor several times, and would wait 10 ms for each list that
+// decodes (docs/design/performance.md).
 func yield() { goruntime.Gosched() }
 
 func (l *lister) appendOne(ctx context.Context, kv *db.KV) error {
@@ -273,9 +296,8 @@ func (l *lister) appendOne(ctx context.Context, kv *db.KV) error {
 	return nil
 }
 
-// admit waits until a list that has selected more than a little may go on. Such a list
-// may come to select all there is, or a page that is like what it has so far. unread is
-// the rest of the page that it reads.
+// admit waits until a list that has selected more than a small list may continue. Such a list may
+// select all objects, or a page like the part so far. unread is the rest of the page that it reads.
 func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	l.large = true
 	_, most, err := l.s.db.Totals(ctx, l.prefix)
@@ -283,12 +305,15 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 		return l.s.interpret(err)
 	}
 	prefix := l.prefix
-	if l.pred.Limit > 0 {
+	switch {
+	case l.whole != nil:
+		most, prefix = min(most, l.most()), ""
+	case l.pred.Limit > 0:
 		most, prefix = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page), ""
 	}
 	waited := false
 	err = l.s.budget.admitList(ctx, prefix, max(most, l.selected), func() {
-		// A list that waits holds nothing, and reads again.
+		// A list that waits drops its objects, and reads again.
 		waited = true
 		l.v.SetZero()
 		l.selected = 0
@@ -301,8 +326,7 @@ func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	return err
 }
 
-// errAgain says that a list has waited for room, and must be read again from its
-// beginning.
+// errAgain is returned after a list has waited for room: it must be read again from its beginning.
 var errAgain = errors.New("read the list again")
 
 // newItemFunc returns a function that makes an empty item of the list. Items of an

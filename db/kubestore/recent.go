@@ -7,27 +7,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// recentObjectBytes is the longest encoding of an object that is remembered. A variable
-// for benchmarks.
+// recentObjectBytes is the longest encoding of an object that is cached. A variable for benchmarks.
 var recentObjectBytes = 4 << 10
 
-// recentBytes is how much encoding of a resource's objects is remembered;
-// decoded they take a few times as much.
+// recentBytes is how many encoded bytes of a resource's objects are cached; decoded they take a few
+// times as much.
 const recentBytes = 2 << 20
 
-// recents are the small objects of a resource that were written last. An object that is
-// written again and again, such as a Lease or the status of a pod, starts its next update
-// from the last one, which is neither read nor decoded. A remembered object may be out of
-// date: it is treated as a suggestion, which callers of storage.Interface may give as
-// well.
+// recents caches the small objects of a resource that were written last. An update of an object
+// that is written often, such as a Lease or the status of a pod, starts from the cached object,
+// without reading or decoding it. A cached object may be out of date: it is treated as a
+// suggestion, which callers of storage.Interface may also pass.
 type recents struct {
 	mu    sync.Mutex
 	young map[string]*state // at most half of recentBytes
-	old   map[string]*state // what young was before
+	old   map[string]*state // the previous young
 	bytes int               // of young
 }
 
-// add remembers that an object, whose encoding is data, is at a revision.
+// add caches an object, its encoding data and its revision.
 func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 	size := len(key) + len(data)
 	if size > recentObjectBytes {
@@ -41,7 +39,7 @@ func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 	}
 	if have := r.young[key]; have != nil {
 		if have.rev > rev {
-			return // a writer that overtook this one remembers more
+			return // a faster writer has cached a newer one
 		}
 		r.bytes -= len(key) + len(have.data)
 	}
@@ -50,7 +48,7 @@ func (r *recents) add(key string, obj runtime.Object, rev int64, data []byte) {
 	r.bytes += size
 }
 
-// forget forgets what is remembered of a key that was deleted at rev.
+// forget drops the cached object of a key that was deleted at rev.
 func (r *recents) forget(key string, rev int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +57,8 @@ func (r *recents) forget(key string, rev int64) {
 	}
 }
 
-// pop returns the remembered object of a key, and forgets it, since the caller may
-// change it. It returns nil when there is none of that type.
+// pop removes and returns the cached object of a key, because the caller may change it. It returns
+// nil if there is none of that type.
 func (r *recents) pop(key string, like reflect.Type) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,8 +69,7 @@ func (r *recents) pop(key string, like reflect.Type) *state {
 	return st
 }
 
-// remove removes what is remembered of a key, which is young or old, and returns
-// it. mu is held.
+// remove removes and returns the cached object of a key. The caller holds mu.
 func (r *recents) remove(key string) *state {
 	st := r.young[key]
 	if st != nil {

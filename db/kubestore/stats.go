@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Stats implements storage.Interface. The database counts with every commit, so
-// both figures are exact and cost nothing to keep.
+// Stats implements storage.Interface. The database counts with every commit, so both figures are
+// exact and cheap.
 func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 	n, bytes, err := s.Totals(ctx)
 	if err != nil {

@@ -41,11 +41,11 @@ type Config struct {
 	// names one of them reads only what matches.
 	Triggers storage.IndexerFuncs
 	Indexers cache.Indexers
-	// Unconverted says that objects have the same Go type in memory and in
-	// storage, so that what was written is not decoded to be returned.
+	// Unconverted is true if objects have the same Go type in memory and in storage, so that a written
+	// object is returned without decoding it.
 	Unconverted bool
-	// ProgressInterval is the pause between progress notifications of a watch
-	// that asked for them. Default 5 seconds.
+	// ProgressInterval is the pause between progress notifications of a watch that requests them.
+	// Default 5 seconds.
 	ProgressInterval time.Duration
 	// BookmarkInterval is the pause between bookmarks of a watch that allows
 	// them. Default 1 minute.
@@ -106,7 +106,7 @@ func New(cfg Config) (*Store, error) {
 		budget:         cfg.budget,
 	}
 	if s.budget == nil {
-		s.budget = newBudget(nil, nil, nil)
+		s.budget = newBudget(nil, nil, nil, nil)
 	}
 	if s.transformer == nil {
 		s.transformer = identity.NewEncryptCheckTransformer()
@@ -129,8 +129,7 @@ type keyContext string
 
 func (k keyContext) AuthenticatedData() []byte { return []byte(k) }
 
-// prepareKey returns the key in the database. A key that cannot be one is the caller's
-// fault.
+// prepareKey returns the key in the database. For an invalid key it returns 400.
 func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	key, err := storage.PrepareKey(s.resourcePrefix, key, recursive)
 	if err != nil {
@@ -227,7 +226,7 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	return s.returnWritten(key, data, obj, out, rev)
 }
 
-// returnWritten sets out to what was written at rev: obj, whose encoding is data.
+// returnWritten sets out to the object that was written at rev: obj, whose encoding is data.
 func (s *Store) returnWritten(key string, data []byte, obj, out runtime.Object, rev int64) error {
 	if !s.unconverted || reflect.TypeOf(obj) != reflect.TypeOf(out) {
 		err := s.decodeData(data, out, rev)
@@ -265,8 +264,8 @@ func seconds(ttl uint64) time.Duration {
 	return time.Duration(min(ttl, most)) * time.Second
 }
 
-// since is the revision as of which, or later, an answer for a resource version will do; 0 is no
-// older than the question.
+// since returns the revision such that an answer for a resource version may be as of it or later; 0
+// means no older than the request.
 func (s *Store) since(resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
 		return 0, nil
@@ -278,8 +277,8 @@ func (s *Store) since(resourceVersion string) (int64, error) {
 	return max(1, int64(rev)), nil
 }
 
-// checkMinimum enforces "not older than": a client that has seen a later revision than
-// ours gets an error to try again later.
+// checkMinimum enforces "not older than": a client that has seen a later revision than have gets an
+// error to try again later.
 func (s *Store) checkMinimum(resourceVersion string, have int64) error {
 	if resourceVersion == "" {
 		return nil

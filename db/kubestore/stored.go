@@ -28,11 +28,11 @@ func (s *Store) ReadStored(ctx context.Context, name string) (data []byte, rev i
 	return data, kv.Rev, err
 }
 
-// ScanStored calls each with the objects of revision rev, 0 for now, in the order of their names
-// below the Store's prefix, from the name from on, until there were limit of them or size bytes.
-// With size 0 no data is read. An object that cannot be read has err and no data. ScanStored
-// returns the revision that it read; whether more objects follow, which a call from the last name
-// and a zero byte returns; and how many, if count asks for it.
+// ScanStored calls each with the objects at revision rev, 0 for now, in the order of their names
+// below the Store's prefix. It begins with the name from, and ends after limit objects or size
+// bytes. With size 0 it reads no data. An object that cannot be read has err and no data.
+// ScanStored returns the revision that it has read; whether more objects follow, which a call with
+// the last name and a zero byte as from returns; and how many, if count is true.
 func (s *Store) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 	each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)
@@ -56,7 +56,7 @@ func (s *Store) ScanStored(ctx context.Context, from string, rev int64, limit, s
 	return page.Rev, page.More, page.Remaining, nil
 }
 
-// Hold keeps what exists at revision rev, and the changes after it, readable until release is
+// Hold keeps the objects at revision rev, and the changes after it, readable until release is
 // called, for an hour at most; see db.DB.Hold.
 func (s *Store) Hold(rev int64) (release func()) { return s.db.Hold(rev) }
 

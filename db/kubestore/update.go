@@ -16,7 +16,7 @@ import (
 
 // state is the state from which an update or deletion starts.
 type state struct {
-	obj   runtime.Object // nil when unreadable and that was expected
+	obj   runtime.Object // nil if it is unreadable, as stateReader.unreadable expects
 	rev   int64          // 0 when the key does not exist
 	data  []byte         // the encoded object, without revision
 	stale bool           // the transformer wants the value rewritten
@@ -29,10 +29,10 @@ type stateReader struct {
 	s   *Store
 	key string
 	v   reflect.Value // the value that obj points to
-	// missingOK: a key that does not exist is a zero object.
+	// missingOK makes a key that does not exist a zero object.
 	missingOK bool
-	// unreadable: the object should be unreadable, as its unsafe deletion expects; a
-	// readable one is an error.
+	// unreadable is true for an unsafe deletion, which expects an unreadable object; a readable one is
+	// an error.
 	unreadable bool
 }
 
@@ -78,7 +78,7 @@ func (s *Store) suggested(obj runtime.Object) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get resource version: %w", err)
 	}
-	// Stored objects have no revision, so take it away while encoding.
+	// Stored objects have no revision, so remove it while encoding.
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("PrepareObjectForStorage failed: %w", err)
 	}
@@ -92,7 +92,7 @@ func (s *Store) suggested(obj runtime.Object) (*state, error) {
 	return &state{obj: obj, rev: int64(rv), data: data}, nil
 }
 
-// start returns the state to begin with: the suggestion, or what is stored.
+// start returns the state to begin with: the suggestion, or the stored object.
 func (r *stateReader) start(ctx context.Context, suggestion runtime.Object) (*state, error) {
 	if suggestion != nil && !r.unreadable {
 		return r.s.suggested(suggestion)
@@ -159,7 +159,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 			return err
 		}
 		if !st.stale && bytes.Equal(data, st.data) {
-			// Nothing changes; make sure that this is true of what is stored.
+			// Nothing changes; make sure that this is true of the stored object.
 			if !st.current {
 				if st, err = reader.read(ctx); err != nil {
 					return err

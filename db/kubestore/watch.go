@@ -19,21 +19,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// resultBuffer is how many events wait for a reader that is briefly behind. Beyond it the
-// watch stops reading: from the database's changelog, where events are shared, or within what
-// exists, which is not shared. The watch cache's buffer is as large.
+// resultBuffer is how many events wait for a reader that is briefly behind. If there are more, the
+// watch stops reading, either from the database's changelog, whose events are shared, or existing
+// objects, which are not. The watch cache's buffer is as large.
 const resultBuffer = 10
 
-// watchChan is one watch. A single goroutine pulls from the database when the
-// reader has room, so a slow reader holds up nobody and keeps nothing in memory.
+// watchChan is one watch. A single goroutine reads from the database when the reader has room, so a
+// slow reader delays no others and holds nothing in memory.
 type watchChan struct {
 	s         *Store
 	key       string
 	recursive bool
 	pred      storage.SelectionPredicate
 	rev       int64 // where the watch starts, 0 for now
-	since     int64 // what exists is sent as of this revision or later, 0 for now
-	// initial: send what exists first, and then a bookmark that says so.
+	since     int64 // existing objects are sent as of this revision or later, 0 for now
+	// initial is true to send existing objects first; initialBookmark adds a bookmark after them.
 	initial, initialBookmark bool
 	progressNotify           bool
 	recordTimes              bool
@@ -41,11 +41,11 @@ type watchChan struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	result  chan watch.Event
-	request chan struct{} // a progress notification is asked for
+	request chan struct{} // requests a progress notification
 	sent    int64         // revision of the last event or bookmark sent
-	// release lets go of the history that the watch has yet to send. The watch holds it until it
-	// has caught up with the present for the first time, as it may take longer to send what
-	// exists than history is kept.
+	// release releases the history that the watch still has to send. The watch holds it until it has
+	// caught up with the present for the first time, because sending existing objects may take longer
+	// than history is kept.
 	release func()
 }
 
@@ -83,9 +83,9 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	if w.since, err = s.since(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
-	if !w.initial || w.since > 0 { // else the read of what exists waits
+	if !w.initial || w.since > 0 { // otherwise the read of existing objects waits
 		if err := s.db.CatchUp(ctx, w.since); err != nil {
-			// to a revision that another server may have reported
+			// for a revision that another server may have reported
 			w.cancel()
 			return nil, s.interpret(err)
 		}
@@ -215,9 +215,8 @@ func (w *watchChan) serve() error {
 	}
 }
 
-// ticker ticks when a bookmark is due. The context's deadline counts as well:
-// just before a watch times out its client gets a bookmark, so that
-// the next one starts there.
+// ticker ticks when a bookmark is due. It also ticks just before the context's deadline: the client
+// gets a bookmark before its watch times out, and starts the next one there.
 func (w *watchChan) ticker() (<-chan time.Time, func()) {
 	var every time.Duration
 	switch {
@@ -238,12 +237,13 @@ func (w *watchChan) ticker() (<-chan time.Time, func()) {
 	return t.C, t.Stop
 }
 
-// sendExisting sends every object as ADDED, as of one revision, and moves the
-// start of the watch there.
+// sendExisting sends every object as ADDED, as of one revision, from which the watch then
+// continues.
 func (w *watchChan) sendExisting() error {
 	o := db.RangeOptions{Prefix: w.key, Since: w.since, Limit: chunkRows, Bytes: watchPageBytes}
 	var weight int64
-	defer func() { w.s.budget.watches.Release(weight) }()
+	watches, who := w.s.budget.watches, w.s.budget.user(w.ctx)
+	defer func() { watches.Remove(who, weight) }()
 	if begin := w.s.budget.begin; begin != nil {
 		defer begin(w.ctx)()
 	}
@@ -259,13 +259,13 @@ pages:
 		}
 		for i := range page.KVs {
 			kv := &page.KVs[i]
-			// The objects that wait for the reader count as the largest so far.
+			// The objects that wait for the reader count as if each were the largest so far.
 			if n := min(decodedWeight*resultBuffer*int64(len(kv.Value)), watchBytes); n > weight {
-				w.s.budget.watches.Release(weight)
+				watches.Remove(who, weight)
 				weight = 0
-				room := w.s.budget.watches.TryAcquire(n)
+				room := watches.TryAdd(who, 0, n)
 				if !room {
-					// A watch that waits holds nothing, and reads again.
+					// A watch that waits drops its page, and reads it again.
 					o.From = kv.Key
 					clear(page.KVs[i:])
 					if err := w.s.budget.admitWatch(w.ctx, n); err != nil {
@@ -285,7 +285,7 @@ pages:
 			if !w.pred.Empty() && !matches(&w.pred, obj) {
 				continue
 			}
-			// Nobody else has this object: no copy is needed.
+			// No other watch has this object, so no copy is needed.
 			if !w.send(watch.Event{Type: watch.Added, Object: obj}) {
 				return context.Canceled
 			}
@@ -297,7 +297,7 @@ pages:
 	}
 }
 
-// sendBookmark tells the reader that it has seen everything up to rev.
+// sendBookmark sends a bookmark: the reader has seen everything up to rev.
 func (w *watchChan) sendBookmark(rev int64, initialEnd bool) bool {
 	if w.s.newFunc == nil || rev < w.sent || rev == 0 {
 		return true
@@ -315,7 +315,7 @@ func (w *watchChan) sendBookmark(rev int64, initialEnd bool) bool {
 	return w.send(watch.Event{Type: watch.Bookmark, Object: obj})
 }
 
-// send hands an event to the reader; false when the watch has ended.
+// send sends an event to the reader. It returns false if the watch has ended.
 func (w *watchChan) send(ev watch.Event) bool {
 	select {
 	case w.result <- ev:

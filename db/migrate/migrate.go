@@ -1,5 +1,4 @@
-// Package migrate copies all that exists from a database into a truth.Store and back, and compares
-// both.
+// Package migrate copies all live keys from a database into a truth.Store, and compares the two.
 package migrate
 
 import (
@@ -20,17 +19,17 @@ import (
 // writes is how many keys are written at a time.
 const writes = 32
 
-// ErrDiffers says that a database and a store do not have the same. Its text names the first key.
+// ErrDiffers says that a database and a store have different contents. Its text names the first
+// key.
 var ErrDiffers = errors.New("not the same")
 
-// Copy writes what a database has and a store has not. It fails with ErrDiffers if the store has
-// anything else below its prefix, but for keys that begin with except, which it leaves alone on
-// both sides. Keys that an interrupted Copy has written stay, and are not written again. It returns
-// how many keys the database has, and how many were written.
-func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys, written int, err error) {
+// Copy writes the keys of a database that a store lacks to the store. It fails with ErrDiffers if
+// the store has anything else below its prefix. Keys that an interrupted Copy has written stay, and
+// are not written again. It returns how many keys the database has, and how many were written.
+func Copy(ctx context.Context, from *db.DB, to truth.Store) (keys, written int, err error) {
 	writing, wctx := errgroup.WithContext(ctx)
 	writing.SetLimit(writes)
-	keys, err = compare(wctx, from, to, except, func(missing truth.Change) error {
+	keys, err = compare(wctx, from, to, func(missing truth.Change) error {
 		written++
 		writing.Go(func() error {
 			if _, err := to.Put(wctx, missing.Key, 0, missing.Value, missing.Expires); err != nil {
@@ -40,29 +39,32 @@ func Copy(ctx context.Context, from *db.DB, to truth.Store, except string) (keys
 		})
 		return wctx.Err()
 	})
-	// what compare says after a failed write follows from it
+	// an error of a write is the cause of compare's error
 	return keys, written, cmp.Or(writing.Wait(), err)
 }
 
 const (
-	// neverReached is above all revisions that an etcd comes to, and below those of a database that
+	// neverReached is above the revisions that any etcd reaches, and below those of a database that
 	// has begun another epoch.
 	neverReached = 1 << 40
 	// maxRaise bounds the writes of Raise.
 	maxRaise = 100_000
 )
 
-// FarBehindError says that a store would need too many writes to come to the revision of a
-// database.
+// FarBehindError says that a store would need too many writes to reach the revision of a database.
 type FarBehindError struct{ At, Above int64 }
 
 func (e *FarBehindError) Error() string {
-	return fmt.Sprintf("the store is at revision %d, and clients know revisions up to %d, which would mean something else there", e.At, e.Above)
+	return fmt.Sprintf("the store is at revision %d, and clients hold revisions up to %d, which would be invalid there", e.At, e.Above)
 }
 
-// Raise has the revision of a store pass one that clients of a database know, by writes of a key:
-// what they know is then older than the history of all copies. It fails with *FarBehindError.
+// Raise raises the revision of a store above one that clients of a database may hold, by writing
+// keys. What the clients hold is then older than the history of all copies. It fails with
+// *FarBehindError.
 func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
+	if err := removeBelow(ctx, s, key+"-"); err != nil { // left by an interrupted Raise
+		return err
+	}
 	at, err := s.Head(ctx)
 	if err != nil || at > above || above >= neverReached {
 		return err
@@ -92,32 +94,57 @@ func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
 	return writing.Wait()
 }
 
-// Verify compares each key, value and time of expiry of a database with those of a store, and
-// returns how many there are. It fails with ErrDiffers.
-func Verify(ctx context.Context, d *db.DB, s truth.Store, except string) (keys int, err error) {
-	return compare(ctx, d, s, except, func(missing truth.Change) error {
+// removeBelow deletes the keys that begin with a prefix.
+func removeBelow(ctx context.Context, s truth.Store, prefix string) error {
+	for {
+		page, _, _, err := s.Range(ctx, prefix, 0)
+		if err != nil {
+			return err
+		}
+		removed := 0
+		for _, c := range page {
+			if !strings.HasPrefix(c.Key, prefix) {
+				break
+			}
+			if _, err := s.Delete(ctx, c.Key, c.Rev); err != nil {
+				return fmt.Errorf("deleting %s: %w", c.Key, err)
+			}
+			removed++
+		}
+		if removed == 0 {
+			return nil
+		}
+	}
+}
+
+// Verify compares each key, value and expiry time of a database with the store's, and returns the
+// number of keys. It fails with ErrDiffers.
+func Verify(ctx context.Context, d *db.DB, s truth.Store) (keys int, err error) {
+	return compare(ctx, d, s, func(missing truth.Change) error {
 		return fmt.Errorf("%w: the store does not have %s", ErrDiffers, missing.Key)
 	})
 }
 
-// compare goes through both in the order of keys, and calls missing with what only the database
+// compare reads both in the order of keys, and calls missing with each key that only the database
 // has.
-func compare(ctx context.Context, d *db.DB, s truth.Store, except string, missing func(truth.Change) error) (keys int, err error) {
+func compare(ctx context.Context, d *db.DB, s truth.Store, missing func(truth.Change) error) (keys int, err error) {
 	stored := &pages{read: func(from string, rev int64) ([]truth.Change, int64, bool, error) { return s.Range(ctx, from, rev) }}
 	own := &pages{read: func(from string, _ int64) ([]truth.Change, int64, bool, error) {
 		page, more, err := d.LivePage(ctx, from)
 		return page, 0, more, err
 	}}
 	for ctx.Err() == nil {
-		have, err := own.peek(except)
+		other, err := stored.peek()
 		if err != nil {
 			return keys, err
 		}
-		other, err := stored.peek(except)
+		have, err := own.peek()
 		if err != nil {
 			return keys, err
 		}
 		switch {
+		case other != nil && other.Unreadable != nil:
+			return keys, fmt.Errorf("the store has a value of %s that cannot be read: write it again or delete it there: %w", other.Key, other.Unreadable)
 		case have == nil && other == nil:
 			return keys, nil
 		case have == nil || other != nil && other.Key < have.Key:
@@ -137,7 +164,7 @@ func compare(ctx context.Context, d *db.DB, s truth.Store, except string, missin
 	return keys, ctx.Err()
 }
 
-// pages goes through keys in their order.
+// pages reads keys in their order.
 type pages struct {
 	read func(from string, rev int64) (page []truth.Change, at int64, more bool, err error)
 	page []truth.Change
@@ -146,15 +173,9 @@ type pages struct {
 	last bool // this is the last page
 }
 
-// peek returns the next key that does not begin with except, nil at the end.
-func (p *pages) peek(except string) (*truth.Change, error) {
-	for {
-		for len(p.page) > 0 {
-			if c := &p.page[0]; except == "" || !strings.HasPrefix(c.Key, except) {
-				return c, nil
-			}
-			p.next()
-		}
+// peek returns the next key, nil at the end.
+func (p *pages) peek() (*truth.Change, error) {
+	for len(p.page) == 0 {
 		if p.last {
 			return nil, nil
 		}
@@ -167,6 +188,7 @@ func (p *pages) peek(except string) (*truth.Change, error) {
 			p.from = page[len(page)-1].Key + "\x00"
 		}
 	}
+	return &p.page[0], nil
 }
 
 func (p *pages) next() { p.page = p.page[1:] }

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// askTimeout bounds a question, so that waiting callers learn that the store does not answer.
+	// askTimeout bounds a call of Head, so that waiting callers get an error if the store does not
+	// answer.
 	askTimeout = 5 * time.Second
-	// A question waits for those to come back who waited for the one before: pauseEach for each of
-	// them, about what answering one takes, and maxPause at most.
+	// The next call of Head is delayed, so that the callers of the last one can come back and share
+	// it: by pauseEach, about the time to answer one, for each of them, and by maxPause at most.
 	pauseEach, maxPause = time.Millisecond, 20 * time.Millisecond
 )
 
-// Barrier asks a Store for its head, once for all that wait. A caller is given the answer to a
-// question that was asked after the call: an earlier one may lack changes that were reported to the
-// caller.
+// Barrier reads a Store's head once for all callers that wait. A caller gets the result of a Head
+// that began after its call, because an earlier one may lack changes that the caller knows of.
 type Barrier struct {
 	// Head is the store's.
 	Head func(context.Context) (int64, error)
 
 	mu       sync.Mutex
 	asking   bool
-	next     *question // to be asked when the one under way has been answered
-	expected int       // the next question waits for so many callers; 0 while one is under way
+	next     *question // asked when the running one has been answered
+	expected int       // the next question waits for so many callers; 0 while one is running
 	complete chan struct{}
 }
 
@@ -35,8 +35,7 @@ type question struct {
 	err     error
 }
 
-// Wait returns a revision no older than the last write that was reported to anybody before the
-// call.
+// Wait returns a revision no older than the last write that was acknowledged before the call.
 func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	q := b.next
@@ -73,7 +72,7 @@ func (b *Barrier) ask() {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		q.rev, q.err = b.Head(ctx)
 		cancel()
-		// Those who have been answered come back soon, and share the next question with those who
+		// Callers that have been answered come back soon, and share the next question with those that
 		// wait.
 		b.mu.Lock()
 		expected, complete := q.callers, make(chan struct{})

@@ -1,6 +1,6 @@
-// Package truth says what a store must do that several databases mirror, so that servers on
-// different machines serve the same objects. The store decides on writes and gives revisions; each
-// database has a copy of all that is in it.
+// Package truth defines a store that several databases mirror, so that servers on different
+// machines serve the same objects. The store accepts or refuses writes and assigns revisions; each
+// database has a copy of the store's contents.
 package truth
 
 import (
@@ -12,14 +12,13 @@ import (
 var (
 	// ErrConflict: the key is not at the expected revision. Nothing was written.
 	ErrConflict = errors.New("key is not at the expected revision")
-	// ErrCompacted: the revision asked for is older than the history kept.
+	// ErrCompacted: the requested revision is older than the history that is kept.
 	ErrCompacted = errors.New("revision has been compacted")
-	// ErrReplaced: the store is not the one that it was: it was restored, or another one is at its
-	// address.
+	// ErrReplaced: the store was restored, or another store is at its address.
 	ErrReplaced = errors.New("the store has been replaced or restored")
 )
 
-// RefusedError says why the store has not written: it will not, until the cause is gone.
+// RefusedError says why the store refuses a write. It will refuse others until the cause is gone.
 type RefusedError struct {
 	Reason string
 	Err    error
@@ -30,7 +29,7 @@ func (e *RefusedError) Error() string { return e.Reason + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// TooLargeError says that the store does not take so large a value.
+// TooLargeError says that a value is too large for the store.
 type TooLargeError struct {
 	Reason string
 	Err    error
@@ -41,7 +40,7 @@ func (e *TooLargeError) Error() string { return e.Reason + ": " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *TooLargeError) Unwrap() error { return e.Err }
 
-// UnknownError says that a write may have happened or not: the store was not heard of.
+// UnknownError says that it is unknown whether a write happened, because the store did not answer.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string {
@@ -51,19 +50,21 @@ func (e *UnknownError) Error() string {
 // Unwrap returns the cause.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
-// Change is a change of one key. No two have the same revision.
+// Change is a change of one key. No two changes have the same revision.
 type Change struct {
 	Key     string
 	Rev     int64
 	Value   []byte
 	Expires int64 // Unix milliseconds; 0 is never
 	Deleted bool
+	// Unreadable is why the store cannot read the value. Value then has the stored bytes.
+	Unreadable error
 }
 
-// Store holds the truth. Its methods may be called from any goroutine.
+// Store is the store that decides. Its methods may be called from any goroutine.
 type Store interface {
-	// Identity is a number above zero that no other store has. One that was restored may have the
-	// same.
+	// Identity returns a number above zero that no other store has. A store that was restored may keep
+	// its number.
 	Identity(context.Context) (int64, error)
 	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns
 	// the revision. With ErrConflict it returns a revision at which the conflict can be seen. Other
@@ -72,15 +73,14 @@ type Store interface {
 	Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (rev int64, err error)
 	// Delete is Put for a deletion.
 	Delete(ctx context.Context, key string, expect int64) (rev int64, err error)
-	// Head returns a revision no older than the last write that was reported to anybody before the
-	// call.
+	// Head returns a revision no older than the last write that was acknowledged before the call.
 	Head(context.Context) (int64, error)
-	// Follow calls apply with the changes after revision from, in order, and with the revision up
-	// to which there are no others. It comes to each revision that Head has returned. It returns
-	// ErrCompacted if changes are forgotten.
+	// Follow calls apply with the changes after revision from, in order, and with the revision up to
+	// which these are complete. It reaches every revision that Head has returned. It returns
+	// ErrCompacted if changes were compacted.
 	Follow(ctx context.Context, from int64, apply func(changes []Change, upTo int64) error) error
-	// Range returns a page of what exists at a revision, 0 for now, in the order of keys from a key
-	// on; the revision; and whether more keys follow.
+	// Range returns a page of the keys that exist at revision rev, 0 for now, in order and beginning
+	// at from; the revision; and whether more keys follow.
 	Range(ctx context.Context, from string, rev int64) (page []Change, at int64, more bool, err error)
 	// Close ends all calls.
 	Close() error

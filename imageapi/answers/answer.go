@@ -13,28 +13,21 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
-
-// Policies judge images.
-type Policies interface {
-	// Judge returns the verdict on a stored Image for a reference with a tag or a digest, from a
-	// namespace, and the names of the policies that cover the reference. indexes finds indexes that
-	// vouch for the image under a verdict's key. An error says why the policies are not known.
-	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string, indexes func(key string) ([]*imagev1.Image, error)) (v annotation.Verdict, covering []string, err error)
-	// Stale returns the policies by which too long ago a registry last confirmed where a reference
-	// with a tag leads, and why.
-	Stale(ctx context.Context, asked reference.Reference, namespace string, checked time.Time) (policies []string, why string, err error)
-}
 
 // Use knows which pods run an image and which workloads need it. image is nil if it is not stored.
 type Use interface {
@@ -45,40 +38,39 @@ type Use interface {
 	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most
 	// most of them.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
+	// Keys are the keys of package podimages by which pods use the image, each maybe with a platform,
+	// as in sha256:…@linux/arm64.
+	Keys(digest string, image *imagev1.Image) []string
 	// Digests are those that pods run or workloads need, whether the images are stored or not.
 	Digests() []string
+	// Runs are the digests that pods run, whether the images are stored or not, and the tags that
+	// pods name of which it is not known what they run.
+	Runs() (digests, references []string)
 	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which
 	// workloads.
 	StaleReasons() []string
 	WorkloadStaleReasons() []string
 }
 
-// Container is what a container of a followed cluster's pod runs.
-type Container struct {
-	Cluster, Namespace, Pod string
-	// Image is the reference as the pod has it, and Digest what runs; it is empty until that is
-	// known.
-	Image, Digest string
-	// Since is when the pod was created.
-	Since metav1.Time
-}
-
-// Containers lists the containers of pods of followed clusters.
+// Containers lists the containers of pods.
 type Containers interface {
-	// Naming lists the containers that name, or run, an image: by a digest or a canonical reference
-	// with a tag. more is true if it lists only some.
-	Naming(ctx context.Context, image string, most int) (all []Container, more bool, err error)
+	// Naming lists the containers of pods that name, or run, an image, by the values that
+	// [Answerer.Selects] returns. more is true if it lists only some.
+	Naming(ctx context.Context, values []string, most int) (all []podimages.Container, more bool, err error)
+	// InNamespace lists the containers of the pods of a namespace. It reads at most maxPods pods, and
+	// returns more if there are further ones.
+	InNamespace(ctx context.Context, namespace string, maxPods int) (all []podimages.Container, more bool, err error)
 }
 
-// Naming knows the pods of followed clusters that name tags.
+// Naming knows the pods that name tags.
 type Naming interface {
-	// Running counts the pods that name a tag and run one of the digests that is accepts, by
-	// cluster and by digest.
-	Running(tag string, is func(digest string) bool) (byCluster, byDigest map[string]int)
+	// Running counts the pods that name a tag and are outdated, or of which that is unknown. as
+	// returns the digest as which what runs is counted, and its state.
+	Running(tag string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
 }
 
-// Answerer answers questions. All fields but Authorizer, Mirrored, Confirmed and Clock are
-// required.
+// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Confirmed
+// and Clock are required; Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
 	Packages     Packages // nil if nobody knows which packages images have
@@ -95,8 +87,8 @@ type Answerer struct {
 	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Acts says how images are judged after an act; nil if no acts are reviewed.
-	Acts Acts
+	// Jobs finds the imports that are queued, and those that failed. Admission asks it.
+	Jobs Jobs
 
 	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key.
 	// Otherwise the stored ones do.
@@ -107,13 +99,24 @@ type Answerer struct {
 type session struct {
 	*Answerer
 	resolver
+	only       string // the only namespace whose pods the answers contain; "" for all namespaces
 	formerTags bool
+	former     map[string]histories        // what led has read, by repository
+	searched   int                         // tags, and entries of their histories, that led has read
+	full       error                       // why led reads no more
 	bases      map[string][]*imagev1.Image // what withPlatforms has read
 }
 
 func (a *Answerer) session(ctx context.Context) *session {
-	s := &source{images: a.Images, tags: a.Tags, rights: a.rightsOf(ctx)}
-	return &session{Answerer: a, resolver: resolver{source: s, mirrored: a.Mirrored}}
+	s := a.own("")
+	s.rights = a.rightsOf(ctx)
+	return s
+}
+
+// own is a session of the program itself, whose rights are not looked at, for the pods of a
+// namespace or, with "", of none.
+func (a *Answerer) own(namespace string) *session {
+	return &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored, policies: a.Policies, namespace: namespace, running: func() []string { return a.Use.Digests() }}}
 }
 
 func (a *Answerer) now() time.Time {
@@ -143,21 +146,48 @@ func (a *Answerer) Answer(ctx context.Context, spec *ReferenceReviewSpec) (*Refe
 }
 
 func (s *session) answer(ctx context.Context, q Question) Answer {
+	a := s.answerAbout(ctx, q)
+	if q.Runs != "" && s.rights.getImages == "" && s.rights.getTags == "" && a.State != Invalid {
+		s.ofContainer(ctx, &a, q)
+	}
+	return a
+}
+
+// ofContainer fills in the verdict for a container that names a reference.
+func (s *session) ofContainer(ctx context.Context, a *Answer, q Question) {
+	a.Verdict, a.Verdicts = nil, nil
+	ref, bad := reference.Parse(q.Reference)
+	if bad != nil {
+		return
+	}
+	found, err := s.Container(ctx, q.Namespace, q.Reference, ref.Bare().WithDigest(q.Runs).String())
+	if err != nil {
+		a.unknown("verdict", err)
+		return
+	}
+	a.Verdict = found.Verdict
+}
+
+// answerAbout answers a question, but for the verdict for a container.
+func (s *session) answerAbout(ctx context.Context, q Question) Answer {
 	a := Answer{Question: q}
+	s.namespace = q.Namespace
 	m, err := s.resolve(ctx, q)
 	if err != nil {
 		a.State, a.Message = Unknown, "the meaning of the reference is unknown: "+whyNot(err)
 		a.unknown("meaning", err)
 		return a
 	}
-	a.State, a.Message, a.Suggestion = m.state, printable.Line(m.message, maxText), m.suggestion
+	a.State, a.Reason, a.Message, a.Suggestion = m.state, m.reason, printable.Line(m.message, maxText), m.suggestion
 	a.means(m)
 	if m.state == Invalid || m.state == Ambiguous {
 		return a
 	}
+	if m.state == Absent { // an image that is not imported may run all the same
+		s.unstored(ctx, &a, m)
+	}
 	s.checked(ctx, &a, m)
-	if m.state == Absent {
-		// An image that is not imported may run all the same.
+	if a.State == Absent {
 		s.used(ctx, &a, m)
 		return a
 	}
@@ -183,7 +213,7 @@ func whyNot(err error) string {
 
 // means fills in what the reference means.
 func (a *Answer) means(m *resolved) {
-	a.Meaning = Meaning{Digest: m.digest, Assumed: m.assumed, Others: m.others, KnownTags: m.knownTags}
+	a.Meaning = Meaning{Digest: m.digest, Assumed: m.assumed, Others: m.others, KnownTags: m.knownTags, Platforms: m.platforms}
 	if m.ref.Host != "" {
 		a.Meaning.Reference, a.Meaning.Repository, a.Meaning.Tag = m.ref.String(), m.ref.Name(), m.ref.Tag
 	}
@@ -295,40 +325,78 @@ func (s *session) placed(ctx context.Context, a *Answer, m *resolved) {
 // ledBefore fills in the tags that led to the image before.
 func (s *session) ledBefore(ctx context.Context, a *Answer, m *resolved) {
 	for _, repository := range a.Meaning.Repositories[:min(len(a.Meaning.Repositories), maxOthers)] {
-		all, more, err := s.tagged(ctx, selectors.TagRepository, repository, maxHistories)
-		if err == nil && more {
-			err = fmt.Errorf("only the histories of the first %d tags of %s were searched", maxHistories, repository)
-		}
+		led, err := s.led(ctx, repository)
 		if err != nil {
 			a.unknown("meaning", fmt.Errorf("which tags led to it before: %w", err))
 		}
-		for i := range all {
-			if len(a.Meaning.FormerTags) == maxTags {
-				return
-			}
-			if former := formerOf(&all[i], m.digest); former != nil {
-				a.Meaning.FormerTags = append(a.Meaning.FormerTags, *former)
-			}
+		former := led[m.digest]
+		a.Meaning.FormerTags = append(a.Meaning.FormerTags, former[:min(len(former), maxTags-len(a.Meaning.FormerTags))]...)
+		if len(a.Meaning.FormerTags) == maxTags {
+			return
 		}
 	}
 }
 
-// formerOf says when a tag last led to an image, unless it leads there now or never has.
-func formerOf(tag *imagev1.ImageTag, digest string) *FormerTag {
-	ref, ok := tags.Reference(tag)
-	if !ok || tag.Status == nil {
-		return nil
+// histories are the former tags of a repository, by the digest that they led to. err says why some
+// are left out.
+type histories struct {
+	led map[string][]FormerTag
+	err error
+}
+
+// led returns the former tags of a repository by the digest that they led to. It reads them once
+// for all questions of a review. Once the review has read maxSearched entries, or the store has no
+// room for a list, it fails for all that it has not read.
+func (s *session) led(ctx context.Context, repository string) (map[string][]FormerTag, error) {
+	if known, ok := s.former[repository]; ok {
+		return known.led, known.err
 	}
-	for i, item := range tag.Status.Items {
-		if item.Image != digest {
+	if s.full != nil {
+		return nil, s.full
+	}
+	ctx, read := context.WithCancel(ctx)
+	defer read() // the list makes room for the next one
+	all, more, err := s.tagged(ctx, selectors.TagRepository, repository, maxHistories)
+	if apierrors.IsTooManyRequests(err) {
+		s.full = err
+	}
+	if err == nil && more {
+		err = fmt.Errorf("only the histories of the first %d tags of %s were searched", len(all), repository)
+	}
+	for i := range all {
+		if s.searched++; all[i].Status != nil {
+			s.searched += len(all[i].Status.Items)
+		}
+	}
+	if s.searched >= maxSearched {
+		s.full = errors.New("this review has searched the histories of many tags: ask about fewer references at once")
+	}
+	if s.former == nil {
+		s.former = map[string]histories{}
+	}
+	found := histories{formerTags(all), err}
+	s.former[repository] = found
+	return found.led, found.err
+}
+
+// formerTags says which tags led to which digests before, and when last. One that leads to a digest
+// now is not among its former tags.
+func formerTags(all []imagev1.ImageTag) map[string][]FormerTag {
+	led := map[string][]FormerTag{}
+	for i := range all {
+		ref, ok := tags.Reference(&all[i])
+		if !ok || all[i].Status == nil {
 			continue
 		}
-		if i == 0 {
-			return nil
+		items, seen := all[i].Status.Items, map[string]bool{}
+		for n, item := range items {
+			if n > 0 && !seen[item.Image] {
+				led[item.Image] = append(led[item.Image], FormerTag{Reference: ref.String(), Since: item.Created, Until: items[n-1].Created, Now: items[0].Image})
+			}
+			seen[item.Image] = true
 		}
-		return &FormerTag{Reference: ref.String(), Since: item.Created, Until: tag.Status.Items[i-1].Created, Now: tag.Status.Items[0].Image}
 	}
-	return nil
+	return led
 }
 
 // judged fills in the verdict for the very reference; for a digest alone, that in each repository.
@@ -337,7 +405,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		return
 	}
 	if m.ref.Host != "" {
-		v, err := s.verdict(ctx, m.image, m.ref, checkedAt(m.tag), q.Namespace)
+		v, _, err := s.verdict(ctx, m.image, m.ref, checkedAt(m.tag), q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -347,7 +415,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 	in := annotation.In(m.image.Annotations, m.image.DockerImageReference, m.image.Name)
 	for _, repository := range in[:min(len(in), maxVerdicts)] {
-		v, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), time.Time{}, q.Namespace)
+		v, _, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), time.Time{}, q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -359,21 +427,6 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 }
 
-// stale makes the verdict for a tag Unknown if too long ago was seen where the tag leads.
-func (s *session) stale(ctx context.Context, v *Verdict, ref reference.Reference, checked time.Time, namespace string) error {
-	policies, why, err := s.Policies.Stale(ctx, ref, namespace, checked)
-	if err != nil || len(policies) == 0 {
-		return err
-	}
-	v.Message = fmt.Sprintf("%s; what it led to is %s", why, v.Verified)
-	v.Verified, v.Reason, v.Missing = verdicts.VerifiedUnknown, ReasonTagTooOld, policies
-	return nil
-}
-
-// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
-// registry was asked.
-const ReasonTagTooOld = "TagTooOld"
-
 // checkedAt is when a registry last confirmed where a tag leads; zero if that is not known, or no
 // history is kept.
 func checkedAt(tag *imagev1.ImageTag) time.Time {
@@ -383,18 +436,22 @@ func checkedAt(tag *imagev1.ImageTag) time.Time {
 	return time.Time{}
 }
 
-// verdict is the verdict on an Image for a reference with a tag or a digest: the one place that
-// asks for it. checked is when a registry last confirmed where the tag leads, zero if that is not
-// known.
-func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, checked time.Time, namespace string) (*Verdict, error) {
+// verdict is the verdict on an Image for a reference with a tag or a digest, and what admission
+// finds: the one place that asks for it. checked is when a registry last confirmed where the tag
+// leads, zero if that is not known.
+func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, checked time.Time, namespace string) (*Verdict, admit.Findings, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
 		vouching = s.vouching
 	}
-	v, covering, err := s.Policies.Judge(ctx, image, ref, namespace, func(key string) ([]*imagev1.Image, error) { return vouching(ctx, key, image.Name) })
+	j, err := s.Policies.Judge(ctx, Asked{
+		Image: image, Reference: ref, Namespace: namespace, Checked: checked,
+		Indexes: func(key string) ([]*imagev1.Image, error) { return vouching(ctx, key, image.Name) },
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	v, covering := j.Verdict, ids(j.Covering)
 	out := &Verdict{
 		Reference: ref.String(), Verified: v.Verified, Policies: covering, Missing: v.Unmet, Reason: v.Reason, Message: v.Message,
 		Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
@@ -402,16 +459,14 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 	if v.Verified == verdicts.Unsigned && v.Message == "" {
 		out.Message = "it has no signature in " + ref.Name()
 	}
-	if len(out.Missing) == 0 && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
+	if len(out.Missing) == 0 && !verdicts.IsVerified(v.Verified) {
 		out.Missing = covering
 	}
-	if ref.Digest == "" {
-		if err := s.stale(ctx, out, ref, checked, namespace); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return out, j.Findings, nil
 }
+
+// errNotStarted is the reason why further pods may run an image although all pods are known.
+var errNotStarted = errors.New("pods that have not started, or tell no digest, may run it, too: their tag has moved, or could not be read")
 
 // used fills in where the image runs, and what needs it.
 func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
@@ -420,23 +475,43 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		return
 	}
 	n, complete := s.Use.Pods(m.digest, m.image)
+	named, more, err := s.naming(ctx, m)
+	if err != nil {
+		a.unknown("running", err)
+	}
+	if m.digest == "" {
+		n, complete = len(named), complete && err == nil && !more
+	}
 	a.Running = &Running{Pods: int32(n), Complete: complete, Selectors: a.selectors(m)}
-	for _, doubt := range s.Use.StaleReasons() {
+	stale := s.Use.StaleReasons()
+	for _, doubt := range stale {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "running", Reason: doubt})
+	}
+	if m.digest != "" && !complete && len(stale) == 0 {
+		a.unknown("running", errNotStarted)
 	}
 	if s.rights.listPods != "" {
 		a.unknown("running", &unpermitted{s.rights.listPods})
 		return
 	}
-	since, err := s.since(ctx, m.digest)
+	since, err := s.since(ctx, m)
 	if err != nil {
 		a.unknown("running", err)
 	}
-	if m.digest != "" {
-		pods := s.Use.Users(m.digest, m.image, maxUsers)
-		a.Running.Clusters, a.Running.Names = runningIn(slices.Values(pods)), pods[:min(len(pods), maxNames)]
-		a.NeededBy = s.Use.NeededBy(m.digest, m.image, maxNeeding)
+	pods, most, needing := named, maxUsers, maxNeeding
+	if s.only != "" {
+		most, needing = maxPodsNamed, maxPodsNamed
 	}
+	if m.digest != "" {
+		pods = s.Use.Users(m.digest, m.image, most)
+		a.NeededBy = s.Use.NeededBy(m.digest, m.image, needing)
+	}
+	if s.only != "" {
+		a.Running.Complete = a.Running.Complete && len(pods) < most
+		pods, a.NeededBy = ofNamespace(pods, s.only), ofNamespace(a.NeededBy, s.only)
+		a.NeededBy, a.Running.Pods = a.NeededBy[:min(len(a.NeededBy), maxNeeding)], int32(len(pods))
+	}
+	a.Running.Clusters, a.Running.Names = runningIn(slices.Values(pods)), pods[:min(len(pods), maxNames)]
 	for i := range a.Running.Clusters {
 		in := &a.Running.Clusters[i]
 		if at, ok := since[in.Cluster+"/"+in.Namespace]; ok {
@@ -446,7 +521,108 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	for _, doubt := range s.Use.WorkloadStaleReasons() {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "neededBy", Reason: doubt})
 	}
-	s.outdated(a, m)
+	if s.only == "" {
+		s.outdated(ctx, a, m)
+	}
+}
+
+// ofNamespace keeps the names of one namespace. A name has the form cluster/namespace/… .
+func ofNamespace(all []string, namespace string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(one string) bool {
+		parts := strings.SplitN(one, "/", 3)
+		return len(parts) < 3 || parts[1] != namespace
+	})
+}
+
+// naming names the pods that name a tag of which it is not known where it leads, in their order.
+// more is true if it names only some.
+func (s *session) naming(ctx context.Context, m *resolved) (pods []string, more bool, err error) {
+	if m.digest != "" || m.ref.Host == "" || m.ref.Tag == "" {
+		return nil, false, nil
+	}
+	containers, more, err := s.Containers.Naming(ctx, []string{m.ref.String()}, maxContainers)
+	for _, c := range containers {
+		pods = append(pods, c.Cluster+"/"+c.Namespace+"/"+c.Pod)
+	}
+	slices.Sort(pods)
+	return slices.Compact(pods), more, err
+}
+
+// unstored finds out whether pods run a digest that no stored image has, or has the beginning of.
+// Only callers who may see pods find it by its beginning.
+func (s *session) unstored(ctx context.Context, a *Answer, m *resolved) {
+	name, text, ok := strings.Cut(strings.TrimSpace(a.Question.Reference), "@")
+	if !ok {
+		name, text = "", name
+	}
+	if isDigits := !ok && someDigits.MatchString(text); len(m.others) > 0 || m.image != nil || m.ref.Tag != "" && !isDigits || s.rights.getImages != "" {
+		return
+	}
+	digest := m.digest
+	if digest == "" {
+		digest = s.runningDigest(whole(text))
+	}
+	if n, _ := s.Use.Pods(digest, nil); n == 0 || digest == "" {
+		return
+	}
+	if m.ref.Digest == "" { // no digest of a repository was asked for
+		in := s.runsIn(ctx, digest)
+		if name != "" && in != m.ref.Bare() {
+			return
+		}
+		if m.ref, m.assumed = in.WithDigest(digest), nil; in.Host == "" {
+			m.ref = reference.Reference{}
+		} else if name == "" {
+			m.assumed = []string{"the repository " + in.Name() + ", which the pods name"}
+		}
+	}
+	m.state, m.digest, m.whole, m.message = NotImported, digest, false, fmt.Sprintf("%s runs, and is not imported", digest)
+	a.State, a.Message = m.state, m.message
+	a.means(m)
+}
+
+// runningDigest is the only digest that pods run with a beginning; "" if there is none, or several,
+// or the caller may not see pods.
+func (s *session) runningDigest(begins string) (found string) {
+	if !beginning.MatchString(begins) || s.rights.listPods != "" {
+		return ""
+	}
+	for _, digest := range s.Use.Digests() {
+		if !strings.HasPrefix(digest, begins) {
+			continue
+		}
+		if n, _ := s.Use.Pods(digest, nil); n == 0 {
+			continue // only workloads need it
+		}
+		if found != "" {
+			return ""
+		}
+		found = digest
+	}
+	return found
+}
+
+// runsIn is the only repository that pods name which run a digest; zero if there is none, or
+// several, or the caller may not see pods.
+func (s *session) runsIn(ctx context.Context, digest string) (in reference.Reference) {
+	if s.rights.listPods != "" {
+		return in
+	}
+	containers, _, err := s.Containers.Naming(ctx, []string{digest}, maxContainers)
+	if err != nil {
+		return in
+	}
+	for _, c := range containers {
+		ref, bad := reference.Parse(c.Image)
+		if bad != nil || podimages.Runs(c.Image, c.ImageID).Digest != digest {
+			continue
+		}
+		if in.Host != "" && in != ref.Bare() {
+			return reference.Reference{}
+		}
+		in = ref.Bare()
+	}
+	return in
 }
 
 // runningIn counts pods, named as cluster/namespace/name, by cluster and namespace.
@@ -468,31 +644,24 @@ func runningIn(pods iter.Seq[string]) (all []RunningIn) {
 
 // selectors are the values by which clusterpods that run the image, or name the tag, are selected.
 func (a *Answer) selectors(m *resolved) []string {
-	if m.whole && a.Meaning.Repository != "" {
+	switch {
+	case m.whole && a.Meaning.Repository != "":
 		return []string{a.Meaning.Repository}
+	case m.ref.Tag != "" && m.ref.Host != "":
+		return []string{m.ref.String()}
+	case m.digest != "":
+		return []string{m.digest}
 	}
-	var all []string
-	if m.ref.Tag != "" && m.ref.Host != "" {
-		all = append(all, m.ref.String())
-	}
-	if m.digest != "" {
-		all = append(all, m.digest)
-	}
-	if m.state == Absent && m.ref.Host != "" && m.ref.Tag == "" && m.digest == "" {
-		return nil // the beginning of a digest that nothing here has
-	}
-	for _, p := range a.Meaning.Platforms {
-		all = append(all, p.Digest)
-	}
-	return append(all, a.Meaning.Indexes...)
+	return nil // the beginning of a digest that nothing here has
 }
 
 // since says, by cluster and namespace, when the oldest pod that runs an image was created.
-func (s *session) since(ctx context.Context, digest string) (map[string]metav1.Time, error) {
-	if digest == "" {
+func (s *session) since(ctx context.Context, m *resolved) (map[string]metav1.Time, error) {
+	values := s.valuesOf(m)
+	if len(values) == 0 {
 		return nil, nil
 	}
-	all, _, err := s.Containers.Naming(ctx, digest, maxContainers)
+	all, _, err := s.Containers.Naming(ctx, values, maxContainers)
 	oldest := map[string]metav1.Time{}
 	for _, c := range all {
 		in := c.Cluster + "/" + c.Namespace
@@ -504,31 +673,25 @@ func (s *session) since(ctx context.Context, digest string) (map[string]metav1.T
 }
 
 // outdated counts the pods that name the tag and run something else than it leads to now.
-func (s *session) outdated(a *Answer, m *resolved) {
-	if m.tag == nil || m.ref.Tag == "" || m.digest == "" {
+func (s *session) outdated(ctx context.Context, a *Answer, m *resolved) {
+	if m.ref.Tag == "" || m.ref.Host == "" {
 		return
 	}
-	byCluster, byDigest := s.otherThan(m.ref, m)
-	for _, n := range byCluster {
-		a.Running.Outdated += int32(n)
+	drift, err := s.drift(ctx, m.ref)
+	if err != nil {
+		a.unknown("running", err)
+		return
 	}
-	for _, digest := range slices.Sorted(maps.Keys(byDigest)) {
-		a.Running.OutdatedImages = append(a.Running.OutdatedImages, RunningImage{digest, int32(byDigest[digest])})
+	a.Running.Outdated = int32(drift.Outdated.Pods())
+	for _, digest := range slices.Sorted(maps.Keys(drift.Outdated.ByDigest)) {
+		a.Running.OutdatedImages = append(a.Running.OutdatedImages, RunningImage{digest, int32(drift.Outdated.ByDigest[digest])})
 	}
+	a.Running.unsure(drift.Unknown.Pods(), drift.Why)
 }
 
-// isOutdated reports whether a container that names a tag runs something else than the tag leads
-// to. now is what the tag leads to, and image that Image, nil if it is not stored. known is false
-// if that cannot be told: nothing is known to run, the tag leads nowhere, or it may lead to an
-// index that lists what runs.
-func isOutdated(now string, image *imagev1.Image, runs string) (outdated, known bool) {
-	switch {
-	case now == "" || runs == "":
-		return false, false
-	case now == runs:
-		return false, true
-	case image == nil:
-		return false, false
+// unsure records of how many pods it is not known whether they are outdated.
+func (r *Running) unsure(pods int, why string) {
+	if r.OutdatedUnknown = int32(pods); pods > 0 {
+		r.OutdatedUnknownReason = why
 	}
-	return !slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == runs }), true
 }

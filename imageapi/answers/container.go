@@ -1,83 +1,164 @@
 package answers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // ContainerAnswer describes the image that a container runs, as far as it is known.
 type ContainerAnswer struct {
-	// Verdict is that for the very reference that the container names; nil if the image is not
-	// known to be in that repository.
+	// Runs is the digest of what runs; "" if that is not known.
+	Runs string
+	// Verdict is that on what runs for the very reference that the container names; nil if the image
+	// is not known to be in that repository. Judged is the digest of the image that it is on: an
+	// index, if the tag leads to one that lists what runs.
 	Verdict *Verdict
+	Judged  string
 	// Outdated is true if the container names a tag and runs something else than the tag leads to
-	// now, and Now is what that is. Known is false if that cannot be found out.
-	Outdated, Known bool
+	// now, and Now is what that is. OutdatedUnknown is why that is not known; "" if it is.
+	Outdated        bool
+	OutdatedUnknown string
 	Now             string
 }
 
+// VerdictOr is the verdict, or why there is none. err is why there is no answer.
+func (a *ContainerAnswer) VerdictOr(err error) Verdict {
+	switch {
+	case err != nil:
+		return Verdict{Verified: verdicts.VerifiedUnknown, Reason: "Unreadable", Message: err.Error()}
+	case a.Verdict != nil:
+		return *a.Verdict
+	}
+	return Verdict{Verified: verdicts.VerifiedUnknown, Reason: string(NotImported), Message: "the image is not known here under this name"}
+}
+
+// WhyOutdatedUnknown is why it is not known whether the container is outdated; "" if it is. err is
+// why there is no answer.
+func (a *ContainerAnswer) WhyOutdatedUnknown(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return a.OutdatedUnknown
+}
+
+// About returns what is known of the image that a container names, and of what runs.
+func (a *Answerer) About(cluster, namespace, image, imageID string) (known podimages.Known) {
+	ctx := context.Background()
+	runs := podimages.Runs(image, imageID)
+	answer, err := a.Container(ctx, namespace, image, imageID)
+	if known.Digest = answer.Runs; err != nil {
+		known.Digest = runs.Digest
+	}
+	if known.OutdatedUnknown = answer.WhyOutdatedUnknown(err); answer.Outdated {
+		known.Now = answer.Now
+	}
+	v := answer.VerdictOr(err)
+	known.Verified, known.Reason, known.Message = v.Verified, v.Reason, v.Message
+	if a.Jobs == nil || err == nil && answer.Verdict != nil {
+		return known
+	}
+	if job, err := a.Jobs.Find(ctx, push.OfCluster(cluster), runs.String()); job != nil && err == nil {
+		known.NotImported = job.Error
+	}
+	return known
+}
+
 // Container answers about a container of a pod in a namespace: image is the reference as the pod
-// has it, and runs the digest that runs, empty if that is not known. The program asks, so rights
-// are not looked at.
-func (a *Answerer) Container(ctx context.Context, namespace, image, runs string) (out ContainerAnswer, err error) {
+// has it, and imageID what its status tells of what runs. The program asks, so rights are not
+// looked at.
+func (a *Answerer) Container(ctx context.Context, namespace, image, imageID string) (out ContainerAnswer, err error) {
+	s := a.own(namespace)
 	ref, bad := reference.Parse(image)
 	if bad != nil {
-		return out, nil
+		out.Runs, err = s.runs(ctx, image, imageID, ref, nil)
+		return out, err
 	}
 	ref = ref.Pulled()
-	runs = cmp.Or(runs, ref.Digest)
-	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	var tag *imagev1.ImageTag
+	var target *resolved
 	if ref.Tag != "" {
-		target, err := s.tagTarget(ctx, ref)
-		if err != nil {
+		if target, tag, out.OutdatedUnknown, err = s.tagTarget(ctx, ref); err != nil {
 			return out, err
 		}
-		if target != nil {
-			out.Outdated, out.Known = isOutdated(target.digest, target.image, runs)
-			out.Now = target.digest
-			if out.Known && !out.Outdated {
-				out.Verdict, err = s.verdictIn(ctx, target.image, target.ref, target.tag, namespace)
-				return out, err
-			}
-			ref = target.ref
+	}
+	if out.Runs, err = s.runs(ctx, image, imageID, ref, target); err != nil {
+		return out, err
+	}
+	if target != nil {
+		out.Outdated, out.OutdatedUnknown = isOutdated(target, out.Runs)
+		out.Now, ref = target.digest, target.ref
+		if out.Runs == "" || !out.Outdated && out.OutdatedUnknown == "" { // it runs that, or is to pull it
+			out.Verdict, err = s.verdictIn(ctx, target.image, ref, tag, namespace)
+			out.Judged = target.digest
+			return out, err
 		}
 	}
-	if runs == "" {
+	if out.Runs == "" {
 		return out, nil
 	}
-	running, err := s.image(ctx, runs)
+	running, err := s.image(ctx, out.Runs)
 	if err != nil || running == nil {
 		return out, err
 	}
-	for _, candidate := range append([]reference.Reference{ref}, s.sourcesOf(ref)...) {
-		if ref.Tag == "" || out.Outdated || out.Now != "" {
-			// the tag leads elsewhere, so the digest is what runs
-			candidate = candidate.WithDigest(runs)
+	candidates, err := s.standing(ctx, ref)
+	if err != nil {
+		return out, err
+	}
+	// What runs is judged by what the container names, wherever the tag leads by now: no move of a tag
+	// changes the verdict.
+	for _, candidate := range candidates {
+		if ref.Tag == "" {
+			candidate = candidate.WithDigest(out.Runs)
 		}
-		if out.Verdict, err = s.verdictIn(ctx, running, candidate, nil, namespace); out.Verdict != nil || err != nil {
+		out.Judged = running.Name
+		if out.Verdict, err = s.verdictIn(ctx, running, candidate, tag, namespace); out.Verdict != nil || err != nil {
 			return out, err
 		}
 	}
 	return out, nil
 }
 
-// tagTarget finds where a tag leads, also by a mirror's name; nil if its history is not known.
-func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (*resolved, error) {
+// tagTarget finds where a tag leads, also by a mirror's name; nil if it leads nowhere that is
+// known, and then why.
+func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (_ *resolved, _ *imagev1.ImageTag, why string, err error) {
 	of, tag, err := s.tagOf(ctx, ref)
-	if now, _ := tags.Now(tag); now == "" || err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return nil, nil, "", err
+	case tag == nil:
+		return nil, nil, fmt.Sprintf("%s is not imported, so it is not known where it leads", ref), nil
 	}
-	return s.targetOf(ctx, of, tag, nil)
+	target, err := s.targetOf(ctx, of, tag, nil)
+	if err == nil && target.digest == "" {
+		return nil, tag, target.message, nil
+	}
+	return target, tag, "", err
+}
+
+// isOutdated reports whether a container that names a tag runs something else than the tag leads
+// to. unknown is why that is not known: nothing is known to run, or the tag leads to what may be an
+// index that lists it.
+func isOutdated(leads *resolved, runs string) (outdated bool, unknown string) {
+	switch {
+	case runs == "":
+		return false, "it is not known what runs"
+	case leads.digest == runs:
+		return false, ""
+	case leads.image == nil:
+		return false, leads.message + ", so it is not known whether that lists what runs"
+	}
+	return !slices.ContainsFunc(leads.image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == runs }), ""
 }
 
 // verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not
@@ -86,60 +167,8 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
 		return nil, nil
 	}
-	return s.verdict(ctx, image, ref, checkedAt(tag), namespace)
-}
-
-// Pull is what a pod pulls, as far as is known.
-type Pull struct {
-	// Reference is what the pod names, or what that is a mirror's name of, with a tag or a digest.
-	Reference reference.Reference
-	// Digest is what it leads to; if it is empty, Why says why, unless nothing is known.
-	Digest, Why string
-	// Checked is when a registry last confirmed where the tag leads; zero if that is not known, or
-	// no tag is named.
-	Checked time.Time
-	// Image is nil if it is not stored, or not known to be in the repository.
-	Image *imagev1.Image
-	// Indexes finds indexes that vouch for the image.
-	Indexes func(key string) ([]*imagev1.Image, error)
-}
-
-// Pull says what a pod pulls that names a reference. The program asks, so rights are not looked at.
-func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, error) {
-	ref = ref.Pulled()
-	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
-	p := Pull{Reference: ref, Digest: ref.Digest}
-	candidates := append([]reference.Reference{ref}, s.sourcesOf(ref)...)
-	if ref.Digest == "" {
-		of, tag, err := s.tagOf(ctx, ref)
-		if err != nil {
-			return p, err
-		}
-		if tag != nil {
-			now, known := tags.Now(tag)
-			p.Reference, p.Digest, p.Checked, candidates = of, now, checkedAt(tag), []reference.Reference{of}
-			switch failure := tags.Failure(tag); {
-			case now != "":
-			case known:
-				p.Why = fmt.Sprintf("the registry no longer has this tag, as found at %s", tag.Status.Items[0].Created.UTC().Format(time.RFC3339))
-			case failure != nil:
-				p.Why = failure.Message
-			}
-		}
-	}
-	if p.Digest == "" {
-		return p, nil
-	}
-	image, err := s.image(ctx, p.Digest)
-	if err != nil || image == nil {
-		return p, err
-	}
-	in := annotation.In(image.Annotations, image.DockerImageReference, image.Name)
-	if at := slices.IndexFunc(candidates, func(c reference.Reference) bool { return slices.Contains(in, c.Bare()) }); at >= 0 {
-		p.Reference, p.Image = candidates[at], image
-		p.Indexes = func(key string) ([]*imagev1.Image, error) { return s.verifiedIndexes(ctx, key, image.Name) }
-	}
-	return p, nil
+	v, _, err := s.verdict(ctx, image, ref, checkedAt(tag), namespace)
+	return v, err
 }
 
 // Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to
@@ -147,7 +176,7 @@ func (a *Answerer) Pull(ctx context.Context, ref reference.Reference) (Pull, err
 // known is false if nobody has seen where a tag leads. It is for selectors, whose callers may list
 // images; rights are not looked at.
 func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error) {
-	r := resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}
+	r := a.own("")
 	ref = ref.Pulled()
 	if ref.Digest != "" {
 		m, err := r.digestIn(ctx, ref.Name(), ref.Digest)
@@ -168,7 +197,7 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 // digest, for pods of a namespace, or, with "", of none. It is that of an answer about the
 // reference.
 func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error) {
-	s := &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	s := a.own(namespace)
 	var tag *imagev1.ImageTag
 	if asked.Digest == "" {
 		var err error
@@ -176,7 +205,7 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 			return annotation.Verdict{}, err
 		}
 	}
-	v, err := s.verdict(ctx, image, asked, checkedAt(tag), namespace)
+	v, _, err := s.verdict(ctx, image, asked, checkedAt(tag), namespace)
 	if err != nil {
 		return annotation.Verdict{}, err
 	}

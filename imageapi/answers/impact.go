@@ -16,37 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
-
-// Acts says how images are judged after an act.
-type Acts interface {
-	// Scenarios returns how images are judged now, and how they would be after the act: the same if
-	// the act changes neither policies nor the time. An error that is the caller's fault is an API
-	// error.
-	Scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, then Scenario, err error)
-}
-
-// Scenario is policies and a time by which images are judged.
-type Scenario interface {
-	Policies
-	// Same reports whether a reference is judged as it is now, for the pods of a namespace.
-	Same(asked reference.Reference, namespace string) bool
-	// Namespaces are those whose policies judge a reference.
-	Namespaces(asked reference.Reference) []string
-	// Admission is what becomes of a pod that names a reference with a verdict.
-	Admission(asked reference.Reference, namespace string, v *Verdict) string
-	// Verify writes its verdicts into an image. above finds indexes that vouch for it under a
-	// verdict's key.
-	Verify(image *imagev1.Image, above func(key string) ([]*imagev1.Image, error))
-	// Vouches reports whether an index that was judged vouches for what it lists under a verdict's
-	// key.
-	Vouches(index *imagev1.Image, key string) bool
-}
 
 const (
 	impactPage = 100              // images at a time
@@ -60,7 +37,7 @@ type projection struct {
 	*Answerer
 	spec          *ImpactReviewSpec
 	rights        rights
-	now, then     Scenario
+	now, then     scenario
 	before, after *session
 	most          int // rows
 
@@ -68,6 +45,8 @@ type projection struct {
 	indexes map[string]*imagev1.Image // that were judged as after the act, by name
 	hidden  string                    // the digest of an image that is deleted
 	unread  map[string]bool           // digests that are used, and of which no image was seen
+	known   bool                      // the registry that goes away is that of a tag or an image
+	unmeant string                    // why the reference in the act leads to nothing known
 
 	status  ImpactReviewStatus
 	omitted int
@@ -75,9 +54,11 @@ type projection struct {
 	pods      map[string]bool
 	workloads map[string]bool
 	complete  bool // no more pods than these are touched, as far as the pods of each row are known
+	undecided map[string]bool
 	images    int
-	last      string // the image that was counted last
-	changes   map[[2]string]*ImpactChange
+	named     *ImpactTouched // if the spec asks for it
+	last      string         // the image that was counted last
+	changes   map[[2]string]*changed
 	unknowns  map[UnknownPart]bool
 }
 
@@ -101,15 +82,15 @@ type place struct {
 func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactReviewStatus, error) {
 	f := &projection{
 		Answerer: a, spec: spec, rights: a.rightsOf(ctx), most: int(cmp.Or(spec.MaxRows, defaultRows)), complete: true,
-		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{},
-		changes: map[[2]string]*ImpactChange{}, unknowns: map[UnknownPart]bool{},
+		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{}, undecided: map[string]bool{},
+		changes: map[[2]string]*changed{}, unknowns: map[UnknownPart]bool{},
 	}
 	if lacks := cmp.Or(f.rights.listImages, f.rights.getImages); lacks != "" {
 		return nil, apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("a review of an act reads all images, and %s", lacks))
 	}
 	f.status.AsOf = metav1.NewTime(a.now().UTC().Truncate(time.Second))
 	var err error
-	if f.now, f.then, err = a.Acts.Scenarios(ctx, spec); err != nil {
+	if f.now, f.then, err = a.scenarios(ctx, spec); err != nil {
 		return nil, err
 	}
 	f.before = a.as(f.now, nil)
@@ -119,6 +100,8 @@ func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactR
 		err = f.deleting(ctx)
 	case spec.Package != "":
 		err = f.withPackage(ctx)
+	case len(spec.Advisories) > 0:
+		err = f.withAdvisories(ctx)
 	default:
 		err = f.all(ctx)
 	}
@@ -129,11 +112,11 @@ func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactR
 	return &f.status, nil
 }
 
-// as returns a session of the program itself that judges by a scenario.
-func (a *Answerer) as(by Scenario, vouching func(context.Context, string, string) ([]*imagev1.Image, error)) *session {
+// as returns a session of the program itself that judges by other policies.
+func (a *Answerer) as(by Policies, vouching func(context.Context, string, string) ([]*imagev1.Image, error)) *session {
 	other := *a
 	other.Policies, other.vouching = by, vouching
-	return &session{Answerer: &other, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored}}
+	return other.own("")
 }
 
 // all looks at every image.
@@ -157,21 +140,34 @@ func (f *projection) all(ctx context.Context) error {
 		}
 		if page.Continue == "" {
 			if n := len(f.unread); n > 0 {
-				f.doubt("verdict", fmt.Errorf("%d digests that pods run or workloads need are not imported, so nothing is known of them", n))
+				f.doubt("verdict", fmt.Errorf("not imported: %s that pods run or workloads need, so nothing is known of them", table.Quantity(n, "digest")))
 			}
-			return nil
+			return f.unstored(ctx, f.isStored)
 		}
 		if time.Since(began) > maxImpact {
 			left := "more"
 			if n := page.RemainingItemCount; n != nil {
 				left = fmt.Sprintf("%d more", *n)
 			}
-			f.doubt("images", fmt.Errorf("there was time for %d images, and there are %s", f.status.Summary.Examined, left))
+			f.doubt("images", fmt.Errorf("there was time for %s, and there are %s", table.Quantity(f.status.Summary.Examined, "image"), left))
 			f.complete = false
 			return nil
 		}
 		options.Continue = page.Continue
 	}
+}
+
+// isStored reports whether an image is stored. It is called when all images were seen.
+func (f *projection) isStored(ctx context.Context, digest string) (bool, error) {
+	switch {
+	case f.spec.Layer != "":
+		return f.hasLayers(ctx, digest)
+	case f.unread[digest]:
+		return false, nil
+	}
+	f.before.read = 0 // an image at a time
+	image, err := f.before.image(ctx, digest)
+	return image != nil, err
 }
 
 // page looks at some images. Their share of the memory of lists is released when it returns.
@@ -197,6 +193,7 @@ func (f *projection) page(ctx context.Context, options *internalversion.ListOpti
 func (f *projection) readTags(ctx context.Context) error {
 	if lacks := f.rights.listTags; lacks != "" {
 		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
+		f.complete = false
 		return nil
 	}
 	options, n := &internalversion.ListOptions{Limit: maxHistories}, 0
@@ -224,6 +221,8 @@ func (f *projection) tagsPage(ctx context.Context, options *internalversion.List
 	list := obj.(*imagev1.ImageTagList)
 	for i := range list.Items {
 		ref, ok := tags.Reference(&list.Items[i])
+		f.known = f.known || ref.Host == f.spec.LoseRegistry
+		f.then.sees(ref)
 		if now, _ := tags.Now(&list.Items[i]); ok && now != "" {
 			f.tags[now] = append(f.tags[now], seenTag{ref, checkedAt(&list.Items[i])})
 			*n++
@@ -246,8 +245,9 @@ func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 }
 
 // places are the names by which an image can be requested: each repository with its digest, the
-// tags that lead to it, and those that containers name which run it, if it is not known where these
-// lead; each once more for namespaces whose policies judge it.
+// tags that lead to it, and those that containers name which run it, if these lead elsewhere, it is
+// not known where, or not known that the image is there; each once more for namespaces whose
+// policies judge it.
 func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
 	add := func(ref reference.Reference, checked time.Time, state State) {
 		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
@@ -260,20 +260,25 @@ func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runne
 	for _, tag := range f.tags[image.Name] {
 		add(tag.ref, tag.checked, Found)
 	}
-	for _, ref := range by.tags(image.Name) {
+	for _, ref := range by.tags(image.Name, f.spec.Layer != "" || f.spec.Package != "") {
 		if !slices.ContainsFunc(all, func(p place) bool { return p.ref == ref }) {
 			add(ref, time.Time{}, f.lostState(ctx, ref))
 		}
 	}
+	for _, ref := range by.elsewhere(image.Name) {
+		add(ref, time.Time{}, NotImported)
+	}
 	return all
 }
 
-// lostState is the state of a reference with a tag that is not known to lead anywhere.
+// lostState is the state of a reference with a tag that is not known to lead to what runs.
 func (f *projection) lostState(ctx context.Context, ref reference.Reference) State {
 	_, tag, err := f.before.tagOf(ctx, ref)
-	switch _, known := tags.Now(tag); {
+	switch now, known := tags.Now(tag); {
 	case err != nil:
 		return Unknown
+	case now != "":
+		return Moved
 	case known:
 		return Gone
 	case tag != nil:
@@ -284,7 +289,8 @@ func (f *projection) lostState(ctx context.Context, ref reference.Reference) Sta
 
 // namespaces are those whose policies judge a reference, now or after the act.
 func (f *projection) namespaces(ref reference.Reference) []string {
-	all := append(f.now.Namespaces(ref), f.then.Namespaces(ref)...)
+	f.then.sees(ref)
+	all := append(f.now.namespaces(ref), f.then.namespaces(ref)...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -299,23 +305,30 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 	var rows []ImpactRow
 	var again *imagev1.Image // as it is after the act
 	for _, p := range f.places(ctx, image, by) {
-		if !hidden && f.then.Same(p.ref, p.namespace) {
+		if !hidden && f.then.same(p.ref, p.namespace) {
 			continue
 		}
-		row, ok := f.row(ctx, image, p, Judged)
-		if !ok {
+		if p.state == NotImported { // it is not known under this name, so it has no verdict
+			if !hidden {
+				f.undecide(p.ref.String())
+			}
+			continue
+		}
+		row, err := f.row(ctx, image, p, Judged)
+		if err != nil {
+			f.doubtImage(image.Name, by, err)
 			continue
 		}
 		was := row.Before.Verdict
 		if again == nil {
 			again = f.verified(ctx, image)
 		}
-		v, err := f.after.verdict(ctx, again, p.ref, p.checked, p.namespace)
+		v, found, err := f.after.verdict(ctx, again, p.ref, p.checked, p.namespace)
 		if err != nil {
-			f.doubt("verdict", err)
+			f.doubtImage(image.Name, by, err)
 			continue
 		}
-		row.After = ImpactSide{State: p.state, Verdict: v, Admission: f.then.Admission(p.ref, p.namespace, v)}
+		row.After = ImpactSide{State: p.state, Verdict: v, Admission: found.Worst().String()}
 		if v.Verified != was.Verified || row.After.Admission != row.Before.Admission {
 			rows = append(rows, row)
 		}
@@ -329,21 +342,24 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 func (f *projection) verified(ctx context.Context, image *imagev1.Image) *imagev1.Image {
 	again := *image
 	again.Annotations, again.Signatures = maps.Clone(image.Annotations), slices.Clone(image.Signatures)
-	f.then.Verify(&again, func(key string) ([]*imagev1.Image, error) { return f.vouching(ctx, key, image.Name) })
+	f.then.verify(&again, func(key string) ([]*imagev1.Image, error) { return f.vouching(ctx, key, image.Name) })
 	return &again
 }
 
-// row returns a row with the present verdict; ok is false if the verdict is not known.
-func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, ok bool) {
-	v, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
-	if err != nil {
-		f.doubt("verdict", err)
-		return row, false
-	}
+// row returns a row with the present verdict; an error says why that is not known.
+func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, err error) {
 	row = ImpactRow{Image: image.Name, Reference: p.ref.String(), Namespace: p.namespace, Effect: effect}
-	row.Before = ImpactSide{State: p.state, Verdict: v, Admission: f.now.Admission(p.ref, p.namespace, v)}
+	if row.Before.State = p.state; p.state == NotImported {
+		row.After = row.Before
+		return row, nil
+	}
+	v, found, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
+	if err != nil {
+		return row, err
+	}
+	row.Before = ImpactSide{State: p.state, Verdict: v, Admission: found.Worst().String()}
 	row.After = row.Before
-	return row, true
+	return row, nil
 }
 
 // touchAll has rows for all the names of an image. change says what becomes of each, and may leave
@@ -355,14 +371,22 @@ func (f *projection) touchAll(ctx context.Context, image *imagev1.Image, effect 
 	}
 	var rows []ImpactRow
 	for _, p := range f.places(ctx, image, by) {
-		if p.namespace != "" || p.state != Found {
-			continue // no verdict changes, and a reference that is gone cannot go again
+		if p.state != Found && effect == Incomplete || p.state == Gone && effect == Unpullable {
+			continue // a reference that is gone cannot go again
 		}
-		if row, ok := f.row(ctx, image, p, effect); ok && (change == nil || change(p, &row)) {
+		if p.namespace != "" && !by.in(p.namespace, p.ref.String()) {
+			continue // no pod of the namespace sees the verdict by its policies, which does not change
+		}
+		row, err := f.row(ctx, image, p, effect)
+		switch {
+		case change != nil && !change(p, &row):
+		case err != nil:
+			f.doubtImage(image.Name, by, err)
+		default:
 			rows = append(rows, row)
 		}
 	}
-	f.touch(image, rows, by)
+	f.touch(image, f.cleared(image, rows, by), by)
 	return nil
 }
 
@@ -372,6 +396,8 @@ func (f *projection) lost(ctx context.Context, image *imagev1.Image) error {
 	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
 		if repository.Host != f.spec.LoseRegistry {
 			elsewhere = append(elsewhere, repository.Name())
+		} else {
+			f.known = true
 		}
 	}
 	return f.touchAll(ctx, image, Unpullable, func(p place, row *ImpactRow) bool {
@@ -387,18 +413,60 @@ func (f *projection) deleting(ctx context.Context) error {
 		return err
 	}
 	switch {
+	case m.state == Gone || m.state == Unseen || m.state == Absent && m.ref.Tag != "" && m.ref.Host != "":
+		return f.untagUnknown(ctx, m)
+	case m.state == Absent && m.digest == "":
+		f.meansNothing(m)
+		return nil
 	case m.state == Invalid || m.state == Ambiguous || m.digest == "":
-		text := cmp.Or(m.message, f.spec.Delete+" leads nowhere")
-		if len(m.others) > 0 {
-			text = fmt.Sprintf("%s; it may mean %s", text, strings.Join(m.others, ", "))
-		}
-		return apierrors.NewBadRequest(printable.Line(text, maxText))
+		return apierrors.NewBadRequest(f.meaningOf(m))
 	case m.tag != nil:
 		return f.untag(ctx, m)
 	case m.image == nil:
-		return apierrors.NewBadRequest(printable.Line(m.message, maxText))
+		return f.deleteUnstored(m)
 	}
 	return f.deleteImage(ctx, m.image)
+}
+
+// meaningOf returns what is wrong with the reference in an act.
+func (f *projection) meaningOf(m *resolved) string {
+	text := cmp.Or(m.message, f.spec.Delete+" leads nowhere")
+	if len(m.others) > 0 {
+		text = fmt.Sprintf("%s; it may mean %s", text, strings.Join(m.others, ", "))
+	}
+	return printable.Line(text, maxText)
+}
+
+// meansNothing records that the reference in an act leads to nothing known, so the effect of the
+// act is unknown.
+func (f *projection) meansNothing(m *resolved) {
+	f.unmeant = f.meaningOf(m) + ": is it spelt as its registry has it?"
+}
+
+// untagUnknown finds what names a tag that leads nowhere, as far as is known: it cannot be pulled
+// after the act, whatever its registry has now.
+func (f *projection) untagUnknown(ctx context.Context, m *resolved) error {
+	_, complete := f.Use.Pods("", nil)
+	by := &runners{complete: complete}
+	if err := f.name(ctx, by, nil, []string{m.ref.String()}); err != nil {
+		return err
+	}
+	if m.state == Absent && by.complete && len(by.containers) == 0 {
+		f.meansNothing(m)
+		return nil
+	}
+	row := ImpactRow{Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}, After: ImpactSide{State: Gone}}
+	f.touch(&imagev1.Image{}, []ImpactRow{row}, by)
+	return nil
+}
+
+// deleteUnstored is about a digest that is not stored: there is no Image to delete.
+func (f *projection) deleteUnstored(m *resolved) error {
+	if n, _ := f.Use.Pods(m.digest, nil); n == 0 {
+		f.meansNothing(m)
+		return nil
+	}
+	return apierrors.NewBadRequest(printable.Line(fmt.Sprintf("%s runs, and is not imported, so there is no image to delete: tidewaiter pods %s", m.digest, m.digest), maxText))
 }
 
 // untag finds what runs by a tag that its registry loses.
@@ -407,19 +475,10 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", &unpermitted{f.rights.listTags})
 	}
 	f.status.Summary.Examined = 1
-	row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}, After: ImpactSide{State: Gone}}
-	if m.image != nil {
-		var ok bool
-		if row, ok = f.row(ctx, m.image, place{ref: m.ref, checked: checkedAt(m.tag), state: Found}, Deleted); !ok {
-			row = ImpactRow{Image: m.digest, Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}}
-		}
-		row.After = ImpactSide{State: Gone}
-	}
-	leading, _, err := f.before.tagged(ctx, selectors.TagImage, m.digest, 2)
+	last, err := f.isLastTag(ctx, m)
 	if err != nil {
 		return err
 	}
-	row.LastTag = len(leading) == 1
 	image := m.image
 	if image == nil {
 		image = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: m.digest}}
@@ -429,8 +488,43 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if err != nil {
 		return err
 	}
-	f.touch(image, []ImpactRow{row}, by)
+	var rows []ImpactRow
+	for _, namespace := range append([]string{""}, f.namespaces(m.ref)...) {
+		if namespace != "" && !by.in(namespace, m.ref.String()) {
+			continue
+		}
+		row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Namespace: namespace, Effect: Deleted, Before: ImpactSide{State: m.state}}
+		if m.image != nil {
+			known, err := f.row(ctx, m.image, place{m.ref, checkedAt(m.tag), namespace, Found}, Deleted)
+			if err != nil {
+				f.doubt("verdict", err)
+			} else {
+				row = known
+			}
+		}
+		row.After, row.LastTag = ImpactSide{State: Gone}, last
+		rows = append(rows, row)
+	}
+	f.touch(image, rows, by)
 	return nil
+}
+
+// isLastTag reports whether no other tag of the repository is known to lead to what a tag leads to.
+// Tags of other repositories do not keep it in this one.
+func (f *projection) isLastTag(ctx context.Context, m *resolved) (bool, error) {
+	leading, more, err := f.before.tagged(ctx, selectors.TagImage, m.digest, maxHistories)
+	if err != nil {
+		return false, err
+	}
+	for i := range leading {
+		if ref, ok := tags.Reference(&leading[i]); ok && ref.Bare() == m.ref.Bare() && ref.Tag != m.ref.Tag {
+			return false, nil
+		}
+	}
+	if more {
+		f.doubt("meaning", fmt.Errorf("only the first %d tags that lead to %s were looked at, so it is not known whether %s is the last of its repository", maxHistories, m.digest, m.ref))
+	}
+	return !more, nil
 }
 
 // deleteImage finds what the deletion of an image touches: its names, what it lists, and the
@@ -442,9 +536,11 @@ func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) erro
 		return err
 	}
 	err := f.touchAll(ctx, image, Deleted, func(p place, row *ImpactRow) bool {
-		row.After = ImpactSide{State: Absent}
-		if p.ref.Tag != "" {
+		row.After = ImpactSide{State: p.state}
+		if n, _ := f.Use.Pods(image.Name, nil); p.state == Found && (n > 0 || p.ref.Tag != "") {
 			row.After.State = NotImported
+		} else if p.state == Found {
+			row.After.State = Absent
 		}
 		return true
 	})
@@ -470,6 +566,7 @@ func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) erro
 	above, err := f.above(ctx, image.Name)
 	if err != nil {
 		f.doubt("meaning", err)
+		f.complete = false
 	}
 	for i := range above {
 		f.status.Summary.Examined++
@@ -487,6 +584,7 @@ func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) erro
 func (f *projection) leadingTo(ctx context.Context, digest string) error {
 	if lacks := f.rights.listTags; lacks != "" {
 		f.doubt("meaning", fmt.Errorf("which tags lead to an image: %w", &unpermitted{lacks}))
+		f.complete = false
 		return nil
 	}
 	all, more, err := f.before.tagged(ctx, selectors.TagImage, digest, maxHistories)
@@ -495,6 +593,7 @@ func (f *projection) leadingTo(ctx context.Context, digest string) error {
 	}
 	if more {
 		f.doubt("meaning", fmt.Errorf("only the first %d tags that lead to %s were looked at", maxHistories, digest))
+		f.complete = false
 	}
 	f.tags[digest] = nil
 	for i := range all {
@@ -537,13 +636,13 @@ func (f *projection) vouchingFrom(ctx context.Context, key, digest string, depth
 		index := f.indexes[above[i].Name]
 		if index == nil {
 			index = &above[i]
-			f.then.Verify(index, func(key string) ([]*imagev1.Image, error) { return f.vouchingFrom(ctx, key, index.Name, depth+1) })
+			f.then.verify(index, func(key string) ([]*imagev1.Image, error) { return f.vouchingFrom(ctx, key, index.Name, depth+1) })
 			if len(f.indexes) >= maxJudged {
 				clear(f.indexes)
 			}
 			f.indexes[index.Name] = index
 		}
-		if index.Name != f.hidden && f.then.Vouches(index, key) {
+		if index.Name != f.hidden && signatures.Vouches(index, key) {
 			all = append(all, index)
 		}
 	}

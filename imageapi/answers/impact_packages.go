@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages/versions"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages/versions"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // parsePackage reads a package and a range of its versions, with an @ between. In a package URL,
@@ -49,11 +52,8 @@ func (f *projection) withPackage(ctx context.Context) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if f.Packages == nil {
-		return apierrors.NewBadRequest("this server does not know which packages images have")
-	}
-	if lacks := f.rights.listPackages; lacks != "" {
-		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
+	if err := f.mayListPackages(); err != nil {
+		return err
 	}
 	began, revision := time.Now(), int64(0) // of a real clock: it measures how long this takes
 	if err := f.unlisted(ctx); err != nil {
@@ -65,11 +65,22 @@ func (f *projection) withPackage(ctx context.Context) error {
 			return err
 		}
 		if time.Since(began) > maxImpact && more != "" {
-			f.doubt("images", fmt.Errorf("there was time for %d images that have the package, and there are more", f.status.Summary.Examined))
+			f.doubt("images", fmt.Errorf("there was time for %s with the package, and there are more", table.Quantity(f.status.Summary.Examined, "image")))
 			f.complete = false
 			break
 		}
 		revision, from = at, more
+	}
+	return nil
+}
+
+// mayListPackages is an error if the caller may not, or if there are none.
+func (f *projection) mayListPackages() error {
+	if f.Packages == nil {
+		return apierrors.NewBadRequest("this server does not know which packages images have")
+	}
+	if lacks := f.rights.listPackages; lacks != "" {
+		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
 	}
 	return nil
 }
@@ -112,9 +123,6 @@ func (f *projection) unlisted(ctx context.Context) error {
 	if text := packages.Unread(all, listed, partly); text != "" {
 		f.doubt("packages", errors.New(text))
 	}
-	if f.rights.listPods != "" {
-		return nil
-	}
 	running, unread := f.Use.Digests(), 0
 	for _, digest := range running {
 		known, err := f.Packages.Known(ctx, digest)
@@ -126,10 +134,9 @@ func (f *projection) unlisted(ctx context.Context) error {
 		}
 	}
 	if unread > 0 {
-		f.complete = false
-		f.doubt("packages", fmt.Errorf("of %d of the %d digests that pods run or workloads need, no SBOM was read, or only a part, so it is not known whether they have the package", unread, len(running)))
+		f.doubt("packages", fmt.Errorf("pods run or workloads need %s, and no SBOM, or only a part, was read for %d of them, so it is not known whether they have the package", table.Quantity(len(running), "digest"), unread))
 	}
-	return nil
+	return f.unstored(ctx, f.Packages.Known)
 }
 
 // ofPackage adds the rows of one image that has a package in a version of the range, or may have.
@@ -152,6 +159,7 @@ func (f *projection) ofPackage(ctx context.Context, digest string, q *packages.Q
 	}
 	effect := MayContain
 	var has []ImpactPackage
+	var sources []*packages.Source // of these
 	for i := range found {
 		p := &found[i]
 		typ, version := p.Comparable()
@@ -168,8 +176,7 @@ func (f *projection) ofPackage(ctx context.Context, digest string, q *packages.Q
 		if len(has) == maxPackages {
 			continue
 		}
-		row.Vouched, row.VouchedBy = f.vouched(ctx, image, p.Source)
-		has = append(has, row)
+		has, sources = append(has, row), append(sources, p.Source)
 	}
 	if len(has) == 0 {
 		return nil
@@ -177,15 +184,17 @@ func (f *projection) ofPackage(ctx context.Context, digest string, q *packages.Q
 	if err := f.leadingTo(ctx, digest); err != nil {
 		return err
 	}
-	statements := f.statements(ctx, image, list)
-	return f.touchAll(ctx, image, effect, func(_ place, row *ImpactRow) bool {
-		row.Packages, row.Statements = has, statements
+	return f.touchAll(ctx, image, effect, func(at place, row *ImpactRow) bool {
+		row.Packages, row.Statements = slices.Clone(has), f.statements(ctx, image, at.ref, list)
+		for i, source := range sources {
+			row.Packages[i].Vouched, row.Packages[i].VouchedBy = f.vouched(ctx, image, at.ref, source)
+		}
 		return true
 	})
 }
 
-// statements returns the statements of VEX documents about an image.
-func (f *projection) statements(ctx context.Context, image *imagev1.Image, list *packages.ImagePackages) (all []ImpactStatement) {
+// statements returns the statements of VEX documents about an image, for one of its references.
+func (f *projection) statements(ctx context.Context, image *imagev1.Image, asked reference.Reference, list *packages.ImagePackages) (all []ImpactStatement) {
 	for i := range list.Sources {
 		source := &list.Sources[i]
 		for _, s := range source.Statements {
@@ -193,16 +202,16 @@ func (f *projection) statements(ctx context.Context, image *imagev1.Image, list 
 				return all
 			}
 			row := ImpactStatement{Vulnerability: s.Vulnerability, Status: s.Status, Author: source.Author}
-			row.Vouched, row.VouchedBy = f.vouched(ctx, image, source)
+			row.Vouched, row.VouchedBy = f.vouched(ctx, image, asked, source)
 			all = append(all, row)
 		}
 	}
 	return all
 }
 
-// vouched says who vouches for a document of an image.
-func (f *projection) vouched(ctx context.Context, image *imagev1.Image, source *packages.Source) (verified, by string) {
-	v := source.Vouched(image, func(digest string) (*imagev1.Image, error) { return f.before.image(ctx, digest) })
+// vouched says who vouches for a document of an image where a reference has it.
+func (f *projection) vouched(ctx context.Context, image *imagev1.Image, asked reference.Reference, source *packages.Source) (verified, by string) {
+	v := source.Vouched(image, asked, func(digest string) (*imagev1.Image, error) { return f.before.image(ctx, digest) })
 	if v.Verified == verdicts.VerifiedTrue {
 		return v.Verified, v.By
 	}

@@ -3,6 +3,8 @@ package answers
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages/advisories"
 )
 
 // lists are lists of packages in memory: n of known images, all with openssl, and those by name.
@@ -49,6 +53,17 @@ func (l lists) With(_ context.Context, _, from string, _ int64, most int) (names
 	return names, 1, more, nil
 }
 
+func (l lists) Lists(_ context.Context, after string, most int) (all []packages.ImagePackages, _ error) {
+	for _, digest := range slices.Sorted(maps.Keys(l.named)) {
+		if digest > after && len(all) < most {
+			list := l.named[digest].DeepCopy()
+			list.Name = digest
+			all = append(all, *list)
+		}
+	}
+	return all, nil
+}
+
 func (l lists) Count(context.Context) (int64, error) { return 1, nil }
 
 func (l lists) Partly(context.Context) (bool, error) { return true, nil }
@@ -72,10 +87,29 @@ type running struct {
 
 func (r running) Digests() []string { return r.digests }
 
+func (r running) Runs() (digests, references []string) { return r.digests, nil }
+
+func (r running) Pods(string, *imagev1.Image) (n int, complete bool) { return len(r.digests), true }
+
+func (running) Users(string, *imagev1.Image, int) []string { return nil }
+
+func (running) Keys(digest string, _ *imagev1.Image) []string { return []string{digest} }
+
+// noContainers are the containers of no pod.
+type noContainers struct{}
+
+func (noContainers) Naming(context.Context, []string, int) ([]podimages.Container, bool, error) {
+	return nil, true, nil
+}
+
+func (noContainers) InNamespace(context.Context, string, int) ([]podimages.Container, bool, error) {
+	return nil, true, nil
+}
+
 // packageReview is a review of who has openssl in a version before 2.
 func packageReview(l lists, digests ...string) *projection {
-	a := &Answerer{Packages: l, Images: large{strings.Repeat(" ", 2<<20)}, Use: running{digests: digests}}
-	return &projection{Answerer: a, spec: &ImpactReviewSpec{Package: "openssl@<2"}, before: a.as(nil, nil), unknowns: map[UnknownPart]bool{}}
+	a := &Answerer{Packages: l, Images: large{strings.Repeat(" ", 2<<20)}, Use: running{digests: digests}, Containers: noContainers{}}
+	return &projection{Answerer: a, spec: &ImpactReviewSpec{Package: "openssl@<2"}, before: a.as(nil, nil), complete: true, unknowns: map[UnknownPart]bool{}, undecided: map[string]bool{}}
 }
 
 // A package that many images have is not too much to read: a page is read at a time.
@@ -98,13 +132,85 @@ func TestPackagesOfWhatRuns(t *testing.T) {
 	if err := f.withPackage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"of 2 of the 3 digests", "of some images only a part"} {
+	if f.complete || len(f.undecided) != 2 {
+		t.Errorf("of %v it is not known, complete: %v", f.undecided, f.complete)
+	}
+	for _, text := range []string{"need 3 digests, and no SBOM, or only a part, was read for 2 of them", "of some images only a part"} {
 		found := false
 		for u := range f.unknowns {
 			found = found || strings.Contains(u.Reason, text)
 		}
 		if !found {
 			t.Errorf("%v lacks %q", f.unknowns, text)
+		}
+	}
+}
+
+// An image is not affected by the word of somebody who is trusted, unless another who is says
+// otherwise; of an advisory that takes several vulnerabilities over, that has to be said of all.
+func TestStatementsOfAdvisories(t *testing.T) {
+	t.Parallel()
+	trusted, stranger := &packages.Source{Author: "Ann"}, &packages.Source{Author: "Bob"}
+	vouched := func(source *packages.Source) (string, string) {
+		if source == trusted {
+			return "True", "ann@example.com"
+		}
+		return "Unsigned", ""
+	}
+	for _, tc := range []struct {
+		upstream string // beside the alias CVE-1
+		said     string // by whom, of what, what
+		cleared  bool
+		author   string
+	}{
+		{"", "", false, ""},
+		{"", "Ann CVE-1 not_affected", true, "Ann"},
+		{"", "Ann cve-1 fixed", true, "Ann"},
+		{"", "Ann GHSA-1 not_affected", true, "Ann"},
+		{"", "Ann CVE-2 not_affected", false, ""},
+		{"", "Bob CVE-1 not_affected", false, "Bob"},
+		{"", "Bob CVE-1 affected,Ann CVE-1 not_affected", true, "Ann"},
+		{"", "Ann CVE-1 not_affected,Ann GHSA-1 affected", false, "Ann"},
+		{"", "Ann CVE-1 under_investigation", false, "Ann"},
+		{"CVE-2 CVE-3", "Ann CVE-2 not_affected", false, "Ann"},
+		{"CVE-2 CVE-3", "Ann CVE-2 not_affected,Ann CVE-3 fixed", true, "Ann"},
+		{"CVE-2 CVE-3", "Ann CVE-2 not_affected,Bob CVE-3 fixed", false, "Ann"},
+	} {
+		vex := map[string][]said{}
+		for _, text := range strings.Split(tc.said, ",") {
+			if fields := strings.Fields(text); len(fields) == 3 {
+				source := stranger
+				if fields[0] == "Ann" {
+					source = trusted
+				}
+				name := strings.ToLower(fields[1])
+				vex[name] = append(vex[name], said{source, packages.Statement{Vulnerability: fields[1], Status: fields[2]}})
+			}
+		}
+		statement, cleared := saidOf(&advisories.Advisory{ID: "GHSA-1", Aliases: []string{"CVE-1"}, Upstream: strings.Fields(tc.upstream)}, vex, vouched)
+		author := ""
+		if statement != nil {
+			author = statement.Author
+		}
+		if cleared != tc.cleared || author != tc.author {
+			t.Errorf("%q, %q: cleared: %t, by %q", tc.upstream, tc.said, cleared, author)
+		}
+	}
+}
+
+// A row keeps the worst of its advisories, and counts the others.
+func TestAdvisoriesOfRow(t *testing.T) {
+	t.Parallel()
+	row := ImpactRow{Effect: NotAffected}
+	for i := range 3 * maxAdvisories {
+		row.AddAdvisories(ImpactAdvisory{ID: fmt.Sprint(100 + i), Effect: []Effect{NotAffected, MayContain, Contains}[i%3]})
+	}
+	if row.Effect != Contains || len(row.Advisories) != maxAdvisories || row.OmittedAdvisories != 2*maxAdvisories {
+		t.Errorf("%s, %d advisories and %d more", row.Effect, len(row.Advisories), row.OmittedAdvisories)
+	}
+	for i, a := range row.Advisories {
+		if a.ID != fmt.Sprint(102+3*i) || a.Effect != Contains {
+			t.Errorf("%d: %+v", i, a)
 		}
 	}
 }

@@ -6,77 +6,45 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// impactREST answers reviews of acts, one at a time for each user. Nothing is stored.
-type impactREST struct {
-	rest.TableConvertor
-	answerer *Answerer
-
-	mu sync.Mutex
-	// the users whose reviews are being answered: requests in flight bound them
+// reviewers are the users whose reviews of acts are being answered, one at a time for each user.
+// Requests in flight bound them.
+type reviewers struct {
+	mu    sync.Mutex
 	asked map[string]bool
 }
 
-var (
-	_ rest.Creater              = &impactREST{}
-	_ rest.Scoper               = &impactREST{}
-	_ rest.SingularNameProvider = &impactREST{}
-	_ rest.TableConvertor       = &impactREST{}
-)
-
 // NewImpactStorage returns the storage of reviews of acts that an Answerer answers.
 func NewImpactStorage(a *Answerer) rest.Storage {
-	return &impactREST{TableConvertor: impactTable, answerer: a, asked: map[string]bool{}}
-}
-
-// New is part of rest.Storage.
-func (*impactREST) New() runtime.Object { return &ImpactReview{} }
-
-// Destroy is part of rest.Storage.
-func (*impactREST) Destroy() {}
-
-// NamespaceScoped is part of rest.Scoper.
-func (*impactREST) NamespaceScoped() bool { return false }
-
-// GetSingularName is part of rest.SingularNameProvider.
-func (*impactREST) GetSingularName() string { return "impactreview" }
-
-// Create answers a review.
-func (r *impactREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	review, ok := obj.(*ImpactReview)
-	if !ok {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected an ImpactReview, got a %T", obj))
+	r := &reviewers{asked: map[string]bool{}}
+	return &reviewREST[*ImpactReview]{
+		virtual.Resource{Object: &ImpactReview{}, Singular: "impactreview"}, impactTable, ImpactKind,
+		func(_ context.Context, review *ImpactReview) field.ErrorList { return checkAct(&review.Spec) },
+		func(ctx context.Context, review *ImpactReview) (runtime.Object, error) {
+			done, err := r.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
+			status, err := a.Impact(ctx, &review.Spec)
+			if err != nil {
+				return nil, err
+			}
+			return &ImpactReview{Spec: review.Spec, Status: *status}, nil
+		},
 	}
-	if errs := checkAct(&review.Spec); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(GroupVersion.WithKind(ImpactKind).GroupKind(), "", errs)
-	}
-	if validate != nil {
-		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
-			return nil, err
-		}
-	}
-	done, err := r.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	status, err := r.answerer.Impact(ctx, &review.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return &ImpactReview{Spec: review.Spec, Status: *status}, nil
 }
 
 // begin refuses a second review of a user while the first is being answered.
-func (r *impactREST) begin(ctx context.Context) (done func(), err error) {
+func (r *reviewers) begin(ctx context.Context) (done func(), err error) {
 	caller, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
 		return func() {}, nil
@@ -118,11 +86,19 @@ func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 			errs = append(errs, field.TooMany(path.Child("applyPolicies"), n, maxImpactPolicies))
 		}
 	}
+	if n := len(spec.Advisories); n > 0 {
+		if acts++; n > maxAdvisoryBytes {
+			errs = append(errs, field.TooLong(path.Child("advisories"), "", maxAdvisoryBytes))
+		}
+	}
 	if spec.At != nil {
 		acts++
 	}
+	if spec.Continue != "" && (len(spec.Advisories) == 0 || !reference.IsDigest(spec.Continue)) {
+		errs = append(errs, field.Invalid(path.Child("continue"), field.OmitValueType{}, "is not that of an answer about these advisories"))
+	}
 	if acts != 1 {
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer, package or at"))
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer, package, advisories or at"))
 	}
 	if spec.MaxRows < 0 || spec.MaxRows > maxRows {
 		errs = append(errs, field.Invalid(path.Child("maxRows"), spec.MaxRows, fmt.Sprintf("is from 1 to %d, or left out for %d", maxRows, defaultRows)))

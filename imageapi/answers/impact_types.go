@@ -23,6 +23,10 @@ const (
 	maxOwnerLabels    = 16
 	maxPackages       = 5   // packages, and statements, of an image
 	maxWithPackage    = 100 // names of images with a package at a time
+	maxAdvisories     = 20  // advisories of a row
+	maxAdvisoryBytes  = 8 << 20
+	maxAdvisoryNames  = 8  // names of packages for which the index is asked; else all lists are read
+	maxFixes          = 20 // tags of a repository that are looked at for a fix
 )
 
 // ImpactReview asks what an act would change before it is done, and is answered in its status.
@@ -69,6 +73,15 @@ type ImpactReviewSpec struct {
 	// Package is a package by name or package URL, and after an @ a range of its versions, such as
 	// openssl@>=3.0,<3.0.7: which images have it, by the SBOMs that are attached to them?
 	Package string `json:"package,omitempty"`
+	// Advisories are documents in the OSV format, one after another or in an array, packed by gzip:
+	// which images have an affected package, by the SBOMs that are attached to them? At most 8 MiB
+	// unpacked.
+	Advisories []byte `json:"advisories,omitempty"`
+	// Continue is that of a status: the same advisories are looked for in the images after it.
+	Continue string `json:"continue,omitempty"`
+	// Named has the status name all that is touched, so that the answers of several reviews can be
+	// added up.
+	Named bool `json:"named,omitempty"`
 	// At is a later time: what expires until then? How old the knowledge about tags is stays as it
 	// is now.
 	At *metav1.Time `json:"at,omitempty"`
@@ -91,12 +104,44 @@ type ImpactReviewStatus struct {
 	//
 	// +listType=atomic
 	Rows []ImpactRow `json:"rows,omitempty"`
-	// OmittedRows is how many more there are.
+	// OmittedRows is how many more there are. Those that only pods tell of are omitted for a caller
+	// who may not see pods.
 	OmittedRows int32 `json:"omittedRows,omitempty"`
 	// Unknowns are the parts of the answer that are not known, or not known as of now.
 	//
 	// +listType=atomic
 	Unknowns []UnknownPart `json:"unknowns,omitempty"`
+	// Continue is set if there was time for some of the images alone: the next review has it in its
+	// spec.
+	Continue string `json:"continue,omitempty"`
+	// Touched names all that the summary counts, if the spec asks for it. Pods and workloads are
+	// absent if the caller may not see pods.
+	Touched *ImpactTouched `json:"touched,omitempty"`
+}
+
+// ImpactTouched names what an act touches.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ImpactTouched struct {
+	// Images are digests.
+	//
+	// +listType=atomic
+	Images []string `json:"images,omitempty"`
+	// References are the names of images, with the namespace in brackets where it matters.
+	//
+	// +listType=atomic
+	References []string `json:"references,omitempty"`
+	// NotAffected are those that are not affected by a VEX document.
+	//
+	// +listType=atomic
+	NotAffected []string `json:"notAffected,omitempty"`
+	// Pods are cluster/namespace/name, and Workloads cluster/namespace/resource/name.
+	//
+	// +listType=atomic
+	Pods []string `json:"pods,omitempty"`
+	// +listType=atomic
+	Workloads []string `json:"workloads,omitempty"`
 }
 
 // ImpactSummary counts what an act touches.
@@ -110,13 +155,22 @@ type ImpactSummary struct {
 	// known whether they have it. Multi-platform indexes, which have no packages of their own, are
 	// among them.
 	Unlisted int32 `json:"unlisted,omitempty"`
+	// Unchecked is how many advisories say, as a whole or in part, nothing that can be compared with
+	// an SBOM: the unknowns say why.
+	Unchecked int32 `json:"unchecked,omitempty"`
+	// NotAffected is how many references have an affected package, and are not affected by the word
+	// of a VEX document for which somebody vouches whom the policies trust. No other count has them.
+	NotAffected int32 `json:"notAffected,omitempty"`
 	// Images and References are how many images, and references to them, the act touches.
 	Images     int32 `json:"images"`
 	References int32 `json:"references"`
-	// Pods is how many pods run them; it is absent if the caller may not see pods. PodsComplete is
-	// false if there may be more.
-	Pods         *int32 `json:"pods,omitempty"`
-	PodsComplete bool   `json:"podsComplete"`
+	// Pods is how many pods run them. PodsComplete is false if there may be more: what is not known
+	// is in the unknowns.
+	Pods         int32 `json:"pods"`
+	PodsComplete bool  `json:"podsComplete"`
+	// Undecided is how many digests, and tags that lead to none, pods run of which it is not known
+	// whether the act touches them.
+	Undecided int32 `json:"undecided,omitempty"`
 	// Denied is how many of these pods a cluster that asks on admission would refuse after the act,
 	// and would not refuse now.
 	Denied int32 `json:"denied,omitempty"`
@@ -138,7 +192,9 @@ type ImpactChange struct {
 	Before     string `json:"before"`
 	After      string `json:"after"`
 	References int32  `json:"references"`
-	Pods       int32  `json:"pods"`
+	// Pods is how many pods run them, each counted once. PodsComplete is false if there may be more.
+	Pods         int32 `json:"pods"`
+	PodsComplete bool  `json:"podsComplete"`
 }
 
 // Effect is what an act does with a reference.
@@ -153,6 +209,8 @@ const (
 	Contains   Effect = "Contains"   // the image has the layer, or the package
 	// the image has the package, and it is not known whether in a version of the range
 	MayContain Effect = "MayContain"
+	// the image has an affected package, and by a trusted VEX document the image is not affected
+	NotAffected Effect = "NotAffected"
 )
 
 // ImpactRow is a reference that an act touches.
@@ -166,15 +224,17 @@ type ImpactRow struct {
 	// Namespace is set if the row is about the pods of that namespace alone, which has policies of
 	// its own.
 	Namespace string `json:"namespace,omitempty"`
-	// Effect is Judged, Unpullable, Deleted, Incomplete, Contains or MayContain.
+	// Effect is Judged, Unpullable, Deleted, Incomplete, Contains, MayContain or NotAffected.
 	Effect Effect `json:"effect"`
 	// Before and After are what is known of the reference now and after the act.
 	Before ImpactSide `json:"before"`
 	After  ImpactSide `json:"after"`
-	// Running is where the image runs under this reference; it is absent if the caller may not see
-	// pods. The server's own pods count for each reference.
+	// Running is where the image runs under this reference; for a caller who may not see pods, it is
+	// how many do, and absent if the row has a namespace. The server's own pods count for each
+	// reference.
 	Running *Running `json:"running,omitempty"`
-	// NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20.
+	// NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20. It
+	// is absent if the caller may not see pods.
 	//
 	// +listType=atomic
 	NeededBy []string `json:"neededBy,omitempty"`
@@ -182,8 +242,8 @@ type ImpactRow struct {
 	//
 	// +listType=atomic
 	Elsewhere []string `json:"elsewhere,omitempty"`
-	// LastTag is true if no other tag is known to lead to the image, so that its registry may
-	// delete it.
+	// LastTag is true if no other tag of the repository is known to lead to the image, so that its
+	// registry may delete it there.
 	LastTag bool `json:"lastTag,omitempty"`
 	// Packages are the packages of the image that were asked for, at most 5, and what VEX documents
 	// say of the image at most 5 times.
@@ -192,6 +252,13 @@ type ImpactRow struct {
 	Packages []ImpactPackage `json:"packages,omitempty"`
 	// +listType=atomic
 	Statements []ImpactStatement `json:"statements,omitempty"`
+	// Advisories are those that are about a package of the image, at most 20: first those that
+	// affect it, then those of which that is not known, then those that do not by a VEX document.
+	// OmittedAdvisories is how many more there are.
+	//
+	// +listType=atomic
+	Advisories        []ImpactAdvisory `json:"advisories,omitempty"`
+	OmittedAdvisories int32            `json:"omittedAdvisories,omitempty"`
 	// Labels are the labels of the Image, and those of its config that name owners.
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -215,6 +282,30 @@ type ImpactPackage struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
+// ImpactAdvisory is an advisory that is about a package of an image.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type ImpactAdvisory struct {
+	ID string `json:"id"`
+	// Aliases are its other names, such as a CVE, at most 5.
+	//
+	// +listType=atomic
+	Aliases []string `json:"aliases,omitempty"`
+	// Effect is Contains, MayContain or NotAffected.
+	Effect Effect `json:"effect"`
+	// Package is what it is about. Its unknown says why it may be affected.
+	Package ImpactPackage `json:"package"`
+	// Fixed is the first version with a fix, if the advisory names one.
+	Fixed string `json:"fixed,omitempty"`
+	// FixedBy is a tag of the same repository that leads to an image which the advisory is not
+	// about, by its SBOM: the one that moved there last. It is absent if none is known.
+	FixedBy string `json:"fixedBy,omitempty"`
+	// Statement is what a VEX document says of the image: the one by which it is not affected, or
+	// another one.
+	Statement *ImpactStatement `json:"statement,omitempty"`
+}
+
 // ImpactStatement is what a VEX document says of a vulnerability of an image.
 //
 // +k8s:deepcopy-gen=true
@@ -234,7 +325,8 @@ type ImpactStatement struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactSide struct {
-	// State is that of an answer about the reference, such as Found or Gone.
+	// State is that of an answer about the reference, such as Found or Gone; Moved if the tag leads to
+	// another image, while pods that name it run this one.
 	State State `json:"state"`
 	// Verdict is the verdict for this very reference.
 	Verdict *Verdict `json:"verdict,omitempty"`

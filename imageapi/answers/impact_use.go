@@ -3,22 +3,20 @@ package answers
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
-
-// ownPods is before the names of the server's own pods, of which it is not known by which reference
-// they run an image.
-const ownPods = "local/"
-
-// admissionDenied is what admission says of a pod that it refuses.
-const admissionDenied = "denied"
 
 // touch counts the rows of one image, with the pods that run it and the workloads that need it.
 func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) {
@@ -28,6 +26,12 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 	if f.last != image.Name {
 		f.last = image.Name
 		f.images++
+		if f.named != nil {
+			f.named.Images = append(f.named.Images, image.Name)
+		}
+	}
+	if by.notStarted {
+		f.doubt("running", errNotStarted)
 	}
 	needing := f.Use.NeededBy(image.Name, image, maxNeeding)
 	for _, w := range needing {
@@ -35,73 +39,136 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 			f.workloads[w] = true
 		}
 	}
+	if f.rights.listPods != "" {
+		needing = nil // workloads are named to who may see pods
+	}
 	labels := ownersOf(image)
 	for i := range rows {
 		row := &rows[i]
 		row.NeededBy, row.Labels = needing, labels
-		n := int32(0)
-		if by != nil {
-			row.Running = f.count(f.podsOf(by, row), by.complete, row)
-			n = row.Running.Pods
-		}
 		key := [2]string{row.Before.word(), row.After.word()}
 		if f.changes[key] == nil {
-			f.changes[key] = &ImpactChange{Before: key[0], After: key[1]}
+			f.changes[key] = &changed{pods: map[string]bool{}, complete: true}
 		}
-		f.changes[key].References++
-		f.changes[key].Pods += n
+		f.changes[key].references++
+		pods := f.podsOf(by, row)
+		f.changes[key].add(pods, by.complete)
+		row.Running = f.count(pods, by.complete, row)
 		f.status.Summary.References++
-		f.status.Rows = append(f.status.Rows, *row)
+		if f.named != nil {
+			f.named.References = append(f.named.References, row.Name())
+		}
+		if f.shows(row) {
+			f.status.Rows = append(f.status.Rows, *row)
+		} else {
+			f.omitted++
+		}
 	}
 	if len(f.status.Rows) > 2*f.most+impactPage {
 		f.cut()
 	}
 }
 
-// runners are the pods that run an image.
-type runners struct {
-	// own are the server's own pods, as cluster/namespace/name.
-	own        []string
-	containers []runner
-	complete   bool // no more than these run it
+// Name is the reference, with the namespace whose pods the row is about.
+func (r *ImpactRow) Name() string {
+	if r.Namespace == "" {
+		return r.Reference
+	}
+	return r.Reference + " [" + r.Namespace + "]"
 }
 
-// runner is a container of a followed cluster.
+// shows reports whether the caller may see a row, and removes from the row what the caller may not
+// see. A caller who may read images sees how many pods run them, as in a ReferenceReview and in the
+// table of images. Only a caller who may list pods sees where they run and what they name.
+func (f *projection) shows(row *ImpactRow) bool {
+	if f.rights.listPods == "" {
+		return true
+	}
+	if row.Running != nil {
+		row.Running.Clusters = nil
+	}
+	if row.Namespace != "" {
+		row.Running = nil
+	}
+	switch { // some rows are known only from pods
+	case row.Effect == Judged:
+		return row.Before.State == Found
+	case row.Effect == Contains || row.Effect == MayContain || row.Effect == NotAffected:
+		return row.Before.State == Found && row.Namespace == ""
+	case row.Effect == Unpullable && row.Before.State != Found:
+		return false
+	case row.Effect == Deleted && row.Image != "" && row.Before.State != Found && row.Before.State == row.After.State:
+		return false
+	}
+	return row.Namespace == ""
+}
+
+// changed counts what becomes of references. A pod counts once, by however many of them it runs.
+type changed struct {
+	references int32
+	pods       map[string]bool
+	complete   bool
+}
+
+func (c *changed) add(pods map[string]bool, complete bool) {
+	c.complete = c.complete && complete
+	for pod := range pods {
+		if len(c.pods) < maxPodsNamed {
+			c.pods[pod] = true
+		} else if !c.pods[pod] {
+			c.complete = false
+		}
+	}
+}
+
+// runners are the pods that run an image.
+type runners struct {
+	containers []runner
+	complete   bool // no more than these run it
+	// notStarted is true if pods that have not started may run it.
+	notStarted bool
+}
+
+// runner is a container of a pod.
 type runner struct {
-	Container
+	podimages.Container
+	// runs is the digest of what runs; empty if that is not known. of is that of the image that the
+	// verdict is on.
+	runs, of string
 	// judged is the reference that its verdict is for; empty if it has none. names are all
 	// references that it means.
 	judged string
 	names  []string
+	// elsewhere is the digest in the repository that it names, if the image is not known to be there.
+	elsewhere reference.Reference
 }
 
-// runners finds what runs an image; nil if the caller may not see that.
+// runners finds the pods that run an image.
 func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runners, error) {
-	if f.rights.listPods != "" {
-		return nil, nil
-	}
 	n, complete := f.Use.Pods(image.Name, image)
-	all := &runners{complete: complete}
+	all := &runners{complete: complete, notStarted: !complete && len(f.Use.StaleReasons()) == 0}
 	if n == 0 && f.spec.Delete == "" {
 		return all, nil
 	}
-	for _, user := range f.Use.Users(image.Name, image, maxUsers) {
-		if strings.HasPrefix(user, ownPods) {
-			all.own = append(all.own, user)
-		}
-	}
-	named := []string{image.Name}
-	for _, m := range image.DockerImageManifests {
-		named = append(named, m.Digest)
-	}
+	var tags []string
 	for _, tag := range f.tags[image.Name] {
-		named = append(named, tag.ref.String())
+		tags = append(tags, tag.ref.String())
 	}
-	seen := map[Container]bool{}
-	for _, name := range named {
-		containers, more, err := f.Containers.Naming(ctx, name, maxContainers)
+	if err := f.name(ctx, all, f.valuesOf(&resolved{digest: image.Name, image: image}), tags); err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// name adds the containers that use an image, by values of the field "image", and those that name
+// one of some tags. Of the latter, those that run something else are left out, unless the act is a
+// deletion: they can then no longer pull what they name.
+func (f *projection) name(ctx context.Context, all *runners, values, tags []string) error {
+	seen := map[podimages.Container]bool{}
+	for i, name := range slices.Concat(values, tags) {
+		containers, more, err := f.Containers.Naming(ctx, []string{name}, maxContainers)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		all.complete = all.complete && !more
 		for _, c := range containers {
@@ -110,22 +177,28 @@ func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runner
 			}
 			seen[c] = true
 			r, err := f.runner(ctx, c)
-			if err != nil {
-				return nil, err
+			if err != nil { // by which name it runs the image is not known
+				f.doubt("verdict", err)
+				all.complete = false
 			}
-			all.containers = append(all.containers, r)
+			if i < len(values) || r.runs == "" || f.spec.Delete != "" {
+				all.containers = append(all.containers, r)
+			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
-// tags are references with a tag by which containers that run an image are judged.
-func (r *runners) tags(digest string) (all []reference.Reference) {
-	if r == nil {
-		return nil
-	}
+// in reports whether a container of a namespace runs the image under a reference.
+func (r *runners) in(namespace, reference string) bool {
+	return slices.ContainsFunc(r.containers, func(c runner) bool { return c.Namespace == namespace && slices.Contains(c.names, reference) })
+}
+
+// tags are references with a tag by which containers that run an image are judged. listed includes
+// containers whose verdict is on an index that lists the image.
+func (r *runners) tags(digest string, listed bool) (all []reference.Reference) {
 	for _, c := range r.containers {
-		if c.Digest != digest {
+		if c.runs != digest || c.of != digest && !listed {
 			continue
 		}
 		if ref, err := reference.Parse(c.judged); err == nil && ref.Tag != "" && !slices.Contains(all, ref) {
@@ -135,14 +208,21 @@ func (r *runners) tags(digest string) (all []reference.Reference) {
 	return all
 }
 
+// elsewhere are the names under which containers run an image that is not known to be there.
+func (r *runners) elsewhere(digest string) (all []reference.Reference) {
+	for _, c := range r.containers {
+		if c.runs == digest && c.elsewhere.Host != "" && !slices.Contains(all, c.elsewhere) {
+			all = append(all, c.elsewhere)
+		}
+	}
+	return all
+}
+
 // podsOf are the pods of a row: what their containers name decides.
 func (f *projection) podsOf(by *runners, row *ImpactRow) map[string]bool {
 	pods := map[string]bool{}
-	for _, pod := range by.own {
-		pods[pod] = true
-	}
 	var own []string // the namespaces that have rows of their own with the reference
-	if ref, err := reference.Parse(row.Reference); err == nil && row.Effect == Judged {
+	if ref, err := reference.Parse(row.Reference); err == nil {
 		own = f.namespaces(ref)
 	}
 	for _, c := range by.containers {
@@ -153,33 +233,49 @@ func (f *projection) podsOf(by *runners, row *ImpactRow) map[string]bool {
 	return pods
 }
 
-// runner finds out which references a container stands for: the one that its verdict is for, and
-// the one that it names, if that is still to be pulled, or can no longer be where a tag goes.
-func (f *projection) runner(ctx context.Context, c Container) (runner, error) {
+// runner finds out which references a container stands for: the one that its verdict is for, or
+// that under which it runs what is not known to be there; and the one that it names, if that is
+// still to be pulled, or can no longer be where a tag goes.
+func (f *projection) runner(ctx context.Context, c podimages.Container) (runner, error) {
 	r := runner{Container: c}
-	answer, err := f.before.Container(ctx, c.Namespace, c.Image, c.Digest)
+	answer, err := f.before.Container(ctx, c.Namespace, c.Image, c.ImageID)
 	if err != nil {
 		return r, err
 	}
+	r.runs, r.of = answer.Runs, answer.Judged
 	if answer.Verdict != nil {
 		r.judged = answer.Verdict.Reference
 		r.names = append(r.names, r.judged)
 	}
-	if f.spec.Delete == "" && c.Digest != "" {
+	ref, bad := reference.Parse(c.Image)
+	if bad != nil || f.spec.Delete == "" && r.runs != "" && r.judged != "" {
 		return r, nil
 	}
-	if ref, bad := reference.Parse(c.Image); bad == nil && ref.Digest == "" {
-		for _, candidate := range append([]reference.Reference{ref.Pulled()}, f.before.sourcesOf(ref.Pulled())...) {
+	candidates, err := f.before.standing(ctx, ref.Pulled())
+	if err != nil {
+		return r, err
+	}
+	if r.runs != "" && r.judged == "" {
+		at := slices.IndexFunc(candidates, func(ref reference.Reference) bool { return ref.Host == f.spec.LoseRegistry })
+		r.elsewhere = candidates[max(at, 0)].WithDigest(r.runs)
+		r.names = append(r.names, r.elsewhere.String())
+	}
+	if ref.Digest == "" && (f.spec.Delete != "" || r.runs == "") {
+		for _, candidate := range append([]reference.Reference{ref.Pulled()}, candidates...) {
 			r.names = append(r.names, candidate.String())
 		}
 	}
 	return r, nil
 }
 
+func runningOf(pods map[string]bool, complete bool) *Running {
+	return &Running{Pods: int32(len(pods)), Complete: complete, Clusters: runningIn(maps.Keys(pods))}
+}
+
 // count makes the Running of a row, and counts its pods among all.
 func (f *projection) count(pods map[string]bool, complete bool, row *ImpactRow) *Running {
-	r := &Running{Pods: int32(len(pods)), Complete: complete, Clusters: runningIn(maps.Keys(pods))}
-	refused := row.After.Admission == admissionDenied && row.Before.Admission != admissionDenied
+	r := runningOf(pods, complete)
+	refused := row.After.Admission == admit.Deny.String() && row.Before.Admission != admit.Deny.String()
 	for pod := range pods {
 		if _, had := f.pods[pod]; had || len(f.pods) < maxPodsNamed {
 			f.pods[pod] = f.pods[pod] || refused
@@ -215,12 +311,21 @@ func ownersOf(image *imagev1.Image) map[string]string {
 	return all
 }
 
-// cut keeps as many rows as are asked for: what runs in most pods, then what workloads need, then
-// by name.
+// CompareImpactRows orders the rows of an answer: what runs in most pods, then what workloads need,
+// then by name; what is not affected is last.
+func CompareImpactRows(a, b ImpactRow) int {
+	last := func(r *ImpactRow) int {
+		if r.Effect == NotAffected {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(last(&a), last(&b)), -cmp.Compare(a.runs(), b.runs()), -cmp.Compare(len(a.NeededBy), len(b.NeededBy)), cmp.Compare(a.Reference, b.Reference), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Image, b.Image))
+}
+
+// cut keeps as many rows as are asked for, in their order.
 func (f *projection) cut() {
-	slices.SortStableFunc(f.status.Rows, func(a, b ImpactRow) int {
-		return cmp.Or(-cmp.Compare(a.runs(), b.runs()), -cmp.Compare(len(a.NeededBy), len(b.NeededBy)), cmp.Compare(a.Reference, b.Reference), cmp.Compare(a.Namespace, b.Namespace))
-	})
+	slices.SortStableFunc(f.status.Rows, CompareImpactRows)
 	if more := len(f.status.Rows) - f.most; more > 0 {
 		f.omitted += more
 		clear(f.status.Rows[f.most:])
@@ -235,6 +340,20 @@ func (r *ImpactRow) runs() int32 {
 	return r.Running.Pods
 }
 
+// strange says why the act may be about nothing that is known, such as a name with a mistake; it
+// is empty if it is not.
+func (f *projection) strange() string {
+	switch {
+	case f.status.Summary.References > 0:
+		return ""
+	case f.unmeant != "":
+		return f.unmeant
+	case f.spec.LoseRegistry != "" && !f.known:
+		return fmt.Sprintf("no image, tag or pod is known of the registry %s: is it the host, with the port, that references have?", f.spec.LoseRegistry)
+	}
+	return f.then.doubt()
+}
+
 // finish sums up.
 func (f *projection) finish() {
 	f.cut()
@@ -242,23 +361,37 @@ func (f *projection) finish() {
 	s := &f.status.Summary
 	s.Images, s.Workloads = int32(f.images), int32(len(f.workloads))
 	_, known := f.Use.Pods("", nil)
-	if lacks := f.rights.listPods; lacks != "" {
+	if reason := f.strange(); reason != "" {
+		f.doubt("act", errors.New(reason))
+		f.complete = false
+	}
+	if s.Undecided = int32(len(f.undecided)); s.Undecided > 0 {
+		such := ""
+		if named := slices.Sorted(maps.Keys(f.undecided)); f.rights.listPods == "" {
+			such = ", such as " + strings.Join(named[:min(len(named), 3)], ", ")
+		}
+		f.doubt("act", fmt.Errorf("it is not known whether the act touches %s that pods run%s", table.Quantity(s.Undecided, "image"), such))
+	}
+	if lacks := f.rights.listPods; lacks != "" { // the message then names no pods
 		f.doubt("running", &unpermitted{lacks})
-	} else {
-		n := int32(len(f.pods))
-		s.Pods, s.PodsComplete = &n, f.complete && known
-		for _, refused := range f.pods {
-			if refused {
-				s.Denied++
-			}
+	}
+	stale := f.Use.StaleReasons()
+	s.Pods, s.PodsComplete = int32(len(f.pods)), f.complete && known && len(stale) == 0
+	for _, refused := range f.pods {
+		if refused {
+			s.Denied++
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(f.changes), func(a, b [2]string) int {
-		return cmp.Or(-cmp.Compare(f.changes[a].Pods, f.changes[b].Pods), -cmp.Compare(f.changes[a].References, f.changes[b].References), slices.Compare(a[:], b[:]))
-	}) {
-		s.Changes = append(s.Changes, *f.changes[key])
+	if f.status.Touched = f.named; f.named != nil && f.rights.listPods == "" {
+		f.named.Pods, f.named.Workloads = slices.Sorted(maps.Keys(f.pods)), slices.Sorted(maps.Keys(f.workloads))
 	}
-	for _, doubt := range f.Use.StaleReasons() {
+	for _, key := range slices.SortedFunc(maps.Keys(f.changes), func(a, b [2]string) int {
+		return cmp.Or(-cmp.Compare(len(f.changes[a].pods), len(f.changes[b].pods)), -cmp.Compare(f.changes[a].references, f.changes[b].references), slices.Compare(a[:], b[:]))
+	}) {
+		c := f.changes[key]
+		s.Changes = append(s.Changes, ImpactChange{Before: key[0], After: key[1], References: c.references, Pods: int32(len(c.pods)), PodsComplete: c.complete && len(stale) == 0})
+	}
+	for _, doubt := range stale {
 		f.unknowns[UnknownPart{Part: "running", Reason: doubt}] = true
 	}
 	for _, doubt := range f.Use.WorkloadStaleReasons() {

@@ -14,17 +14,19 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // resolved is the meaning of a question.
 type resolved struct {
-	state               State
-	message, suggestion string
+	state State
+	// reason is a machine-readable reason; see Answer.Reason
+	reason, message, suggestion string
 	// ref is the whole reference as it is pulled; it is zero if only a digest was given that is not
 	// in one repository alone.
 	ref reference.Reference
@@ -33,6 +35,9 @@ type resolved struct {
 	// digest is what the reference leads to, and image that Image; nil if it is not stored.
 	digest string
 	image  *imagev1.Image
+
+	// platforms are the image's platforms, if the question is about another one.
+	platforms []PlatformImage
 
 	assumed, others, knownTags []string
 	whole                      bool // neither a tag nor a digest was given
@@ -49,6 +54,12 @@ type resolver struct {
 	*source
 	// mirrored returns the references that a mirror's name stands for.
 	mirrored func(reference.Reference) []reference.Reference
+	// policies say which of several names counts, for the pods of a namespace.
+	policies  Policies
+	namespace string
+	// running returns the digests that pods run, whether the images are stored or not; nil if that
+	// is not asked.
+	running func() []string
 }
 
 // resolve finds out what a question means. It fails if that cannot be found out, not if the
@@ -90,7 +101,7 @@ func (r *resolver) named(ctx context.Context, text string) (*resolved, error) {
 		}
 	}
 	if isDigits {
-		if m, err := r.byDigest(ctx, text); err != nil || m.state != Absent || bad != nil {
+		if m, err := r.byDigest(ctx, text); err != nil || m.state != Absent || m.digest != "" || bad != nil {
 			return m, err
 		}
 	}
@@ -122,15 +133,39 @@ func (r *resolver) byDigest(ctx context.Context, text string) (*resolved, error)
 	}
 	switch len(all) {
 	case 0:
-		m := &resolved{state: Absent, message: beginsNone(text)}
+		m := &resolved{state: Absent, reason: NoDigest, message: beginsNone(text)}
 		if reference.IsDigest(whole(text)) {
 			m.digest = whole(text)
+			return m, nil
 		}
-		return m, nil
+		return r.byRunning(text, m), nil
 	case 1:
 		return foundDigest(&all[0]), nil
 	}
 	return ambiguousDigests(text, all), nil
+}
+
+// byRunning finds the digest that pods run and that has a beginning, among those of which no Image
+// is stored; m is the answer if there is none.
+func (r *resolver) byRunning(text string, m *resolved) *resolved {
+	if r.running == nil || r.rights.listPods != "" {
+		return m
+	}
+	var found []string
+	for _, digest := range r.running() {
+		if strings.HasPrefix(digest, whole(text)) && !slices.Contains(found, digest) {
+			found = append(found, digest)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return m
+	case 1:
+		m.digest, m.reason, m.message = found[0], "", "no image that is imported has a digest that begins with "+text+"; "+found[0]+" runs, or a workload needs it"
+		return m
+	}
+	slices.Sort(found)
+	return &resolved{state: Ambiguous, reason: SeveralDigests, message: text + " may be several images", others: found[:min(len(found), maxOthers)]}
 }
 
 func beginsNone(text string) string {
@@ -152,7 +187,7 @@ func foundDigest(image *imagev1.Image) *resolved {
 }
 
 func ambiguousDigests(text string, all []imagev1.Image) *resolved {
-	m := &resolved{state: Ambiguous, message: text + " may be several images"}
+	m := &resolved{state: Ambiguous, reason: SeveralDigests, message: text + " may be several images"}
 	for i := range all[:min(len(all), maxOthers)] {
 		m.others = append(m.others, strings.TrimSpace(all[i].Name+" "+all[i].DockerImageReference))
 	}
@@ -175,7 +210,7 @@ func (r *resolver) digests(ctx context.Context, text string) (all []imagev1.Imag
 	}
 	all, err = r.beginning(ctx, digest)
 	if apierrors.IsBadRequest(err) { // more than a list may have
-		return nil, &resolved{state: Ambiguous, message: text + " may be many images"}, nil
+		return nil, &resolved{state: Ambiguous, reason: SeveralDigests, message: text + " may be many images"}, nil
 	}
 	return all, nil, err
 }
@@ -191,7 +226,10 @@ func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved
 	if m != nil || err != nil {
 		return m, err
 	}
-	repositories := append([]reference.Reference{ref.Bare()}, r.sourcesOf(ref.Bare())...)
+	repositories, err := r.standing(ctx, ref.Bare())
+	if err != nil {
+		return nil, err
+	}
 	var elsewhere []string
 	var here []imagev1.Image
 	var in reference.Reference
@@ -223,7 +261,7 @@ func (r *resolver) digestIn(ctx context.Context, name, digest string) (*resolved
 		}
 		return m, nil
 	case 0:
-		m = &resolved{state: Absent, ref: ref.Bare(), message: beginsNone(digest)}
+		m = &resolved{state: Absent, reason: NoDigest, ref: ref.Bare(), message: beginsNone(digest)}
 		if whole := whole(digest); reference.IsDigest(whole) {
 			m.ref, m.digest = ref.WithDigest(whole), whole
 		}
@@ -260,9 +298,11 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 	if ref.Tag == "" {
 		assumed = append(assumed, "the tag "+pulled.Tag)
 	}
-	if of, tag, err := r.tagOf(ctx, pulled); err != nil {
+	of, tag, err := r.tagOf(ctx, pulled)
+	if err != nil {
 		return nil, err
-	} else if tag != nil {
+	}
+	if tag != nil {
 		if of != pulled {
 			assumed = append(assumed, fmt.Sprintf("%s is a mirror of %s", pulled.Name(), of.Name()))
 		}
@@ -304,18 +344,18 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 			return m, nil
 		}
 	}
-	all, err := r.recorded(ctx, pulled)
+	all, err := r.recorded(ctx, of)
 	switch {
 	case err != nil || len(all) == 0:
 		return nil, err
 	case len(all) > 1:
-		m := &resolved{state: Ambiguous, ref: pulled, message: text + " may be several images, because the tag has not been checked since histories are kept"}
+		m := &resolved{state: Ambiguous, ref: of, message: text + " may be several images, because the tag has not been checked since histories are kept"}
 		for i := range all {
 			m.others = append(m.others, all[i].Name)
 		}
 		return m, nil
 	}
-	return &resolved{state: Found, ref: pulled, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
+	return &resolved{state: Found, ref: of, digest: all[0].Name, image: &all[0], assumed: append(assumed, "no history of the tag is kept: it is recorded on the image")}, nil
 }
 
 // shortOf is the path of a reference whose registry was left out, as it was given: without
@@ -353,12 +393,16 @@ func (r *resolver) endingSo(ctx context.Context, text string, meant reference.Re
 // tagOf finds the tag of a reference, or of what that is a mirror's name of; nil if nothing is
 // known about it.
 func (r *resolver) tagOf(ctx context.Context, pulled reference.Reference) (of reference.Reference, tag *imagev1.ImageTag, err error) {
-	for _, candidate := range append([]reference.Reference{pulled}, r.sourcesOf(pulled)...) {
+	candidates, err := r.standing(ctx, pulled)
+	if err != nil {
+		return pulled, nil, err
+	}
+	for _, candidate := range candidates {
 		if tag, err = r.tag(ctx, candidate); tag != nil || err != nil {
 			return candidate, tag, err
 		}
 	}
-	return pulled, nil, nil
+	return candidates[0], nil, nil
 }
 
 // targetOf is the meaning of a tag whose history is known.
@@ -392,13 +436,33 @@ func (r *resolver) targetOf(ctx context.Context, ref reference.Reference, tag *i
 	return m, nil
 }
 
-// sourcesOf are the references that a mirror's name may stand for.
-func (r *resolver) sourcesOf(ref reference.Reference) []reference.Reference {
+// standing returns the references that a reference may stand for, the first to look for first; it
+// is never empty. A mirror's name stands for itself, and then for its sources. If a policy covers
+// one of the two, then only that one counts: a policy of the cluster for the mirror's own name, or
+// else any policy for a source. So nobody gets past a policy by a second name.
+func (r *resolver) standing(ctx context.Context, ref reference.Reference) ([]reference.Reference, error) {
+	own := []reference.Reference{ref}
 	if r.mirrored == nil {
-		return nil
+		return own, nil
 	}
-	all := r.mirrored(ref)
-	return all[:min(len(all), maxOthers)]
+	sources := r.mirrored(ref)
+	if sources = sources[:min(len(sources), maxOthers)]; len(sources) == 0 {
+		return own, nil
+	}
+	set, err := r.policies.Set(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if set.Names(ref) && !slices.ContainsFunc(sources, func(source reference.Reference) bool { return slices.Equal(set.For(source), set.For(ref)) }) {
+		return own, nil
+	}
+	covered := slices.DeleteFunc(slices.Clone(sources), func(source reference.Reference) bool {
+		return len(signatures.PoliciesFor(source, r.namespace, set)) == 0
+	})
+	if len(covered) > 0 {
+		return covered, nil
+	}
+	return append(own, sources...), nil
 }
 
 // absent is the meaning of a reference of which nothing is known.
@@ -406,7 +470,7 @@ func (r *resolver) absent(ctx context.Context, text string, ref reference.Refere
 	pulled := ref.Pulled()
 	m := &resolved{state: Absent, ref: pulled, message: "nothing is known about " + pulled.String(), whole: ref.Tag == ""}
 	if someDigits.MatchString(text) {
-		m.message = beginsNone(text) + ", and no tag has this name"
+		m.reason, m.message = NoDigest, beginsNone(text)+", and no tag has this name"
 	}
 	if ref.Tag == "" {
 		m.assumed = append(m.assumed, "the tag "+pulled.Tag)
@@ -438,41 +502,44 @@ func (r *resolver) absent(ctx context.Context, text string, ref reference.Refere
 func (r *resolver) choose(ctx context.Context, m *resolved, platform string) error {
 	list := platformsOf(m.image)
 	if len(list) == 0 {
-		if own := platformOf(m.image); own != "" && !isPlatform(own, platform) {
-			m.state, m.message = Absent, fmt.Sprintf("%s is not for %s, but for %s", cmp.Or(m.ref.String(), m.digest), platform, own)
-			m.image = nil
+		if own := platformOf(m.image); own != "" && !manifest.ParsePlatform(own).Is(manifest.ParsePlatform(platform)) {
+			m.isFor([]PlatformImage{{own, m.digest}}, platform)
 		}
 		return nil
 	}
-	var names []string
+	var all []manifest.Platform
 	for _, p := range list {
-		names = append(names, p.Platform)
-		if !isPlatform(p.Platform, platform) {
-			continue
-		}
-		index := m.digest
-		image, err := r.image(ctx, p.Digest)
-		if err != nil {
-			return err
-		}
-		m.assumed = append(m.assumed, fmt.Sprintf("%s of the index %s", p.Platform, index))
-		m.digest, m.image = p.Digest, image
-		if m.ref.Host != "" {
-			m.ref = m.ref.WithDigest(p.Digest)
-		}
-		if image == nil {
-			m.state, m.message = NotImported, fmt.Sprintf("the index lists %s for %s, which is not imported", p.Digest, p.Platform)
-		}
+		all = append(all, manifest.ParsePlatform(p.Platform))
+	}
+	i := manifest.Choose(all, manifest.ParsePlatform(platform))
+	if i < 0 {
+		m.isFor(list, platform)
 		return nil
 	}
-	m.state, m.message = Absent, fmt.Sprintf("%s is not for %s, but for %s", cmp.Or(m.ref.String(), m.digest), platform, strings.Join(names, ", "))
-	m.image = nil
+	p, index := list[i], m.digest
+	image, err := r.image(ctx, p.Digest)
+	if err != nil {
+		return err
+	}
+	m.assumed = append(m.assumed, fmt.Sprintf("%s of the index %s", p.Platform, index))
+	m.digest, m.image = p.Digest, image
+	if m.ref.Host != "" {
+		m.ref = m.ref.WithDigest(p.Digest)
+	}
+	if image == nil {
+		m.state, m.message = NotImported, fmt.Sprintf("the index lists %s for %s, which is not imported", p.Digest, p.Platform)
+	}
 	return nil
 }
 
-// isPlatform reports whether a platform is the one that is wanted: linux/arm is any variant.
-func isPlatform(has, wanted string) bool {
-	return has == wanted || strings.HasPrefix(has, wanted+"/")
+// isFor records that the image is for other platforms than the one in the question.
+func (m *resolved) isFor(platforms []PlatformImage, asked string) {
+	var names []string
+	for _, p := range platforms {
+		names = append(names, p.Platform)
+	}
+	m.state, m.reason, m.message = Absent, OtherPlatform, fmt.Sprintf("%s is not for %s, but for %s", cmp.Or(m.ref.String(), m.digest), asked, strings.Join(names, ", "))
+	m.image, m.platforms = nil, platforms
 }
 
 // platformsOf are the images that an index lists.

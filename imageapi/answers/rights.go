@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // Authorizer says what a caller may do.
@@ -40,8 +40,9 @@ func (a *Answerer) LacksPods(ctx context.Context) string {
 	return a.lacks(ctx, "list", GroupVersion, "clusterpods", "")
 }
 
-// lacks says why a caller may not do something; it is empty if the caller may. Without a caller,
-// the program itself asks.
+// lacks returns why a caller may not do something, or "" if the caller may. It words this as
+// Kubernetes does, so that clients can find the role that grants the right. Without a caller in
+// ctx, the program itself asks, and may do everything.
 func (a *Answerer) lacks(ctx context.Context, verb string, of schema.GroupVersion, resource, namespace string) string {
 	caller, ok := genericapirequest.UserFrom(ctx)
 	if a.Authorizer == nil || !ok {
@@ -60,5 +61,5 @@ func (a *Answerer) lacks(ctx context.Context, verb string, of schema.GroupVersio
 	if namespace != "" {
 		where = fmt.Sprintf(" in the namespace %q", namespace)
 	}
-	return fmt.Sprintf("user %q may not %s %s.%s%s", caller.GetName(), verb, resource, of.Group, where)
+	return fmt.Sprintf("User %q cannot %s resource %q in API group %q%s", caller.GetName(), verb, resource, of.Group, where)
 }

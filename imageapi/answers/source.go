@@ -12,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Objects are the stored Images, or the ImageTags, as their storage offers them.
@@ -33,6 +34,9 @@ type Packages interface {
 	// from, about most of them, at a revision or, if that is 0, now. more is the name from which
 	// there may be more.
 	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
+	// Lists returns the lists of images whose digests come after one, sorted by them, about most of
+	// them; none if there are no more.
+	Lists(ctx context.Context, after string, most int) ([]packages.ImagePackages, error)
 	// Count is how many images have a list of packages, and Partly reports whether one lacks
 	// packages of its image.
 	Count(ctx context.Context) (int64, error)

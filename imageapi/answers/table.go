@@ -9,9 +9,9 @@ import (
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // reviewTable is a review as kubectl and tidewaiter get show it, with a row for each reference.
@@ -22,7 +22,7 @@ var reviewTable = table.Of[*ReferenceReview]{
 		{Name: "Tag", Type: "string", Description: "The tag of the reference; for a digest, the tags that lead to it now."},
 		{Name: "Verdict", Type: "string", Description: "The verdict for exactly this reference: True, ByIndex, False, Unsigned (a policy demands a signature), NoPolicy (no policy covers it), Excepted and until which day, or Unknown and why."},
 		{Name: "Pods", Type: "string", Description: "Number of pods that run the image now; a plus means that there may be more, Unknown that there may be some."},
-		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag but run a different image than it leads to now."},
+		{Name: "Outdated", Type: "string", Description: "Number of pods that name the tag but run a different image than it leads to now; a plus means that there may be more, Unknown that there may be some."},
 		{Name: "Checked", Type: "string", Description: "Time since the registry last confirmed where the reference leads."},
 		{Name: "Reference", Type: "string", Priority: 1, Description: "The whole reference."},
 		{Name: "Size", Type: "string", Priority: 1, Description: "Bytes in the registry, each layer counted once."},
@@ -35,6 +35,14 @@ var reviewTable = table.Of[*ReferenceReview]{
 			rows = append(rows, cells(&r.Status.References[i]))
 		}
 		return rows
+	},
+}
+
+// localTable is a review of a namespace as kubectl shows it, with a row for each reference.
+var localTable = table.Of[*LocalReferenceReview]{
+	Columns: reviewTable.Columns,
+	Rows: func(r *LocalReferenceReview) [][]any {
+		return reviewTable.Rows(&ReferenceReview{Status: ReferenceReviewStatus{References: r.Status.References}})
 	},
 }
 
@@ -71,7 +79,7 @@ func cells(a *Answer) []any {
 	}
 	outdated, checked, platform := table.Count(0, false), table.Unknown, m.Platform
 	if a.Running != nil {
-		outdated = table.Count(int(a.Running.Outdated), a.Running.Complete || m.Tag == "")
+		outdated = table.Count(int(a.Running.Outdated), (a.Running.Complete || m.Tag == "") && a.Running.OutdatedUnknown == 0)
 	}
 	if at := a.Checked.LastChecked; at != nil {
 		checked = metatable.ConvertToHumanReadableDateType(*at)

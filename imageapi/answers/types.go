@@ -24,6 +24,7 @@ const (
 	maxSimilar         = 50        // tags that are read to find what else a short name may mean
 	maxTags            = 20        // tags that lead, or led, to an image
 	maxHistories       = 500       // tags of a repository whose histories are searched
+	maxSearched        = 100_000   // tags, and entries of their histories, that a review searches
 	maxPrevious        = 10        // images that a tag led to before
 	maxNeeding         = 20        // workloads that need an image
 	maxUsers           = 5000      // pods that are counted by namespace
@@ -34,11 +35,11 @@ const (
 	maxVerdicts        = 32        // repositories of an image that is named by its digest alone
 )
 
-// Install registers ReferenceReview and ImpactReview with scheme. The API machinery works with the
-// Go type that is served, so nothing is ever converted.
+// Install registers ReferenceReview, LocalReferenceReview and ImpactReview with scheme. The API
+// machinery works with the Go type that is served, so nothing is ever converted.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: GroupVersion.Group, Version: runtime.APIVersionInternal}, GroupVersion} {
-		scheme.AddKnownTypes(gv, &ReferenceReview{}, &ImpactReview{})
+		scheme.AddKnownTypes(gv, &ReferenceReview{}, &LocalReferenceReview{}, &ImpactReview{})
 	}
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return scheme.SetVersionPriority(GroupVersion)
@@ -89,6 +90,9 @@ type Question struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Platform chooses an image of a multi-platform index, as os/architecture[/variant].
 	Platform string `json:"platform,omitempty"`
+	// Runs is the digest that a container runs which names the reference. The verdict is then the
+	// one for that container, as clusterpods show it, whatever the reference leads to now.
+	Runs string `json:"runs,omitempty"`
 }
 
 // ReferenceReviewStatus has the answers to a review.
@@ -121,6 +125,19 @@ const (
 	Unknown   State = "Unknown"   // the caller may not read it, or it cannot be read
 )
 
+// Moved is the state of a row of an impact review whose tag leads to another image, while pods that
+// name it run this one.
+const Moved State = "Moved"
+
+// The values of Answer.Reason.
+const (
+	NoDigest       = "NoDigest"       // Absent: no image has the digest, or one that begins so
+	SeveralDigests = "SeveralDigests" // Ambiguous: the digests of several images begin so
+	// Absent: the image is not for the platform that was asked for, but for those in
+	// Meaning.Platforms
+	OtherPlatform = "OtherPlatform"
+)
+
 // Answer is what is known of a reference.
 //
 // +k8s:deepcopy-gen=true
@@ -130,6 +147,9 @@ type Answer struct {
 	Question Question `json:"question"`
 	// State is Found, NotImported, Gone, Unseen, Absent, Ambiguous, Invalid or Unknown.
 	State State `json:"state"`
+	// Reason is a word for programs, where the state leaves open why: NoDigest, SeveralDigests or
+	// OtherPlatform.
+	Reason string `json:"reason,omitempty"`
 	// Message says why, unless the image was found.
 	Message string `json:"message,omitempty"`
 	// Suggestion is a reference that was probably meant, if the text is not one.
@@ -214,7 +234,8 @@ type Meaning struct {
 	Digest     string `json:"digest,omitempty"`
 	// Platform is that of the image; it is empty for an index.
 	Platform string `json:"platform,omitempty"`
-	// Platforms are the images that an index lists.
+	// Platforms are the images that an index lists, or the one that is for another platform than
+	// was asked for.
 	//
 	// +listType=atomic
 	Platforms []PlatformImage `json:"platforms,omitempty"`
@@ -317,8 +338,8 @@ type Verdict struct {
 	// Reference is what was judged: a repository with a tag or a digest.
 	Reference string `json:"reference"`
 	// Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none),
-	// NoPolicy (there is none and no policy demands one), Excepted (an exception of the policy lets
-	// the image through) or Unknown.
+	// NoPolicy (no policy covers the reference, whether it is signed or not), Excepted (an exception
+	// of the policy lets the image through) or Unknown.
 	Verified string `json:"verified"`
 	// Policies are those that cover the reference.
 	//
@@ -348,7 +369,8 @@ type Verdict struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Running struct {
-	// Pods is how many pods run the image, under whatever name.
+	// Pods is how many pods run the image, under whatever name. If it is not known where a tag
+	// leads, it is how many name the tag.
 	Pods int32 `json:"pods"`
 	// Complete is false if there may be more.
 	Complete bool `json:"complete"`
@@ -362,14 +384,19 @@ type Running struct {
 	//
 	// +listType=atomic
 	Names []string `json:"names,omitempty"`
-	// Outdated is how many pods of followed clusters name the tag and run something else than it
+	// Outdated is how many pods name the tag and run something else than it
 	// leads to now.
 	Outdated int32 `json:"outdated"`
 	// OutdatedImages are what these run.
 	//
 	// +listType=atomic
 	OutdatedImages []RunningImage `json:"outdatedImages,omitempty"`
-	// Selectors are the values of the field "image" of clusterpods that select these pods.
+	// OutdatedUnknown is how many other pods name the tag and may run
+	// something else, and OutdatedUnknownReason is why that is not known, for
+	// some of them.
+	OutdatedUnknown       int32  `json:"outdatedUnknown,omitempty"`
+	OutdatedUnknownReason string `json:"outdatedUnknownReason,omitempty"`
+	// Selectors is the value of the field "image" of clusterpods that selects these pods.
 	//
 	// +listType=atomic
 	Selectors []string `json:"selectors,omitempty"`

@@ -11,6 +11,11 @@ func (in ImpactReview) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in LocalReferenceReview) OpenAPIModelName() string {
+	return "com.github.tidewaiter.tidewaiter.imageapi.answers.LocalReferenceReview"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReferenceReview) OpenAPIModelName() string {
 	return "com.github.tidewaiter.tidewaiter.imageapi.answers.ReferenceReview"
 }

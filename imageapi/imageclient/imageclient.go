@@ -8,7 +8,6 @@ package imageclient
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +18,9 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/imagejson"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/imagejson"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 var (
@@ -44,6 +43,7 @@ type Client struct {
 	streams    func(namespace string) *gentype.ClientWithList[*imagev1.ImageStream, *imagev1.ImageStreamList]
 	tags       *gentype.ClientWithList[*imagev1.ImageTag, *imagev1.ImageTagList]
 	packages   *gentype.Client[*packages.ImagePackages]
+	records    records
 	rest       rest.Interface
 }
 
@@ -58,15 +58,16 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	r, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("image client: %w", err)
+		return nil, err
 	}
 	c = rest.CopyConfig(c)
 	c.GroupVersion, c.NegotiatedSerializer = &packages.GroupVersion, codecs.WithoutConversion()
 	own, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("image client: %w", err)
+		return nil, err
 	}
 	return &Client{
+		records: records{rest: own},
 		ClientWithList: gentype.NewClientWithList[*imagev1.Image, *imagev1.ImageList](
 			"images", r, parameterCodec, "",
 			func() *imagev1.Image { return &imagev1.Image{} },

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/openapi/internal/generated"
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
+	"github.com/tidewaiter/tidewaiter/internal/modelname"
 )
 
 // GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag,

@@ -21,10 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Client reads ImageTags, and makes ImageStreams.
@@ -59,13 +60,12 @@ const (
 	page     = 500  // ImageTags read at a time
 	maxMoved = 1000 // repositories whose tags have moved, and whose streams are not marked yet
 
-	firstPause, maxPause = time.Second, time.Minute // after a failure
-
-	// rest is how many times as long as one marking took the next one waits, at most maxPause and
-	// at least minRest. To show a stream to its watchers costs a read of all its tags, and an
+	// rest is how many times as long as one marking took the next one waits, at most maxRest and at
+	// least minRest. To show a stream to its watchers costs a read of all its tags, and an
 	// importer moves them one after the other.
 	rest    = 9
 	minRest = 250 * time.Millisecond
+	maxRest = time.Minute
 )
 
 // moved is a move in a repository: the resourceVersion of the ImageTag that was written last, and
@@ -77,23 +77,19 @@ type moved struct {
 
 // Run keeps streams until ctx is done. It ends with no error.
 func (k *Keeper) Run(ctx context.Context) error {
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
-		version, err := k.readAll(ctx)
-		for err == nil && ctx.Err() == nil {
-			pause = firstPause
-			if version, err = k.watchTags(ctx, version); err == nil {
-				// the server ends a watch after a while
-				sleep(ctx, firstPause)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-				slog.Warn("Updating image streams with moved tags failed, will retry", "err", err)
-			}
-			sleep(ctx, pause)
+	reconcile.Keep(ctx, "updating image streams with moved tags", nil, k.follow)
+	return nil
+}
+
+// follow brings all streams up to date, and then those whose tags move, until something fails.
+func (k *Keeper) follow(ctx context.Context) error {
+	version, err := k.readAll(ctx)
+	for err == nil && ctx.Err() == nil {
+		if version, err = k.watchTags(ctx, version); err == nil {
+			sleep(ctx, time.Second) // the server ends a watch after a while
 		}
 	}
-	return nil
+	return err
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -185,7 +181,7 @@ func (k *Keeper) watchTags(ctx context.Context, version string) (string, error) 
 				return "", err
 			}
 		}
-		rested = time.Now().Add(min(max(rest*time.Since(began), minRest), maxPause))
+		rested = time.Now().Add(min(max(rest*time.Since(began), minRest), maxRest))
 		if !ok {
 			return version, nil
 		}

@@ -16,10 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages/pagestest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages/pagestest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // server has tags, in the order of their names, and streams. Lists of tags have pages of one.

@@ -26,14 +26,14 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/archive"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -335,7 +335,8 @@ func (extension) Find(ctx context.Context, digest name.Digest, _ reference.Refer
 	return out, nil, nil, nil
 }
 
-func (extension) Forget(name.Repository) {}
+func (extension) Forget(name.Repository)                      {}
+func (extension) Listed(name.Repository, []string, time.Time) {}
 
 // A folder of skopeo's has the manifest, what it lists, and simple signatures beside them.
 func TestDir(t *testing.T) {

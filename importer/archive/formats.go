@@ -13,8 +13,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	godigest "github.com/opencontainers/go-digest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // readLayout reads index.json of an OCI image layout.
@@ -119,7 +120,7 @@ func (s *Source) makeManifest(config string, layers []string) (digest string, er
 		return "", fmt.Errorf("%s: %w", config, err)
 	}
 	if len(c.RootFS.DiffIDs) != len(layers) {
-		return "", fmt.Errorf("%s has %d diff IDs, manifest.json has %d layers", config, len(c.RootFS.DiffIDs), len(layers))
+		return "", fmt.Errorf("%s has %s, manifest.json has %s", config, table.Quantity(len(c.RootFS.DiffIDs), "diff ID"), table.Quantity(len(layers), "layer"))
 	}
 	m := v1.Manifest{SchemaVersion: 2, MediaType: types.DockerManifestSchema2, Layers: []v1.Descriptor{}}
 	if m.Config, err = descriptor(types.DockerConfigJSON, manifest.Digest(raw), int64(len(raw))); err != nil {

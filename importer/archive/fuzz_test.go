@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/archive"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // FuzzFiles says that whatever stands in the files that lead to images, each image that is found

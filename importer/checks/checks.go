@@ -20,9 +20,9 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/web/warn"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
 const (
@@ -39,7 +39,7 @@ type Checks struct {
 	wake chan struct{} // holds a token when there are many to be written
 	told warn.Trouble
 
-	untold warn.Trouble // of Share and Follow
+	untold warn.Trouble // of Share
 
 	flushing sync.Mutex // held by Flush
 

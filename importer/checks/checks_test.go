@@ -13,9 +13,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 var digestA, digestB = "sha256:" + strings.Repeat("a", 64), "sha256:" + strings.Repeat("b", 64)

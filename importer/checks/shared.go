@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 )
 
 const (
@@ -17,9 +18,8 @@ const (
 	sharedPrefix = "/tidewaiter.dev/checks/"
 	// sharedFor is how long they do. A server that was away for longer knows less of a reference,
 	// and never too much.
-	sharedFor = 10 * time.Minute
-	// shareTimeout bounds the time to share checks, and shareAgain is the pause after a failure.
-	shareTimeout, shareAgain = 5 * time.Second, time.Second
+	sharedFor    = 10 * time.Minute
+	shareTimeout = 5 * time.Second
 )
 
 // Share is Confirm for servers that share their objects: all of them remember the checks, if they
@@ -41,18 +41,8 @@ func (c *Checks) Share(all []tags.Check) {
 
 // Follow remembers what other servers share, until ctx is done.
 func (c *Checks) Follow(ctx context.Context) error {
-	for {
-		if err := c.follow(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, db.ErrCompacted) {
-			c.untold.Begin("follow", "It is not followed when other servers have asked registries", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.db.Closing():
-			return nil
-		case <-c.db.After(shareAgain):
-		}
-	}
+	reconcile.Keep(ctx, "following when other servers have asked registries", nil, c.follow)
+	return nil
 }
 
 func (c *Checks) follow(ctx context.Context) error {
@@ -61,9 +51,11 @@ func (c *Checks) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	c.untold.End("follow", "It is followed again when other servers have asked registries")
 	for {
 		events, err := w.Poll(ctx)
+		if errors.Is(err, db.ErrCompacted) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

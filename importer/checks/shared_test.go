@@ -6,8 +6,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // What one server was told by a registry, all that share their objects know, also one that starts a

@@ -28,7 +28,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // Options say which files are read; the zero value reads the user's and the system's.
@@ -83,7 +84,7 @@ type Files struct {
 	found   *lru.Cache // host/repository → entry, see find
 
 	clock   clock.WithDelayedExecution
-	running chan struct{} // held by each helper that runs
+	running *room.Room // a place is held by each run; one helper has half of them
 	mu      sync.Mutex
 	calls   map[question]*call // helpers at work
 }
@@ -114,7 +115,7 @@ func New(o Options) (*Files, error) {
 		system:  &types.SystemContext{AuthFilePath: o.AuthFile, RootForImplicitAbsolutePaths: o.Root},
 		found:   lru.New(maxFound),
 		clock:   clock.RealClock{},
-		running: make(chan struct{}, maxHelpers),
+		running: room.New(maxHelpers, maxHelpers/2),
 		calls:   map[question]*call{},
 	}
 	for _, m := range o.Mirrors {

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,9 +26,9 @@ import (
 	"go.podman.io/image/v5/types"
 	"go.podman.io/storage/pkg/homedir"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 const (
@@ -53,10 +55,10 @@ func (f *Files) ResolveContext(ctx context.Context, r authn.Resource) (authn.Aut
 	switch {
 	case err != nil:
 		return nil, err
-	case found == types.DockerAuthConfig{}:
+	case found == authn.AuthConfig{}:
 		return authn.Anonymous, nil
 	}
-	return authn.FromConfig(authn.AuthConfig{Username: found.Username, Password: found.Password, IdentityToken: found.IdentityToken}), nil
+	return authn.FromConfig(found), nil
 }
 
 // key is the name under which the credentials of a repository are kept.
@@ -69,10 +71,11 @@ func key(r authn.Resource) string {
 }
 
 // credentials looks where config.GetCredentials looks, in its order, but runs the helpers itself:
-// GetCredentials can neither share their answers nor end them.
-func (f *Files) credentials(ctx context.Context, key string) (found types.DockerAuthConfig, err error) {
+// GetCredentials can neither share their answers nor end them. And it finds docker's tokens, which
+// GetCredentials passes over.
+func (f *Files) credentials(ctx context.Context, key string) (found authn.AuthConfig, err error) {
 	if named := f.system.DockerAuthConfig; named != nil {
-		return *named, nil
+		return inGeneral(*named), nil
 	}
 	places, err := sysregistriesv2.CredentialHelpers(f.system)
 	if err != nil {
@@ -84,14 +87,14 @@ func (f *Files) credentials(ctx context.Context, key string) (found types.Docker
 		if place == sysregistriesv2.AuthenticationFileHelper {
 			found, err = f.inFiles(ctx, key, host)
 			for _, other := range reference.OtherNames(host) {
-				if err == nil && found == (types.DockerAuthConfig{}) {
+				if err == nil && found == (authn.AuthConfig{}) {
 					found, err = f.inFiles(ctx, other+strings.TrimPrefix(key, host), other)
 				}
 			}
 		} else {
 			found, err = f.ask(ctx, question{place, host})
 		}
-		if found != (types.DockerAuthConfig{}) {
+		if found != (authn.AuthConfig{}) {
 			return found, nil
 		}
 		failed = append(failed, err)
@@ -101,18 +104,24 @@ func (f *Files) credentials(ctx context.Context, key string) (found types.Docker
 
 // inFiles looks in the files with credentials. A file may name a helper for a host, which then
 // counts alone, or one that keeps what docker login does not write into the file.
-func (f *Files) inFiles(ctx context.Context, key, host string) (found types.DockerAuthConfig, err error) {
+func (f *Files) inFiles(ctx context.Context, key, host string) (found authn.AuthConfig, err error) {
 	for _, file := range f.authFiles() {
-		own, store := helpersIn(file.AuthFilePath, host)
+		inFile := readAuthFile(file.AuthFilePath)
+		own, store := inFile.helpers(host)
 		if own != nil {
 			found, err = f.ask(ctx, *own)
 		} else {
-			found, err = config.GetCredentials(&file, key)
+			var read types.DockerAuthConfig
+			if read, err = config.GetCredentials(&file, key); err == nil && read == (types.DockerAuthConfig{}) {
+				found = inFile.tokens(key)
+			} else {
+				found = inGeneral(read)
+			}
 		}
-		if store != nil && err == nil && found == (types.DockerAuthConfig{}) {
+		if store != nil && err == nil && found == (authn.AuthConfig{}) {
 			found, err = f.ask(ctx, *store)
 		}
-		if err != nil || found != (types.DockerAuthConfig{}) {
+		if err != nil || found != (authn.AuthConfig{}) {
 			return found, err
 		}
 	}
@@ -149,18 +158,55 @@ func (f *Files) authFiles() []types.SystemContext {
 	}
 }
 
-// helpersIn returns what a file has helpers asked for a host: the helper of the host, or docker's
-// credsStore if docker login has noted there that it keeps something. A file that cannot be read
-// names none: config.GetCredentials says why.
-func helpersIn(path, host string) (own, store *question) {
-	var file struct {
-		CredHelpers map[string]string          `json:"credHelpers"`
-		CredsStore  string                     `json:"credsStore"`
-		Auths       map[string]json.RawMessage `json:"auths"`
-	}
+// inGeneral is what the library has found, in the terms of go-containerregistry.
+func inGeneral(found types.DockerAuthConfig) authn.AuthConfig {
+	return authn.AuthConfig{Username: found.Username, Password: found.Password, IdentityToken: found.IdentityToken}
+}
+
+// authFile is what config.GetCredentials does not read of a file with credentials.
+type authFile struct {
+	CredHelpers map[string]string `json:"credHelpers"`
+	CredsStore  string            `json:"credsStore"`
+	Auths       map[string]struct {
+		IdentityToken string `json:"identitytoken"`
+		RegistryToken string `json:"registrytoken"`
+	} `json:"auths"`
+}
+
+// readAuthFile reads a file. One that cannot be read has nothing: config.GetCredentials says why.
+func readAuthFile(path string) (file authFile) {
 	if text, err := os.ReadFile(path); err != nil || json.Unmarshal(text, &file) != nil {
-		return nil, nil
+		return authFile{}
 	}
+	return file
+}
+
+// tokens returns the tokens of the entry in which config.GetCredentials looks: the longest part of
+// the key that has one, or else that of the host as a URL.
+func (file authFile) tokens(key string) authn.AuthConfig {
+	for name := key; ; {
+		if entry, ok := file.Auths[name]; ok {
+			return authn.AuthConfig{IdentityToken: entry.IdentityToken, RegistryToken: entry.RegistryToken}
+		}
+		end := strings.LastIndexByte(name, '/')
+		if end < 0 {
+			break
+		}
+		name = name[:end]
+	}
+	host, _, _ := strings.Cut(key, "/")
+	for _, name := range slices.Sorted(maps.Keys(file.Auths)) {
+		_, address, isURL := strings.Cut(name, "://")
+		if noted, _, _ := strings.Cut(address, "/"); isURL && (noted == host || noted == "index.docker.io" && host == "docker.io") {
+			return authn.AuthConfig{IdentityToken: file.Auths[name].IdentityToken, RegistryToken: file.Auths[name].RegistryToken}
+		}
+	}
+	return authn.AuthConfig{}
+}
+
+// helpers returns what a file has helpers asked for a host: the helper of the host, or docker's
+// credsStore if docker login has noted there that it keeps something.
+func (file authFile) helpers(host string) (own, store *question) {
 	if helper, ok := file.CredHelpers[host]; ok {
 		return &question{helper, host}, nil
 	}
@@ -193,11 +239,11 @@ func (q question) tooLate(format string, args ...any) error {
 type call struct {
 	once  sync.Once
 	done  chan struct{} // closed once found and err are set
-	found types.DockerAuthConfig
+	found authn.AuthConfig
 	err   error
 }
 
-func (c *call) answer(found types.DockerAuthConfig, err error) {
+func (c *call) answer(found authn.AuthConfig, err error) {
 	c.once.Do(func() {
 		c.found, c.err = found, err
 		close(c.done)
@@ -205,7 +251,7 @@ func (c *call) answer(found types.DockerAuthConfig, err error) {
 }
 
 // ask asks a helper, or waits with the callers that have asked it.
-func (f *Files) ask(ctx context.Context, q question) (types.DockerAuthConfig, error) {
+func (f *Files) ask(ctx context.Context, q question) (authn.AuthConfig, error) {
 	f.mu.Lock()
 	c := f.calls[q]
 	if c == nil {
@@ -218,7 +264,7 @@ func (f *Files) ask(ctx context.Context, q question) (types.DockerAuthConfig, er
 	case <-c.done:
 		return c.found, c.err
 	case <-ctx.Done():
-		return types.DockerAuthConfig{}, context.Cause(ctx)
+		return authn.AuthConfig{}, context.Cause(ctx)
 	}
 }
 
@@ -229,19 +275,19 @@ func (f *Files) run(q question, c *call) {
 		delete(f.calls, q)
 		f.mu.Unlock()
 	}()
-	turn := f.clock.NewTimer(helperPatience)
-	select {
-	case f.running <- struct{}{}:
-		turn.Stop()
-		defer func() { <-f.running }()
-	case <-turn.C():
-		c.answer(types.DockerAuthConfig{}, q.tooLate("was not asked for %s: %d helpers run, and none ended within %s", q.host, cap(f.running), helperPatience))
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	turn := f.clock.AfterFunc(helperPatience, cancel)
+	end, err := f.running.Acquire(ctx, q.helper, 1)
+	if err == nil {
+		defer end()
+	}
+	if err != nil || !turn.Stop() {
+		c.answer(authn.AuthConfig{}, q.tooLate("was not asked for %s: it runs for as many other hosts as it may, or as many helpers run, and none ended within %s", q.host, helperPatience))
+		return
+	}
 	limit := f.clock.AfterFunc(helperPatience, func() {
-		c.answer(types.DockerAuthConfig{}, q.tooLate("did not answer within %s when it was asked for %s", helperPatience, q.host))
+		c.answer(authn.AuthConfig{}, q.tooLate("did not answer within %s when it was asked for %s", helperPatience, q.host))
 		cancel()
 	})
 	defer limit.Stop()
@@ -254,13 +300,13 @@ func (f *Files) run(q question, c *call) {
 	}, q.host)
 	switch {
 	case credentials.IsErrCredentialsNotFound(err):
-		c.answer(types.DockerAuthConfig{}, nil)
+		c.answer(authn.AuthConfig{}, nil)
 	case err != nil:
-		c.answer(types.DockerAuthConfig{}, fmt.Errorf("%s for %s: %w", q.program(), q.host, err))
+		c.answer(authn.AuthConfig{}, fmt.Errorf("%s for %s: %w", q.program(), q.host, err))
 	case given.Username == "<token>":
-		c.answer(types.DockerAuthConfig{IdentityToken: given.Secret}, nil)
+		c.answer(authn.AuthConfig{IdentityToken: given.Secret}, nil)
 	default:
-		c.answer(types.DockerAuthConfig{Username: given.Username, Password: given.Secret}, nil)
+		c.answer(authn.AuthConfig{Username: given.Username, Password: given.Secret}, nil)
 	}
 }
 

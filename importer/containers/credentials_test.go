@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // helperFolder is the first folder of PATH, with helpers: "quick" answers, "itself" and "child"
@@ -257,11 +258,11 @@ func TestAHelperThatAnswersLeavesNothing(t *testing.T) {
 }
 
 // However many hosts have a helper that hangs, a bounded number of them runs; who waits in vain for
-// a turn is told so.
+// a turn is told so. Another helper is asked meanwhile.
 func TestHelpersOfAllHostsAreBounded(t *testing.T) {
 	h := newHelpers(t)
-	f, c := withHelpers(t, `"a.example.com":"child","b.example.com":"child","c.example.com":"child"`)
-	f.running = make(chan struct{}, 2)
+	f, c := withHelpers(t, `"a.example.com":"child","b.example.com":"child","c.example.com":"child","d.example.com":"quick"`)
+	f.running = room.New(3, 2)
 	begin(t, f, "a.example.com/x")
 	begin(t, f, "b.example.com/x")
 	h.started(2)
@@ -274,9 +275,12 @@ func TestHelpersOfAllHostsAreBounded(t *testing.T) {
 	if got := user(t, f, "file.example.com/x"); got != "file" {
 		t.Errorf("the credentials of %q", got)
 	}
+	if got := user(t, f, "d.example.com/x"); got != "d.example.com" {
+		t.Errorf("the credentials of %q", got)
+	}
 	c.Step(helperPatience)
 	<-at.done
-	wantTimeout(t, at.err, "was not asked for c.example.com: 2 helpers run")
+	wantTimeout(t, at.err, "was not asked for c.example.com: it runs for as many other hosts as it may")
 	if n := h.started(2); n != 2 {
 		t.Errorf("%d helpers run", n)
 	}
@@ -307,7 +311,7 @@ func TestCredentialsAreThoseOfTheLibrary(t *testing.T) {
 		for _, key := range keys {
 			want, wantErr := config.GetCredentials(f.system, key)
 			got, err := f.credentials(t.Context(), key)
-			if got != want || (err == nil) != (wantErr == nil) {
+			if got != inGeneral(want) || (err == nil) != (wantErr == nil) {
 				t.Errorf("%s: %s: %+v, %v, want %+v, %v", what, key, got, err, want, wantErr)
 			}
 			if want.Username != "" || want.IdentityToken != "" {
@@ -333,6 +337,40 @@ func TestCredentialsAreThoseOfTheLibrary(t *testing.T) {
 	root = t.TempDir() // registries.conf is read once
 	writeFile(t, `credential-helpers = ["containers-auth.json", "quick"]`, root, "etc/containers/registries.conf")
 	same("registries.conf, files first", newFiles(t, Options{Root: root}))
+}
+
+// Tokens that docker keeps without a password are found where the password of a key would be, in
+// docker's and in podman's file.
+func TestTokensWithoutPasswords(t *testing.T) {
+	t.Setenv("REGISTRY_AUTH_FILE", "")
+	const auths = `{"auths":{"identity.example.com":{"identitytoken":"i-1"},"registry.example.com":{"registrytoken":"r-1"},"both.example.com":{"auth":"","identitytoken":"i-2","registrytoken":"r-2"},` +
+		`"https://index.docker.io/v1/":{"identitytoken":"i-hub"},"https://url.example.com/v2/":{"registrytoken":"r-url"},` +
+		`"parts.example.com":{"identitytoken":"i-host"},"parts.example.com/team":{"identitytoken":"i-team"},"parts.example.com/empty":{},` +
+		`"password.example.com":{"auth":"dXNlcjpwdw==","registrytoken":"r-3"}}}`
+	for file, at := range map[string]string{"config.json": "docker", "auth.json": "config/containers"} {
+		dir := t.TempDir()
+		for name, path := range map[string]string{"XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "config", "DOCKER_CONFIG": "docker"} {
+			t.Setenv(name, filepath.Join(dir, path))
+		}
+		writeFile(t, auths, dir, filepath.Join(at, file))
+		for _, f := range []*Files{newFiles(t, Options{}), newFiles(t, Options{AuthFile: filepath.Join(dir, at, file)})} {
+			for repository, want := range map[string]authn.AuthConfig{
+				"identity.example.com/app": {IdentityToken: "i-1"}, "registry.example.com/team/app": {RegistryToken: "r-1"},
+				"both.example.com/app": {IdentityToken: "i-2", RegistryToken: "r-2"}, "index.docker.io/library/app": {IdentityToken: "i-hub"},
+				"url.example.com/app": {RegistryToken: "r-url"}, "parts.example.com/app": {IdentityToken: "i-host"},
+				"parts.example.com/team/app": {IdentityToken: "i-team"}, "parts.example.com/empty/app": {}, "parts.example.com/teams/app": {IdentityToken: "i-host"},
+				"password.example.com/app": {Username: "user", Password: "pw"}, "none.example.com/app": {},
+			} {
+				found, err := f.Resolve(resource(t, repository))
+				if err != nil {
+					t.Fatalf("%s: %s: %v", file, repository, err)
+				}
+				if got, err := authn.Authorization(t.Context(), found); err != nil || got.Username != want.Username || got.Password != want.Password || got.IdentityToken != want.IdentityToken || got.RegistryToken != want.RegistryToken {
+					t.Errorf("%s: %s: %+v, %v; want %+v", file, repository, got, err, want)
+				}
+			}
+		}
+	}
 }
 
 // What a helper says is read up to a bound.

@@ -9,7 +9,7 @@ import (
 
 	"go.podman.io/image/v5/pkg/sysregistriesv2"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // MirrorOf returns the references for which a reference may be read: those whose mirrors have its

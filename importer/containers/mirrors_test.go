@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 func parse(t *testing.T, s string) reference.Reference {
@@ -138,7 +138,8 @@ type asked struct {
 	repositories []string
 }
 
-func (a *asked) Forget(name.Repository) {}
+func (a *asked) Forget(name.Repository)                      {}
+func (a *asked) Listed(name.Repository, []string, time.Time) {}
 
 func (a *asked) Find(_ context.Context, digest name.Digest, _ reference.Reference, _ http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	a.mu.Lock()

@@ -91,7 +91,7 @@ func TestJobsThatFailTogetherAreOneFailure(t *testing.T) {
 	for range 7 {
 		l.Done("a", errDead)
 	}
-	if until := l.Done("a", nil); until.Sub(clock.Now()) != time.Second {
+	if until := l.Done("a", errDead); until.Sub(clock.Now()) != time.Second {
 		t.Errorf("paused for %s", until.Sub(clock.Now()))
 	}
 }
@@ -162,5 +162,157 @@ func TestPausedHostsAreCounted(t *testing.T) {
 	clock.Step(time.Minute)
 	if hosts := l.BackingOff(); len(hosts) != 0 {
 		t.Errorf("%v are paused a minute later", hosts)
+	}
+}
+
+// A sign that a host is back ends a back-off from it, and not the pause that it asked for.
+func TestSignsThatAHostIsBack(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := hostlimit.New(16, 8, clock)
+	fail := func(err error) {
+		l.Start("a")
+		l.Done("a", err)
+	}
+	for range 10 {
+		fail(errDead)
+		clock.SetTime(l.Until("a"))
+	}
+	fail(errDead)
+	room(t, l, "a", 0)
+	l.Sign("a", clock.Now().Add(-time.Second)) // it answered before it failed
+	l.Sign("b", clock.Now())
+	room(t, l, "a", 0)
+	clock.Step(time.Second)
+	l.Sign("a", clock.Now())
+	room(t, l, "a", 1)
+	fail(errDead)
+	clock.Step(time.Second)
+	l.Sign("a", clock.Now()) // too soon after the sign before
+	if left := l.Until("a").Sub(clock.Now()); left < 4*time.Minute {
+		t.Errorf("signs without end have it probed each time: %s are left", left)
+	}
+	l.End("a")
+	room(t, l, "a", 1)
+
+	fail(&pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour})
+	clock.Step(time.Minute)
+	l.Sign("a", clock.Now())
+	room(t, l, "a", 0)
+	l.End("")
+	room(t, l, "a", 1)
+}
+
+// A job that is done while a host is backed off from shows that it answers.
+func TestASuccessEndsABackoff(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := hostlimit.New(16, 8, clock)
+	l.Start("a")
+	l.Done("a", nil)
+	l.Start("a")
+	l.Start("a")
+	l.Done("a", errDead)
+	room(t, l, "a", 0)
+	if until := l.Done("a", nil); !until.IsZero() {
+		t.Errorf("it is paused until %s", until)
+	}
+	room(t, l, "a", 8)
+	for range 2 {
+		l.Start("a")
+	}
+	l.Done("a", &pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour})
+	if until := l.Done("a", nil); until.Sub(clock.Now()) != time.Hour {
+		t.Errorf("it asked for an hour, and is paused until %s", until)
+	}
+}
+
+// A job that hangs since before a host was back does not keep the next one from it, and its end
+// delays nothing.
+func TestAJobThatHangsDelaysNothingOnceItsHostIsBack(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := hostlimit.New(16, 8, clock)
+	hung := &pull.Error{Reason: pull.Timeout}
+	begin := func() (began time.Time) {
+		l.Start("a")
+		began = clock.Now()
+		clock.Step(time.Second)
+		return began
+	}
+	first := begin()
+	if r := l.DoneSince("a", first, hung); r.HungBefore || r.PausedUntil.IsZero() {
+		t.Errorf("the first that hangs: %+v", r)
+	}
+	clock.Step(time.Second)
+	second := begin()
+	room(t, l, "a", 0)
+	if !l.Sign("a", clock.Now()) {
+		t.Error("what waits is not tried at a sign")
+	}
+	room(t, l, "a", 1)
+	clock.Step(time.Second)
+	third := begin()
+	room(t, l, "a", 0)
+	clock.Step(10 * time.Second)
+	if l.Sign("a", clock.Now()) {
+		t.Error("what waits is tried at each sign")
+	}
+	room(t, l, "a", 0) // two hang, and no more
+	if r := l.DoneSince("a", second, hung); !r.HungBefore || !r.PausedUntil.IsZero() {
+		t.Errorf("one that began before the sign: %+v", r)
+	}
+	room(t, l, "a", 1)
+	clock.Step(time.Second)
+	if r := l.DoneSince("a", begin(), nil); !r.IsBack {
+		t.Errorf("one that the host answers: %+v", r)
+	}
+	if r := l.DoneSince("a", third, hung); !r.HungBefore || !r.PausedUntil.IsZero() {
+		t.Errorf("one that hangs still: %+v", r)
+	}
+	room(t, l, "a", 8)
+
+	// One that begins afterwards is a failure, as is any other end.
+	if r := l.DoneSince("a", begin(), hung); r.HungBefore || r.PausedUntil.IsZero() {
+		t.Errorf("one that hangs anew: %+v", r)
+	}
+	clock.SetTime(l.Until("a"))
+	if r := l.DoneSince("a", begin(), nil); r.IsBack {
+		t.Error("what waits is tried each time that the host is back")
+	}
+	before := begin()
+	l.End("a")
+	if r := l.DoneSince("a", before, errDead); r.HungBefore || r.PausedUntil.IsZero() {
+		t.Errorf("one that finds the host away: %+v", r)
+	}
+	clock.SetTime(l.Until("a"))
+	before = begin()
+	room(t, l, "a", 0)
+	l.End("a") // somebody asks for it
+	room(t, l, "a", 1)
+	if r := l.DoneSince("a", before, hung); !r.HungBefore {
+		t.Errorf("one that began before somebody asked: %+v", r)
+	}
+	if l.Running() != 0 {
+		t.Errorf("%d jobs run", l.Running())
+	}
+}
+
+// What a registry asked for is not forgotten because somebody names many hosts that fail.
+func TestPauseIsRememberedBesideManyHosts(t *testing.T) {
+	forgotten := 0
+	for range 20 {
+		clock := clocktesting.NewFakeClock(time.Now())
+		l := hostlimit.New(16, 8, clock)
+		l.Start("registry-1.docker.io")
+		l.Done("registry-1.docker.io", &pull.Error{Reason: pull.RateLimited, RetryAfter: time.Hour})
+		for i := range 1025 {
+			host := fmt.Sprintf("h%d.invalid", i)
+			l.Start(host)
+			l.Done(host, &pull.Error{Reason: pull.Unreachable})
+		}
+		if n, _ := l.Available("registry-1.docker.io"); n > 0 {
+			forgotten++
+		}
+	}
+	if forgotten > 0 {
+		t.Errorf("in %d of 20 runs the pause of an hour was forgotten", forgotten)
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Receiver is where notifications are sent. The server sends to no other host, and follows no

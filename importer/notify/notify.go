@@ -10,10 +10,10 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Kind says what happened. The type of a CloudEvent is typePrefix and the kind.
@@ -174,8 +174,8 @@ func (n *Notifier) targets() map[string]*target {
 	return nil
 }
 
-// Receivers are the receivers of jobs in the queue.
-func (n *Notifier) Receivers() (all []string) {
+// Receivers are the sources of jobs in the queue, one for each receiver.
+func (n *Notifier) Receivers() (all []push.Source) {
 	for name := range n.targets() {
 		all = append(all, push.OfNotifications(name))
 	}

@@ -19,9 +19,9 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 var now = time.Date(2026, 5, 28, 10, 0, 0, 0, time.UTC)
@@ -74,7 +74,7 @@ func stored(t *testing.T, jobs []push.Event) (all []push.Event) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back.Receiver = j.Receiver
+		back.Source = j.Source
 		all = append(all, back)
 	}
 	return all
@@ -95,7 +95,7 @@ func TestDelivery(t *testing.T) {
 	n := newNotifier(t, Receiver{Name: "ci", URL: server.URL + "/hook", SecretFile: secretFile(t, one, two), TokenFile: file(t, "a-token\n"), CAFile: authority})
 	pods := 0
 	jobs := stored(t, n.Jobs(Event{Kind: Verdict, ID: "4711", Time: now, Sequence: 12, Subject: "r.example.com/a@sha256:00", Data: Data{Image: "sha256:00", VerifiedBefore: "True", Verified: "False", Pods: &pods, Message: "two\nlines"}}))
-	if len(jobs) != 1 || jobs[0].Receiver != "notify/ci" || jobs[0].Key() != "notify:ci/verdict.turned/r.example.com/a@sha256:00#4711" {
+	if len(jobs) != 1 || jobs[0].Source != push.OfNotifications("ci") || jobs[0].Key() != "notify:ci/verdict.turned/r.example.com/a@sha256:00#4711" {
 		t.Fatalf("queued are %+v", jobs)
 	}
 	if err := n.Deliver(t.Context(), "ci", jobs[0].Payload); err != nil {
@@ -234,8 +234,7 @@ func TestWhoIsTold(t *testing.T) {
 		{Kind: Drift, Subject: "e"},
 	} {
 		for _, j := range n.Jobs(e) {
-			name, _ := push.Notified(j.Receiver)
-			got = append(got, name+" "+j.Repository)
+			got = append(got, j.Source.Name+" "+j.Repository)
 		}
 	}
 	slices.Sort(got)
@@ -296,7 +295,7 @@ func TestReceiversAreChecked(t *testing.T) {
 				t.Errorf("%s: %v", want, err)
 			}
 		}
-		if got := n.Receivers(); !slices.Equal(got, []string{"notify/ci"}) { // the previous ones
+		if got := n.Receivers(); !slices.Equal(got, []push.Source{push.OfNotifications("ci")}) { // the previous ones
 			t.Errorf("%s: %q", want, got)
 		}
 	}

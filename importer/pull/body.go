@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// body reads an answer within its limits. Only the time spent waiting for the registry
-// counts, not the time that the reader takes.
+// body reads an answer within its limits. Time limits count only the time spent waiting for the
+// registry, not the time that the reader takes.
 type body struct {
 	inner  io.ReadCloser
 	ctx    context.Context

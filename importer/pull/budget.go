@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// jobBudget bounds what one job asks of registries, wherever they lead it. A job is one
-// call of Import or Find, or everything that is done with the context of [Client.Job].
+// jobBudget bounds the requests and bytes of one job at all registries together. A job is one call
+// of Import or Find, or everything that is done with the context of [Client.Job].
 type jobBudget struct {
 	limits                     Limits
 	Began                      time.Time
@@ -34,7 +34,7 @@ func (c *Client) Job(ctx context.Context) (_ context.Context, done func()) {
 	}
 }
 
-// InJob is Job for a call that may be part of a job.
+// InJob is Job, unless ctx is part of a job already.
 func (c *Client) InJob(ctx context.Context) (_ context.Context, done func()) {
 	if JobOf(ctx) != nil {
 		return ctx, func() {}
@@ -42,13 +42,13 @@ func (c *Client) InJob(ctx context.Context) (_ context.Context, done func()) {
 	return c.Job(ctx)
 }
 
-// JobOf returns nil for a call that is not part of a job, such as a list of tags.
+// JobOf returns the budget of ctx's job, nil if ctx is not part of a job, as for a list of tags.
 func JobOf(ctx context.Context) *jobBudget {
 	job, _ := ctx.Value(jobKey{}).(*jobBudget)
 	return job
 }
 
-// These methods count the spending of a job. A nil *jobBudget has no bounds.
+// These methods count what a job uses. A nil *jobBudget has no bounds.
 
 func (b *jobBudget) Manifest() error {
 	if b == nil {
@@ -78,7 +78,7 @@ func spend(spent *atomic.Int64, n, limit int64, what string) error {
 	return &Error{Reason: OverBudget, Message: fmt.Sprintf("the job needs more than its budget of %d %s", limit, what)}
 }
 
-// Overdue returns why a job's context ended, if that is its budget of time; else err.
+// Overdue returns the cause of the context's end if the job's time is up, otherwise err.
 func Overdue(ctx context.Context, err error) error {
 	var cause *Error
 	if err != nil && errors.As(context.Cause(ctx), &cause) {
@@ -88,8 +88,8 @@ func Overdue(ctx context.Context, err error) error {
 }
 
 // maxPacking is how many times larger than a layer its content may be, on average over a job and
-// beyond Limits.JobContent. Programs pack to a third, text to a tenth; gzip reaches 1,000, zstd
-// 30,000.
+// beyond Limits.JobContent. Programs shrink to a third and text to a tenth; at most, gzip reaches
+// 1,000 and zstd 30,000.
 const maxPacking = 50
 
 // Unpacked counts the unpacked bytes of the layers of one job.
@@ -98,13 +98,13 @@ type Unpacked struct {
 	packed, content atomic.Int64
 }
 
-// NewUnpacked lets layers unpack to free bytes beyond what honest packing could give.
+// NewUnpacked returns a counter that allows maxPacking times the bytes read, and free bytes more.
 func NewUnpacked(free int64) *Unpacked { return &Unpacked{free: free} }
 
-// Read counts packed bytes, which were read of a layer.
+// Read counts packed bytes that were read from a layer.
 func (u *Unpacked) Read(n int) { u.packed.Add(int64(n)) }
 
-// Add fails when the layers unpack to more than honest packing could give.
+// Add counts unpacked bytes, and fails when there are more than allowed.
 func (u *Unpacked) Add(content int64) error {
 	if u.content.Add(content) <= u.free+maxPacking*u.packed.Load() {
 		return nil

@@ -1,7 +1,7 @@
-// Package pull reads from registries: who may be asked, over which transport and with which
-// credentials, how often, how much of an answer is read, and what an error means. A [Session] is an
-// authenticated connection to one repository, and a [Client] remembers all of them. The caller
-// decides what to read.
+// Package pull reads from registries. It decides to which hosts requests may go, over which
+// transport and with which credentials, how often, how much of an answer is read, and what an error
+// means. A [Session] is an authenticated connection to one repository, and a [Client] remembers all
+// of them. The caller decides what to read.
 package pull
 
 import (
@@ -18,11 +18,11 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/importer/guard"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
 )
 
-// Client reads from registries, within their bounds and ours. Make one with New and keep it: it
-// remembers hosts, greetings and sessions.
+// Client reads from registries, within [Limits] and the pauses that registries ask for. Make one
+// with New and keep it: it remembers hosts, greetings and sessions.
 type Client struct {
 	Keychain   authn.Keychain
 	registries registries
@@ -36,10 +36,12 @@ type Client struct {
 	hosts     *hosts
 	greetings *lru.Cache // host → *greeting
 	sessions  *lru.Cache // host/repository → *session
+	headless  *lru.Cache // part of a host that denies to HEAD what it gives to GET → until when
 	locks     *keyLocks
 }
 
-// Options configure a Client. All but Limits may be zero; see package importer for what they are.
+// Options configure a Client. All but Limits may be zero. The Options of package importer explain
+// them.
 type Options struct {
 	Keychain        authn.Keychain
 	Registries      []Registry
@@ -53,8 +55,8 @@ type Options struct {
 	Clock           clock.WithDelayedExecution
 }
 
-// credentialsAge is how long credentials are used before the keychain is asked
-// again: helpers hand out short-lived ones.
+// credentialsAge is how long credentials are used before they are read from the keychain again:
+// credential helpers return short-lived ones.
 const credentialsAge = 5 * time.Minute
 
 // New checks the settings of registries. It does not touch the network.
@@ -77,12 +79,13 @@ func New(o Options) (*Client, error) {
 		hosts:      newHosts(o.Limits, registries, o.Others, o.Clock),
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
+		headless:   lru.New(maxHosts),
 		locks:      &keyLocks{},
 	}, nil
 }
 
-// With returns a client that uses the credentials of keychain and, for registries that keychain has
-// none for, those of c. The two share all but sessions.
+// With returns a client that uses the credentials of keychain or, for registries without
+// credentials there, the credentials of c. The two share everything but sessions.
 func (c *Client) With(keychain authn.Keychain) *Client {
 	with := *c
 	with.Keychain = authn.NewMultiKeychain(keychain, c.Keychain)
@@ -116,7 +119,7 @@ func (c *Client) Locked() int {
 	return len(c.locks.keys)
 }
 
-// DialWith has dial make all connections, as tests need.
+// DialWith makes all connections with dial. It is for tests.
 func (c *Client) DialWith(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t := c.transports
 	t.verified, t.unverified = t.verified.WithDial(dial), t.unverified.WithDial(dial)

@@ -16,10 +16,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Reason says in one word why an import failed, for code that branches on it.
@@ -28,28 +28,29 @@ type Reason string
 const (
 	// NotFound: the registry has no such repository, tag, digest or platform.
 	NotFound Reason = "NotFound"
-	// Unauthorized: the registry wants credentials, or other ones.
+	// Unauthorized: the registry requires credentials, or other credentials.
 	Unauthorized Reason = "Unauthorized"
-	// Denied: the credentials are known and do not suffice, or the registry leads us to a forbidden
+	// Denied: the credentials are valid but not sufficient, or the registry redirects to a forbidden
 	// address (see package guard).
 	Denied Reason = "Denied"
 	// Misconfigured: a file or a helper of this machine with credentials or certificates for the
 	// registry cannot be read.
 	Misconfigured Reason = "Misconfigured"
-	// RateLimited: the registry said 429, or that its quota is spent. Error.RetryAfter is how long
-	// it asked to be left alone, if it did.
+	// RateLimited: the registry answered 429, or reported that its quota is used up. Error.RetryAfter
+	// is the pause that it asked for, if any.
 	RateLimited Reason = "RateLimited"
-	// DigestMismatch: the registry sent other bytes than the digest names.
+	// DigestMismatch: the registry sent bytes that do not match the digest.
 	DigestMismatch Reason = "DigestMismatch"
 	// TooLarge: a manifest, config, index or list is beyond its limit.
 	TooLarge Reason = "TooLarge"
-	// OverBudget: the job would ask more of registries than one job may; see Limits.JobManifests.
+	// OverBudget: the job needs more requests, bytes or time than one job may use; see
+	// Limits.JobManifests.
 	OverBudget Reason = "OverBudget"
 	// NotAnImage: the reference leads to an artifact, such as a signature.
 	NotAnImage Reason = "NotAnImage"
 	// InvalidImage: a manifest or config breaks the rules of its own format.
 	InvalidImage Reason = "InvalidImage"
-	// TLS: the registry's certificate is not trusted, or it speaks no TLS.
+	// TLS: the registry's certificate is not trusted, or the registry does not use TLS.
 	TLS Reason = "TLS"
 	// Insecure: plain HTTP would be needed and is not allowed for the host.
 	Insecure Reason = "Insecure"
@@ -63,8 +64,8 @@ const (
 	Unexpected Reason = "Unexpected"
 	// Canceled: the caller gave up.
 	Canceled Reason = "Canceled"
-	// Failed is shown for an error that has no reason here, such as one of the API that keeps the
-	// Images.
+	// Failed is shown for an error without one of these reasons, such as an error of the API that
+	// stores the Images.
 	Failed Reason = "Failed"
 )
 
@@ -80,16 +81,15 @@ var words = map[Reason]string{
 // safe to show and to log: URLs have lost their queries, and a registry's text is cut and cleaned.
 type Error struct {
 	Reason Reason
-	// Host and Repository are the registry's; Reference is canonical. The
-	// reference of a child of an index has the child's digest.
+	// Host and Repository are the registry's; Reference is canonical. For a child of an index,
+	// Reference has the child's digest.
 	Host, Repository, Reference string
 	// Message says what happened and, where that is known, what to do.
 	Message string
-	// RetryAfter is how long the registry asked to wait, counted from the
-	// moment of the error; 0 if it did not say.
+	// RetryAfter is the pause that the registry asked for, from the time of the error; 0 if it named
+	// none.
 	RetryAfter time.Duration
-	// Refused says that the registry refused the request with 429 or 503, and did not say when to
-	// come back.
+	// Refused is true if the registry refused the request with 429 or 503, without naming a pause.
 	Refused bool
 
 	cause error
@@ -124,8 +124,17 @@ func (e *Error) Temporary() bool {
 	return false
 }
 
-// IsRefusal reports whether the registry refused the request, with 429 or 503, or asked to be left
-// alone.
+// Content reports whether the registry answered, and the import failed because of what the registry
+// has, lacks or refuses. Whoever may push, or chooses the image, can cause such an error.
+func (e *Error) Content() bool {
+	switch e.Reason {
+	case NotFound, Unauthorized, Denied, DigestMismatch, TooLarge, OverBudget, NotAnImage, InvalidImage:
+		return true
+	}
+	return false
+}
+
+// IsRefusal reports whether the registry refused the request with 429 or 503, or asked for a pause.
 func (e *Error) IsRefusal() bool { return e.Reason == RateLimited || e.Refused || e.RetryAfter > 0 }
 
 // CausedBy is an *Error with a cause.
@@ -187,14 +196,14 @@ func (e *elsewhereError) Error() string { return e.host + ": " + e.err.Error() }
 
 func (e *elsewhereError) Unwrap() error { return e.err }
 
-// errPlainHTTP is the error of a request that would go out in clear.
+// errPlainHTTP is the error of a request that would be sent unencrypted.
 var errPlainHTTP = errors.New("plain HTTP is not allowed for this host")
 
 // alertOp is how package tls marks the peer's message about a handshake.
 const alertOp = "remote error"
 
-// classify asks the most telling questions first: greeting a host over both TLS and plain HTTP
-// gives two errors in one.
+// classify tests for the most specific errors first, because greeting a host over both TLS and
+// plain HTTP gives two errors in one.
 func classify(err error, host string) (Reason, string) {
 	var answer *transport.Error
 	var authority x509.UnknownAuthorityError
@@ -284,11 +293,11 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// maxMessage bounds what a stranger can put into a message, in bytes.
+// maxMessage bounds the bytes of a message that come from a registry.
 const maxMessage = 300
 
-// Clean makes text that a registry may have written fit to show: one line without control
-// characters, bounded, and without URL queries, where signed URLs keep their secrets.
+// Clean makes text from a registry safe to show: one line of bounded length, without control
+// characters and without URL queries, which hold the secrets of signed URLs.
 func Clean(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	s = queries.ReplaceAllString(s, "$1?…")

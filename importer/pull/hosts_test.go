@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func TestHostConcurrencyIsBounded(t *testing.T) {
@@ -112,7 +114,7 @@ func TestProgramsSharePauses(t *testing.T) {
 			}
 			hosts[i] = c.hosts.get("registry.example.com")
 		}
-		hosts[0].pause(time.Hour)
+		hosts[0].pause(time.Hour, false)
 		var limited *Error
 		if _, err := hosts[1].acquire(t.Context()); !errors.As(err, &limited) || limited.Reason != RateLimited || limited.RetryAfter != time.Hour {
 			t.Errorf("another program asks the host: %v", err)
@@ -296,4 +298,16 @@ func TestLocks(t *testing.T) {
 			t.Errorf("got it: %t, held: %d", got, c.Locked())
 		}
 	})
+}
+
+// What a registry has asked for is not forgotten because somebody names many other hosts.
+func TestPauseIsRememberedBesideManyHosts(t *testing.T) {
+	hs := newHosts(Limits{}.WithDefaults(false), registries{}, nil, clocktesting.NewFakeClock(time.Now()))
+	hs.get("registry-1.docker.io").pause(time.Hour, false)
+	for i := range 256 {
+		hs.get(fmt.Sprintf("h%d.invalid", i))
+	}
+	if left, _ := hs.get("registry-1.docker.io").pauseLeft(); left <= 0 {
+		t.Errorf("the pause of an hour is forgotten: %s left", left)
+	}
 }

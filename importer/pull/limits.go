@@ -9,18 +9,19 @@ import (
 type Limits struct {
 	// Concurrency is how many children of one index are read at a time (4).
 	Concurrency int
-	// HostConcurrency is how many requests one host serves us at a time (8).
+	// HostConcurrency is how many requests are sent to one host at a time (8).
 	HostConcurrency int
-	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two
-	// seconds' worth). Zero starts at 200 and adapts, between 10 and 6,400, to what the host can
-	// bear; Docker Hub gets 20.
+	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two seconds'
+	// worth). With zero, the rate starts at 200 and adapts to the host, between 10 and 6,400; Docker
+	// Hub gets 20.
 	HostRate  float64
 	HostBurst int
-	// Attempts is how often a request is tried that fails for a passing reason (3).
+	// Attempts is how often a request is tried that fails for a temporary reason (3). After 502 and
+	// 504 it is tried twice as often.
 	Attempts int
-	// MaxWait is the longest a request waits on a registry's Retry-After
-	// (20 s). When the registry asks for longer the request fails, and so
-	// does every other for that host until the time has come.
+	// MaxWait is how long a request waits at most for the end of a registry's Retry-After (20 s). If
+	// the registry asks for longer, the request fails, and so do all other requests to that host until
+	// the pause ends.
 	MaxWait time.Duration
 	// Stall is how long a registry may send nothing (30 s).
 	Stall time.Duration
@@ -30,20 +31,19 @@ type Limits struct {
 	// Request is the longest a manifest, a config, a list or a token may
 	// take (2 min); Layer is the same for a layer (1 h).
 	Request, Layer time.Duration
-	// JobManifests, JobRequests and JobBytes bound what one job asks of registries: manifests read
-	// (1,024); requests made, with those for signatures and repeated ones (10,000); and bytes read,
-	// without those of layers (512 MiB). A job that needs more ends with reason OverBudget.
+	// JobManifests, JobRequests and JobBytes bound one job: manifests read (1,024); requests,
+	// including retries and those for signatures (10,000); and bytes read, except layers (512 MiB). A
+	// job that needs more ends with reason OverBudget.
 	JobManifests, JobRequests, JobBytes int64
-	// JobContent is how many bytes the layers of one job may unpack to, beyond 50 times the bytes
-	// that were read of them (1 GiB).
+	// JobContent is to how many bytes the layers of one job may unpack, in addition to 50 times the
+	// bytes read (1 GiB).
 	JobContent int64
-	// LayerBytes bounds the bytes of the layers that are verified at a time, by all jobs together
-	// (256 MiB); a larger layer is verified alone. One image has at most Concurrency of them.
-	LayerBytes int64
+	// WindowBytes bounds the memory for decoding zstd in all layers together (256 MiB). A layer may
+	// need 32 MiB. One image has at most Concurrency layers verified at a time.
+	WindowBytes int64
 	// JobTime is the longest a job may take (15 min; 12 h where layers are verified).
 	JobTime time.Duration
-	// Recycle is how long facts about a host or a repository are used: how to greet it, and which
-	// credentials (30 min).
+	// Recycle is how long greetings and sessions of a host or a repository are used (30 min).
 	Recycle time.Duration
 }
 
@@ -53,7 +53,7 @@ const (
 	maxRepositories = 1024 // repositories remembered
 )
 
-// WithDefaults sets what is zero. layers says that layers are verified, too.
+// WithDefaults sets the default of each field that is zero. layers is true if layers are verified.
 func (l Limits) WithDefaults(layers bool) Limits {
 	setDefault(&l.Concurrency, 4)
 	setDefault(&l.HostConcurrency, 8)
@@ -67,7 +67,7 @@ func (l Limits) WithDefaults(layers bool) Limits {
 	setDefault(&l.JobRequests, 10_000)
 	setDefault(&l.JobBytes, 512<<20)
 	setDefault(&l.JobContent, 1<<30)
-	setDefault(&l.LayerBytes, 256<<20)
+	setDefault(&l.WindowBytes, 256<<20)
 	if layers {
 		setDefault(&l.JobTime, 12*time.Hour)
 	}
@@ -86,7 +86,7 @@ func setDefault[T int | int64 | float64 | time.Duration](field *T, value T) {
 func (l Limits) Validate() error {
 	if l.Concurrency < 0 || l.HostConcurrency < 0 || l.HostRate < 0 || l.HostBurst < 0 || l.Attempts < 0 || l.MaxWait < 0 ||
 		l.Stall < 0 || l.MinRate < 0 || l.Request < 0 || l.Layer < 0 || l.Recycle < 0 ||
-		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobContent < 0 || l.LayerBytes < 0 || l.JobTime < 0 {
+		l.JobManifests < 0 || l.JobRequests < 0 || l.JobBytes < 0 || l.JobContent < 0 || l.WindowBytes < 0 || l.JobTime < 0 {
 		return fmt.Errorf("limits must not be negative: %+v", l)
 	}
 	return nil

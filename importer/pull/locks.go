@@ -3,15 +3,16 @@ package pull
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// keyLocks serialises work on one key: two imports that meet in a digest of one
-// repository fetch it once, and two requests that need the same greeting greet once. It
-// holds an entry per key in use, so the work under way bounds it.
+// keyLocks serializes work on one key: two imports that need the same digest of one repository
+// fetch it once, and two requests that need the same greeting send one. It holds an entry for each
+// key in use, so the number of running imports and requests bounds it.
 //
-// The holder of a lock may wait for a registry, so a key names the registry: a caller that waits
-// for the lock would wait for that registry anyway. A slow registry must not hold up the
-// imports from another one that has the same digest.
+// The holder of a lock may wait for a registry, so a key contains the registry: otherwise a slow
+// registry would delay imports of the same digest from another registry. A caller that waits for
+// the lock would wait for that registry anyway.
 //
 // Locks on digests are taken from index to child only. Digests form no cycle,
 // so neither do the waits.
@@ -53,4 +54,19 @@ func (l *keyLocks) lock(ctx context.Context, key string) (unlock func(), err err
 		leave()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// maxGreeting is how long a request waits while another greets the same host or requests the same
+// token. Then it continues without the lock: the other may hang, and two greetings do no harm.
+const maxGreeting = 5 * time.Second
+
+// lockGreeting is locks.lock, but waits at most maxGreeting and then goes on without the lock.
+func (c *Client) lockGreeting(ctx context.Context, key string) (unlock func(), err error) {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer c.Clock.AfterFunc(maxGreeting, cancel).Stop()
+	if unlock, err = c.locks.lock(waiting, key); err != nil && ctx.Err() == nil {
+		return func() {}, nil
+	}
+	return unlock, err
 }

@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// firstRate is how many requests a second a host gets until its pace is known.
+	// firstRate is how many requests a second a host gets at first.
 	firstRate = 200
 	// minRate and maxRate bound the rate.
 	minRate, maxRate = 10, 6400
-	// hubRate is the rate for Docker Hub, which limits how much it is asked.
+	// hubRate is the rate for Docker Hub, which limits requests.
 	hubRate = 20
 	// minPaceWindow and maxPaceWindow bound how long a rate is tried, and paceAnswers is the number
 	// of answers that a trial needs.
 	minPaceWindow, maxPaceWindow = 50 * time.Millisecond, 250 * time.Millisecond
 	paceAnswers                  = 20
-	// quick is an answer that is always fast enough: a host nearby that answers in a fraction of it
-	// becomes more than twice as slow when it is asked more.
+	// quick is a time to an answer that always counts as fast. A host nearby may answer in a fraction
+	// of it, and then becomes more than twice as slow at a higher rate, which is no reason to stay at
+	// the lower one.
 	quick = 2 * time.Millisecond
 	// calm is how long a rate stays after it was halved.
 	calm = time.Minute
-	// It is halved for maxRefused refusals, if they are more than one in refusedShare of the
-	// answers at that rate. Fewer come from a host that fails now and then, however seldom it is
-	// asked. Of the answers the latest paceMemory count.
+	// The rate is halved after maxRefused refusals, if they are more than one in refusedShare of the
+	// answers at that rate. A host that fails now and then gives fewer, at any rate. Only the latest
+	// paceMemory answers count.
 	maxRefused, refusedShare, paceMemory = 2, 20, 1000
 )
 
-// pace is how many requests a second a host gets from all programs that ask it. Unless a number was
-// given it adapts, to the answers that this program gets. It doubles after a window in which
+// pace is how many requests a second all programs together send to a host. Unless the number is
+// configured, it adapts to the answers that this program gets. It doubles after a window in which
 // requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was
 // at most twice the least mean so far, or two milliseconds. It halves when the host has refused
 // more than one in twenty, and then stays for a minute. A window is a quarter of a second, or
@@ -55,8 +56,8 @@ type pace struct {
 	calm     time.Time     // no doubling before
 }
 
-// paceWindow is how long a rate is tried at a mean time to an answer: a host nearby shows sooner
-// what it can bear.
+// paceWindow is how long a rate is tried, given the mean time to an answer: a host that answers
+// sooner needs less time.
 func paceWindow(mean time.Duration) time.Duration {
 	return min(max(5*mean, minPaceWindow), maxPaceWindow)
 }
@@ -66,7 +67,7 @@ func newPace(host string, perSecond float64, burst int) *pace {
 	p := &pace{fixed: perSecond > 0}
 	switch {
 	case p.fixed:
-	case isDockerHub(host):
+	case IsDockerHub(host):
 		p.fixed, perSecond = true, hubRate
 	default:
 		perSecond = firstRate
@@ -77,7 +78,8 @@ func newPace(host string, perSecond float64, burst int) *pace {
 	return p
 }
 
-func isDockerHub(host string) bool {
+// IsDockerHub reports whether a host is one of Docker Hub's.
+func IsDockerHub(host string) bool {
 	switch host {
 	case "index.docker.io", "registry-1.docker.io", "auth.docker.io":
 		return true
@@ -85,7 +87,7 @@ func isDockerHub(host string) bool {
 	return false
 }
 
-// divide takes this program's part, if so many programs ask the host.
+// divide sets this program's part of the rate, if sharing programs send requests to the host.
 func (p *pace) divide(now time.Time, sharing int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,13 +97,13 @@ func (p *pace) divide(now time.Time, sharing int) {
 	}
 }
 
-// apply has the bucket follow the rate and its part. mu is held.
+// apply sets the bucket to this program's part of the rate. The caller holds mu.
 func (p *pace) apply(now time.Time) {
 	p.bucket.SetLimitAt(now, rate.Limit(p.number/float64(p.sharing)))
 	p.bucket.SetBurstAt(now, max(1, p.burst/p.sharing))
 }
 
-// reserve takes the next turn, which can be given back, and returns how long to wait for it.
+// reserve takes the next turn, which the caller can cancel, and returns how long to wait for it.
 func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duration) {
 	turn = p.bucket.ReserveN(now, 1)
 	if wait = turn.DelayFrom(now); wait > 0 && !p.fixed {
@@ -112,8 +114,8 @@ func (p *pace) reserve(now time.Time) (turn *rate.Reservation, wait time.Duratio
 	return turn, wait
 }
 
-// answered takes how long an answer took to begin, and whether it refused the request as one too
-// many.
+// answered records how long an answer took to begin, and whether it refused the request with 429 or
+// 503.
 func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	if p.fixed {
 		return
@@ -153,5 +155,5 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	p.since, p.answers, p.took, p.waited, p.refused = now, 0, 0, false, false
 }
 
-// perSecond is the present rate.
+// perSecond is this program's present rate.
 func (p *pace) perSecond() float64 { return float64(p.bucket.Limit()) }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Source is where a reference is read: the registry that it names, or a mirror.
+// Source is a place to read a reference from: the registry that it names, or a mirror.
 type Source struct {
-	// Reference is the reference by which the source is asked.
+	// Reference is the reference within the source.
 	Reference reference.Reference
 	// Insecure allows plain HTTP and unverified TLS, also where Registry does not.
 	Insecure bool
@@ -37,8 +37,8 @@ func (c *Client) PullSources(ref reference.Reference) ([]Source, error) {
 	return sources, err
 }
 
-// Reach calls try with a session for each source of ref, until it succeeds. After any failure of a
-// source it goes to the next, as podman and CRI-O do. The error is about ref.
+// Reach calls try with a session for each source of ref, until it succeeds. After any failure it
+// tries the next source, as podman and CRI-O do. The error is about ref.
 func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*Session) error) error {
 	sources, err := c.PullSources(ref)
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*S
 	return c.reachAny(ctx, ref, sources, nil, try)
 }
 
-// ReachOn is reach after source at has failed with err. If there is no other source, it returns
-// err.
+// ReachOn is Reach for the sources other than at, which failed with err. If there is no other
+// source, it returns err.
 func (c *Client) ReachOn(ctx context.Context, ref reference.Reference, at Source, err error, try func(*Session) error) error {
 	sources, sourcesErr := c.PullSources(ref)
 	sources = slices.DeleteFunc(sources, func(p Source) bool { return p.key() == at.key() })
@@ -84,9 +84,9 @@ func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources 
 	return unreached(ref, failed)
 }
 
-// unreached is the error of a reference that no source had. The error of the last source counts,
-// which is the registry itself if it may be asked. But while a mirror is away, an image that the
-// others lack does not count as missing.
+// unreached is the error for a reference that could be read from no source. The error of the last
+// source counts, which is the registry itself unless that is blocked. But if a mirror cannot be
+// reached, an image that the others lack does not count as missing.
 func unreached(ref reference.Reference, failed []*Error) *Error {
 	last := failed[len(failed)-1]
 	if last.Reference != ref.String() {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Registry has the settings of a registry or a part of it.
@@ -19,11 +19,11 @@ type Registry struct {
 	Prefix string
 	// Insecure allows plain HTTP, and TLS whose certificate is not verified.
 	Insecure bool
-	// TokenHosts are hosts, beside the registry itself, to whose token servers credentials for this
-	// registry may be sent, wherever they are. A host has the port that the realm's URL has. Those
-	// of Docker Hub and gitlab.com are known.
+	// TokenHosts are token servers, beside the registry itself, to which credentials for this registry
+	// may be sent, at any address. A host has the port of the realm's URL. The token servers of Docker
+	// Hub and gitlab.com are built in.
 	TokenHosts []string
-	// Blocked refuses to import from there.
+	// Blocked forbids imports from the registry.
 	Blocked bool
 	// RequestsPerSecond replaces Limits.HostRate for the host, unless it is zero.
 	RequestsPerSecond float64
@@ -34,12 +34,13 @@ type Registry struct {
 // Files are the settings of registries in the machine's files; see package containers.
 type Files interface {
 	// Registry returns, for host/repository or a host, whether plain HTTP and unverified TLS are
-	// allowed, and whether nothing may be read there.
+	// allowed, and whether reading is forbidden.
 	Registry(name string) (insecure, blocked bool, err error)
-	// PullSources returns where a reference is read, in order: its mirrors, then the location that
-	// the files rewrite it to, which is mostly the reference itself, unless that must not be asked.
+	// PullSources returns where to read a reference, in order: its mirrors, then the location to which
+	// the files rewrite it, which is mostly the reference itself. A location that is blocked is left
+	// out.
 	PullSources(ref reference.Reference) ([]Source, error)
-	// TLS returns the settings of a host in canonical form, nil if it has none. A host has its port
+	// TLS returns the settings of a host in canonical form, nil if it has none. host has a port only
 	// if it was written with one.
 	TLS(host string) (*tls.Config, error)
 }
@@ -73,7 +74,7 @@ func newEntries(in []Registry) ([]Registry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io: %w", i, r.Prefix, err)
 		}
-		// A name below a prefix must be a repository.
+		// A name below a prefix must be a valid repository.
 		if _, err := reference.ParseRepository(host + strings.TrimSuffix("/"+path, "/") + "/x"); err != nil {
 			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
 		}
@@ -103,7 +104,7 @@ func (rs registries) lookup(where string) (r Registry) {
 		}
 	}
 	if rs.files != nil {
-		// the first look would have met an error
+		// newRegistries has read the files and would have returned their error
 		r.Insecure, r.Blocked, _ = rs.files.Registry(where)
 	}
 	r.Insecure = r.Insecure || rs.insecure

@@ -20,13 +20,14 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// registryTransport is the http.RoundTripper under the authentication of one repository: all
-// requests to its registry, to the token server and to where either redirects pass through it. It
-// decides whether a request may go out at all, when, how often, and how much of the answer is read.
+// registryTransport is the http.RoundTripper below the authentication of one repository. All
+// requests to its registry, to the token server, and to the targets of their redirects pass through
+// it. It decides whether a request may be sent, when, how often, and how much of the answer is
+// read.
 type registryTransport struct {
 	client *Client
 	// host is the registry's, as in a URL.
@@ -35,13 +36,13 @@ type registryTransport struct {
 	insecure bool
 	// tokenHosts are Registry.TokenHosts of the repository.
 	tokenHosts []string
-	// scheme is the one that the registry was found to speak, once it is known.
+	// scheme is the registry's scheme, https or http, once it is known.
 	scheme string
-	// tokens are those of the repository; nil before their source is known.
+	// tokens are the repository's tokens; nil before its token server is known.
 	tokens *tokens
 }
 
-// budget is how much answer the caller of a request allows.
+// budget is how many bytes and how much time the caller of a request allows for the answer.
 type budget struct {
 	bytes int64
 	time  time.Duration
@@ -57,8 +58,8 @@ func WithBudget(ctx context.Context, bytes int64, time time.Duration, job *jobBu
 	return context.WithValue(ctx, budgetKey{}, budget{bytes, time, job})
 }
 
-// budgetOf returns the caller's budget, or one that suits the request's path: package remote makes
-// requests, too, for a SignatureFinder.
+// budgetOf returns the caller's budget or, for a request without one, a budget by the request's
+// path: a SignatureFinder may send requests with package remote.
 func (w *registryTransport) budgetOf(req *http.Request) budget {
 	if b, ok := req.Context().Value(budgetKey{}).(budget); ok {
 		return b
@@ -100,7 +101,7 @@ func (w *registryTransport) send(in *http.Request) (*http.Response, error) {
 	}
 	send := func() (*http.Response, error) { return w.attempt(out.Named(w.isNamed(req.URL)), req) }
 	if w.tokens.isFor(req) {
-		return w.tokens.get(req, send)
+		return w.tokens.get(req, w.client.Clock, send)
 	}
 	resp, err := send()
 	if err == nil && resp.StatusCode == http.StatusUnauthorized {
@@ -109,14 +110,14 @@ func (w *registryTransport) send(in *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isNamed reports whether people named a URL's host, in the reference or in the configuration, so
-// that it may be anywhere. The registry named all others.
+// isNamed reports whether the reference or the configuration names a URL's host, so that it may
+// have any address. All other hosts were named by the registry.
 func (w *registryTransport) isNamed(u *url.URL) bool {
 	return u.Host == w.host || slices.Contains(w.tokenHosts, u.Host) || w.client.registries.lookup(canonicalHost(u.Host)).Prefix != ""
 }
 
-// checkRedirect is the rule for a request that a redirect caused: no secret goes to another host or
-// port.
+// checkRedirect keeps secrets from going to another host or port with a request that a redirect
+// caused.
 func checkRedirect(req *http.Request) error {
 	from, to := guard.First(req).URL, req.URL
 	if from.Host == to.Host {
@@ -126,7 +127,7 @@ func checkRedirect(req *http.Request) error {
 		// 307 and 308 repeat the body, which for a token server is a secret.
 		return &Error{Reason: Denied, Message: fmt.Sprintf("%s redirects a request with credentials to %s", Clean(from.Host), Clean(to.Host))}
 	}
-	// http.Client takes headers along to subdomains and to other ports.
+	// http.Client keeps headers for subdomains and other ports.
 	for _, secret := range []string{"Authorization", "Cookie", "Proxy-Authorization"} {
 		req.Header.Del(secret)
 	}
@@ -147,30 +148,29 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 		began := w.client.Clock.Now()
 		w.client.traffic.requests.Add(1)
 		resp, err := w.once(base, req, release)
+		var asked time.Duration
+		isAsked := false
 		if err == nil {
 			now := w.client.Clock.Now()
-			h.pace.answered(now, now.Sub(began), resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable)
-			if spent, ok := spentFor(resp.Header); ok {
-				h.pause(spent)
-			}
+			h.answered(now, now.Sub(began), resp.StatusCode)
+			asked, isAsked = pauseAsked(resp, now)
+			h.pause(asked, !isRefusal(resp.StatusCode))
 		}
-		again := (req.Method == http.MethodGet || req.Method == http.MethodHead) && n < w.client.Limits.Attempts
+		again := (req.Method == http.MethodGet || req.Method == http.MethodHead || w.tokens.isFor(req) && req.GetBody != nil) && n < w.attempts(h, resp)
 		wait := backoff(n)
 		switch {
 		case err != nil:
 			if !again || !passing(err) {
 				return nil, err
 			}
-		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
-			// Without a time, only this request was refused: others of the host continue, more
+		case isRefusal(resp.StatusCode):
+			// Without a pause, only this request was refused: other requests to the host continue, more
 			// slowly (see pace).
-			asked, ok := RetryAfter(resp.Header, w.client.Clock.Now())
-			if ok {
-				wait = asked
-				h.pause(asked)
-			}
 			if !again || asked > w.client.Limits.MaxWait {
 				return nil, refused(resp, asked)
+			}
+			if isAsked {
+				wait = asked
 			}
 		case again && passingStatus(resp.StatusCode):
 		default:
@@ -179,11 +179,42 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 		if err := sleep(req.Context(), w.client.Clock, wait); err != nil {
 			return nil, err
 		}
+		if req.GetBody != nil {
+			if req.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 
-// refused returns the error for the answer of a host that refuses requests, and asked to be left
-// alone for a time, or 0.
+// attempts is how often to try a request whose answer was resp, or nil for none. A gateway fails
+// for a shorter time than the registry behind it, so its failures are worth more attempts, unless
+// it has failed for a while.
+func (w *registryTransport) attempts(h *host, resp *http.Response) int {
+	if resp != nil && isGatewayFailure(resp.StatusCode) && h.gatewayFailures.Load() <= maxGatewayFailures {
+		return 2 * w.client.Limits.Attempts
+	}
+	return w.client.Limits.Attempts
+}
+
+// isRefusal reports whether a host refuses a request for now, whatever it is about.
+func isRefusal(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// isGatewayFailure reports whether a status is one with which load balancers and proxies answer
+// while a server is replaced. 503 is not: a registry may refuse requests with it, and then imports
+// wait.
+func isGatewayFailure(status int) bool {
+	switch status {
+	case http.StatusBadGateway, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// refused returns the error for the answer of a host that refuses a request. asked is the pause
+// that it asked for, or 0.
 func refused(resp *http.Response, asked time.Duration) error {
 	err := transport.CheckError(resp)
 	reason, message := classify(err, resp.Request.URL.Host)
@@ -200,54 +231,83 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// maxRetryAfter bounds what a registry may ask for.
-const maxRetryAfter = 24 * time.Hour
+const (
+	// MaxPause bounds a pause that a registry asks for.
+	MaxPause = time.Hour
+	// maxRetryAfter bounds the value of Retry-After. An interactive import gives up a registry that
+	// asks for more than MaxPause.
+	maxRetryAfter = 24 * time.Hour
+)
+
+// pauseAsked returns the pause that an answer asks for. A refusal may have Retry-After. Any answer
+// may report that a quota is used up; then Retry-After, if present, has the pause.
+func pauseAsked(resp *http.Response, now time.Time) (wait time.Duration, ok bool) {
+	spent, isSpent := spentFor(resp.Header, now)
+	if isSpent || isRefusal(resp.StatusCode) {
+		if asked, ok := RetryAfter(resp.Header, now); ok {
+			return asked, true
+		}
+	}
+	return spent, spent > 0
+}
 
 // RetryAfter reads the header of RFC 9110 §10.2.3, seconds or a date, as at most a day; ok is false
 // if it has neither.
 func RetryAfter(header http.Header, now time.Time) (wait time.Duration, ok bool) {
 	value := strings.TrimSpace(header.Get("Retry-After"))
-	if value == "" {
+	if wait, ok := waitOf(value, now, maxRetryAfter); ok {
+		return wait, true
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
 		return 0, false
 	}
-	var d time.Duration
-	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		// then it is the largest
-		d = time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
-	} else if at, err := http.ParseTime(value); err == nil {
-		d = at.Sub(now)
-	} else {
-		return 0, false
-	}
-	return min(max(d, 0), maxRetryAfter), true
+	return min(max(at.Sub(now), 0), maxRetryAfter), true
 }
 
-// spentFor returns for how long a host says that its quota is used up: RateLimit-Remaining is 0,
-// and RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05).
-func spentFor(header http.Header) (time.Duration, bool) {
+// spentFor returns for how long a host reports that its quota is used up: RateLimit-Remaining is 0,
+// and RateLimit-Reset has the seconds (draft-ietf-httpapi-ratelimit-headers-05), or the point in
+// time (GitLab).
+func spentFor(header http.Header, now time.Time) (wait time.Duration, spent bool) {
 	// Docker Hub adds the window
 	remaining, _, _ := strings.Cut(header.Get("RateLimit-Remaining"), ";")
 	if strings.TrimSpace(remaining) != "0" {
 		return 0, false
 	}
 	reset, _, _ := strings.Cut(header.Get("RateLimit-Reset"), ";")
-	seconds, err := strconv.ParseInt(strings.TrimSpace(reset), 10, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || seconds <= 0 {
+	wait, _ = waitOf(strings.TrimSpace(reset), now, MaxPause)
+	return wait, true
+}
+
+// waitOf reads a number of seconds as a wait of at most longest. A number of more than a year is a
+// point in time, in seconds or milliseconds since 1970.
+func waitOf(text string, now time.Time, longest time.Duration) (wait time.Duration, ok bool) {
+	const year, millis = 365 * 24 * 60 * 60, 100_000_000_000
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // a number out of range is the largest
 		return 0, false
 	}
-	return time.Duration(min(seconds, int64(maxRetryAfter/time.Second))) * time.Second, true
+	switch {
+	case n > millis:
+		wait = time.UnixMilli(n).Sub(now)
+	case n > year:
+		wait = time.Unix(n, 0).Sub(now)
+	default:
+		wait = time.Duration(max(n, 0)) * time.Second
+	}
+	return min(max(wait, 0), longest), true
 }
 
 func passingStatus(status int) bool {
 	switch status {
-	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway, http.StatusGatewayTimeout:
+	case http.StatusRequestTimeout, http.StatusInternalServerError:
 		return true
 	}
-	return false
+	return isGatewayFailure(status)
 }
 
-// passing reports whether a connection failed in a way that a retry may mend. A refused connection
-// did not: this distinguishes plain HTTP from TLS.
+// passing reports whether a retry may help after a connection failed. It returns false for a
+// refused connection, which is how a greeting finds out whether the host uses TLS or plain HTTP.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
@@ -255,8 +315,8 @@ func passing(err error) bool {
 // maxErrorBody is how much of an error's body is kept, in bytes.
 const maxErrorBody = 64 << 10
 
-// once makes one request. Its slot of the host is given back when the answer's body has been read
-// or closed, or has failed.
+// once sends one request. It releases the host's slot when the answer's body has been read or
+// closed, or has failed.
 func (w *registryTransport) once(base http.RoundTripper, req *http.Request, release func()) (*http.Response, error) {
 	allowed := w.budgetOf(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -280,7 +340,7 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, rele
 	}
 	b.inner = resp.Body
 	resp.Body = b
-	// http.Client knows only the caller's request, not this copy.
+	// http.Client expects the caller's request, not this copy.
 	resp.Request = req
 	switch {
 	case resp.StatusCode >= 400:
@@ -298,8 +358,8 @@ func (w *registryTransport) once(base http.RoundTripper, req *http.Request, rele
 	return resp, nil
 }
 
-// inSpan makes a request in a span of its own if it is for something that is traced. The registry
-// is not told of it.
+// inSpan sends a request in a span of its own if its context is traced. It sends no trace headers
+// to the registry.
 func inSpan(base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	of := trace.SpanFromContext(req.Context())
 	if !of.IsRecording() {

@@ -17,12 +17,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Session is an authenticated connection to one repository. All imports from the repository share
-// it, and it is made again after Limits.Recycle.
+// it. After Limits.Recycle a new one replaces it.
 type Session struct {
 	Source     Source
 	Repository name.Repository
@@ -30,6 +30,7 @@ type Session struct {
 	Registry   *oci.Client
 	Limits     Limits
 	expires    time.Time
+	client     *Client // nil for what is on this machine
 }
 
 // greeting is how a host answered GET /v2/: whether it speaks TLS, and where its tokens come from.
@@ -41,7 +42,7 @@ type greeting struct {
 // session returns a session for the repository of a source.
 func (c *Client) session(ctx context.Context, at Source) (*Session, error) {
 	key := at.key()
-	unlock, err := c.locks.lock(ctx, "session "+key)
+	unlock, err := c.lockGreeting(ctx, "session "+key)
 	if err != nil {
 		return nil, err
 	}
@@ -59,13 +60,37 @@ func (c *Client) session(ctx context.Context, at Source) (*Session, error) {
 	return s, nil
 }
 
-// IsMirrorOf reports whether the session is with another repository than ref's.
+// IsMirrorOf reports whether the session reads from another repository than ref's.
 func (s *Session) IsMirrorOf(ref reference.Reference) bool {
 	at := s.Source.Reference
 	return at.Host != "" && at.Name() != ref.Name()
 }
 
-// Forget drops the session for the repository of a source, so that the next import asks for
+// part names the part of a host that behaves alike: a proxy may have several kinds of registries
+// behind one host, distinguished by the first element of a repository.
+func (s *Session) part() string {
+	first, _, _ := strings.Cut(s.Repository.RepositoryStr(), "/")
+	return s.Repository.RegistryStr() + "/" + first
+}
+
+// DeniesHeads reports whether the registry is known to deny a HEAD where a GET succeeds.
+func (s *Session) DeniesHeads() bool {
+	if s.client == nil {
+		return false
+	}
+	until, ok := s.client.headless.Get(s.part())
+	return ok && s.client.Clock.Now().Before(until.(time.Time))
+}
+
+// NoteDeniesHeads makes DeniesHeads return true for Limits.Recycle, for all repositories of this
+// part of the registry.
+func (s *Session) NoteDeniesHeads() {
+	if s.client != nil {
+		s.client.headless.Add(s.part(), s.client.Clock.Now().Add(s.Limits.Recycle))
+	}
+}
+
+// Forget drops the session for the repository of a source, so that the next import reads
 // credentials again.
 func (c *Client) Forget(at Source) { c.sessions.Remove(at.key()) }
 
@@ -141,14 +166,14 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 		return nil, err
 	}
 	return &Session{
-		Transport: authenticated, Limits: c.Limits,
+		Transport: authenticated, Limits: c.Limits, client: c,
 		Registry: oci.New(w.scheme, host, path, authenticated),
 		expires:  c.Clock.Now().Add(c.Limits.Recycle),
 	}, nil
 }
 
-// unreadHere is the error of reading what, such as credentials, on this machine. One with a reason
-// keeps it, and a caller that gives up has no wrong files.
+// unreadHere is the error of reading what, such as credentials, on this machine. An error that has
+// a reason keeps it, and the end of a context is not blamed on the files.
 func unreadHere(what string, err error) error {
 	if ReasonOf(err) != "" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("reading %s: %w", what, err)
@@ -156,10 +181,10 @@ func unreadHere(what string, err error) error {
 	return &Error{Reason: Misconfigured, Message: "reading " + what + " on this machine: " + Clean(err.Error()), cause: err}
 }
 
-// greet asks a host once for all its repositories.
+// greet sends GET /v2/ to a host, once for all its repositories.
 func (c *Client) greet(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
 	key := fmt.Sprintf("%s insecure=%t", registry.RegistryStr(), insecure)
-	unlock, err := c.locks.lock(ctx, "greeting "+key)
+	unlock, err := c.lockGreeting(ctx, "greeting "+key)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +197,7 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 	w := &registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}
 	challenge, err := transport.Ping(ctx, registry, w)
 	if err != nil {
-		// The certificate's error counts, and not the port's answer to plain HTTP.
+		// The error of the certificate counts, not the answer to plain HTTP.
 		var certificate *tls.CertificateVerificationError
 		var alert *net.OpError
 		switch {
@@ -187,15 +212,16 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 	return challenge, nil
 }
 
-// publicTokenHosts are the token servers of public registries that are on another host.
+// publicTokenHosts are the token servers of public registries whose token server is on another
+// host.
 var publicTokenHosts = map[string]string{
 	"index.docker.io":     "auth.docker.io",
 	"registry.gitlab.com": "gitlab.com",
 }
 
-// trustsRealm reports whether credentials for a registry may be shown to a token
-// server: the registry itself, host and port, or one that the administrator named.
-// Anybody may name a token server; that is how CVE-2020-15157 took credentials.
+// trustsRealm reports whether credentials for a registry may be sent to a token server: the
+// registry itself, by host and port, or one that the administrator named. A registry may name any
+// token server, which is how CVE-2020-15157 leaked credentials.
 func (r Registry) trustsRealm(scheme, host, realm string) bool {
 	u, err := url.Parse(realm)
 	if err != nil || u.Host == "" {
@@ -205,7 +231,7 @@ func (r Registry) trustsRealm(scheme, host, realm string) bool {
 	return u.Scheme == scheme && address(u) == address(registry) || slices.Contains(r.TokenHosts, u.Host) || u.Host == publicTokenHosts[host]
 }
 
-// address is a URL's host with its port, also the default one.
+// address is a URL's host with its port, even if that is the default port.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

@@ -10,14 +10,16 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+
+	"k8s.io/utils/clock"
 )
 
 // maxTokenAnswer is how many bytes of a token server's answer are remembered.
 const maxTokenAnswer = 64 << 10
 
-// tokens has all requests of a repository that wait for a token ask for it once.
-// go-containerregistry's transport, which asks, has each refused request ask by itself. The last
-// answer is given out until the registry has refused its token.
+// tokens requests a token once for all requests of a repository that wait for one.
+// (go-containerregistry's transport would send a request for each.) It returns the last answer
+// until the registry refuses its token.
 type tokens struct {
 	realm *url.URL // nil if the registry has no token server
 
@@ -27,7 +29,7 @@ type tokens struct {
 
 // tokenAnswer is an answer of the token server, present or awaited.
 type tokenAnswer struct {
-	request string // the request that it answers
+	request string // identifies the request that it answers
 	done    chan struct{}
 
 	// These are set before done is closed. There is no header if the token server gave none.
@@ -50,7 +52,7 @@ func (t *tokens) isFor(req *http.Request) bool {
 		!strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ")
 }
 
-// refused notes that the registry has refused the token of a request.
+// refused drops the last answer if the registry has refused its token.
 func (t *tokens) refused(req *http.Request) {
 	if t == nil {
 		return
@@ -63,25 +65,33 @@ func (t *tokens) refused(req *http.Request) {
 	}
 }
 
-// get answers a request for a token with the last answer to the same request, or with that of send.
-func (t *tokens) get(req *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+// get answers a request for a token with the last answer to the same request, or else calls send.
+// It waits at most maxGreeting for another request for the same token.
+func (t *tokens) get(req *http.Request, clock clock.Clock, send func() (*http.Response, error)) (*http.Response, error) {
 	key, err := requestOf(req)
 	if err != nil {
 		return nil, err
 	}
+	var hangs *tokenAnswer
 	for {
 		t.mu.Lock()
 		a := t.answer
-		if a == nil || a.request != key {
+		if a == nil || a == hangs || a.request != key {
 			a = &tokenAnswer{request: key, done: make(chan struct{})}
 			t.answer = a
 			t.mu.Unlock()
 			return t.ask(a, send)
 		}
 		t.mu.Unlock()
+		timer := clock.NewTimer(maxGreeting)
 		select {
 		case <-a.done:
+			timer.Stop()
+		case <-timer.C():
+			hangs = a
+			continue
 		case <-req.Context().Done():
+			timer.Stop()
 			return nil, context.Cause(req.Context())
 		}
 		if a.header != nil {
@@ -90,7 +100,7 @@ func (t *tokens) get(req *http.Request, send func() (*http.Response, error)) (*h
 				Body: io.NopCloser(bytes.NewReader(a.body)), ContentLength: int64(len(a.body)), Request: req,
 			}, nil
 		}
-		// The request before got no token: the next one asks.
+		// The request before got no token: the next one calls send.
 	}
 }
 
@@ -132,7 +142,7 @@ func (t *tokens) ask(a *tokenAnswer, send func() (*http.Response, error)) (*http
 	return resp, nil
 }
 
-// requestOf describes a request for a token: the scope, and whose it is.
+// requestOf identifies a request for a token by its scope and credentials.
 func requestOf(req *http.Request) (string, error) {
 	var body []byte
 	if req.Body != nil && req.Body != http.NoBody {

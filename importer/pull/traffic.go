@@ -2,12 +2,11 @@ package pull
 
 import "sync/atomic"
 
-// Traffic counts what a Client has asked of registries, their token servers and their
-// storage.
+// Traffic counts a Client's requests to registries, their token servers and their storage.
 type Traffic struct {
 	// Requests counts each attempt.
 	Requests int64
-	// Bytes are the bytes read of answers' bodies.
+	// Bytes counts the bytes read from answers.
 	Bytes int64
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 )
 
-// transports are the lowest transports of all wires: one for hosts whose certificate is verified,
-// one for hosts whose is not, and one of each for every host with TLS settings of its own, for the
-// most recently used hosts.
+// transports are the lowest transports, which all registry transports share: one that verifies
+// certificates, one that does not, and one of each for every host that has TLS settings of its own
+// and was used recently.
 type transports struct {
 	files   Files
 	options guard.Options

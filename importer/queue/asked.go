@@ -3,7 +3,7 @@ package queue
 import (
 	"sync"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // askedOf are references of a repository that the registry was asked about: at most its tags and

@@ -2,22 +2,26 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the
@@ -39,29 +43,74 @@ func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []st
 			return true, err
 		}
 	}
-	if ref.Digest != "" {
-		return true, w.goneTags(ctx, ref)
+	if ref.Digest == "" {
+		led, err := w.ledTo(ctx, ref, "")
+		if err != nil {
+			return true, err
+		}
+		return true, w.abandoned(ctx, ref.Bare(), append(slices.Clone(digests), led))
 	}
-	return true, nil
+	if err := w.goneTags(ctx, ref); err != nil {
+		return true, err
+	}
+	children, err := w.childrenOf(ctx, ref.Digest)
+	if err != nil {
+		return true, err
+	}
+	return true, w.abandoned(ctx, ref.Bare(), children)
+}
+
+// ledTo returns the digest that a tag led to last, other than now; "" if none is known.
+func (w *Worker) ledTo(ctx context.Context, ref reference.Reference, now string) (digest string, err error) {
+	tag, err := w.Images.GetTag(ctx, tags.Name(ref), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && tag.Status == nil {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, item := range tag.Status.Items {
+		if item.Image != "" && item.Image != now {
+			return item.Image, nil
+		}
+	}
+	return "", nil
+}
+
+// abandoned calls [importer.Importer.Abandoned] and sends notices about the images that are gone.
+func (w *Worker) abandoned(ctx context.Context, repository reference.Reference, digests []string) error {
+	gone, err := w.Importer().Abandoned(ctx, w.Images, repository, digests)
+	w.notifyAbandoned(ctx, repository, gone)
+	return err
+}
+
+func (w *Worker) notifyAbandoned(ctx context.Context, repository reference.Reference, gone []string) {
+	for _, digest := range gone {
+		w.notifyGone(ctx, digest, repository.WithDigest(digest))
+	}
+}
+
+// childrenOf returns what the stored Image of a digest lists, if that is an index.
+func (w *Worker) childrenOf(ctx context.Context, digest string) ([]string, error) {
+	image, err := w.Images.Get(ctx, digest, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return importer.Listed(image), nil
 }
 
 // goneTags asks about each tag that is known to lead to a digest that is gone. A tag that leads
 // elsewhere now is imported.
 func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
-	leading := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, gone.Bare().String()), fields.OneTermEqualSelector(selectors.TagImage, gone.Digest))
-	return pages.Each(ctx, metav1.ListOptions{Limit: tagsPage, FieldSelector: leading.String()}, w.Images.ListTags, func(list *imagev1.ImageTagList) error {
-		for i := range list.Items {
-			ref, ok := tags.Reference(&list.Items[i])
-			if now, _ := tags.Now(&list.Items[i]); !ok || now != gone.Digest || ref.Bare() != gone.Bare() {
-				continue
-			}
-			now, err := w.refreshTag(ctx, ref)
-			if err == nil && now != "" && now != gone.Digest {
-				_, err = w.importPresent(ctx, w.Importer(), ref, w.Images)
-			}
-			if err != nil && pull.ReasonOf(err) != pull.NotAnImage && pull.ReasonOf(err) != pull.NotFound {
-				return err
-			}
+	return importer.EachLeading(ctx, w.Images, gone, func(ref reference.Reference) error {
+		now, err := w.refreshTag(ctx, ref)
+		if err == nil && now != "" && now != gone.Digest {
+			_, err = w.importPresent(ctx, w.Importer(), ref, w.Images)
+		}
+		if err != nil && pull.ReasonOf(err) != pull.NotAnImage && pull.ReasonOf(err) != pull.NotFound {
+			return err
 		}
 		return nil
 	})
@@ -82,7 +131,7 @@ func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Ref
 	n := Notice{Reason: NoticeGoneFromRegistry, Image: image, Reference: ref.String(), Message: ref.String() + " is no longer in the registry"}
 	if w.Running != nil {
 		if pods := w.Running.PodsRunning(image); pods > 0 {
-			n.Warning, n.Message = true, fmt.Sprintf("%s, and %d pods are known to run the image", n.Message, pods)
+			n.Warning, n.Message = true, fmt.Sprintf("%s, and %s known to run the image", n.Message, table.Clause(pods, "pod", "are"))
 		}
 	}
 	w.notify(ctx, n)
@@ -172,7 +221,7 @@ func (w *Worker) goneImages(ctx context.Context, repository reference.Reference,
 // markGone records on an Image that a reference is gone.
 func (w *Worker) markGone(ctx context.Context, name string, ref reference.Reference) error {
 	marked, err := w.Importer().Change(ctx, w.Images, name, func(image *imagev1.Image) bool {
-		return importer.MarkGone(image, w.Clock.Now(), ref)
+		return record.MarkGone(image, w.Clock.Now(), ref)
 	})
 	if err == nil && marked {
 		w.notifyGone(ctx, name, ref)
@@ -202,10 +251,14 @@ func (w *Worker) unmarkGone(ctx context.Context, image *imagev1.Image, reference
 	return err
 }
 
-// importPresent imports what is in the registry, and removes the mark that it is gone. The Result
-// is nil if there is an error, unless that is about signatures only (see [importer.Unsearched]).
+// importPresent imports an image that the registry has and removes the mark that it is gone. On an
+// error the Result is nil, unless only the search for signatures failed, or may find more soon (see
+// [importer.Unsearched]).
 func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref reference.Reference, images importer.Images) (*importer.Result, error) {
 	result, err := im.Import(ctx, ref, images)
+	if result != nil {
+		w.notifyAbandoned(ctx, ref.Bare(), result.Gone)
+	}
 	if err != nil && !importer.Unsearched(err) {
 		return nil, err
 	}
@@ -214,5 +267,5 @@ func (w *Worker) importPresent(ctx context.Context, im *importer.Importer, ref r
 			return nil, err
 		}
 	}
-	return result, err
+	return result, cmp.Or(err, result.Again)
 }

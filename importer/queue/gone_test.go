@@ -4,9 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 )
 
 func TestWorkerMarksWhatIsGone(t *testing.T) {
@@ -118,4 +119,64 @@ func TestWorkerMarksWhatIsGone(t *testing.T) {
 		}
 		w.expect("marked", w.gone(digest), nil)
 	})
+}
+
+// Gitea and Docker Hub delete a manifest with its tag, and tell of the tag alone: the digest is
+// asked for, and with an index what it lists, unless another tag leads there.
+func TestADeletedTagTakesItsManifestAlong(t *testing.T) {
+	w := startWorker(t)
+	index, err := sample.MultiPlatform(sample.Spec{Name: "index"}, false, "linux/amd64", "linux/arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := w.registry.PushIndex("team/app:1.0", index)
+	kept, single := w.push("team/app:kept", "kept"), w.push("team/app:single", "single")
+	w.push("team/app:also", "kept")
+	for _, tag := range []string{"1.0", "kept", "also", "single"} {
+		w.do("push team/app:" + tag)
+	}
+	if n := len(w.images.Names()); n != 5 {
+		t.Fatalf("%d images are stored", n)
+	}
+	w.notices.take()
+
+	w.delete("team/app", "1.0")
+	w.delete("team/app", root)
+	for _, child := range listed.Manifests {
+		w.delete("team/app", child.Digest.String())
+	}
+	w.do("delete team/app:1.0")
+	w.expect("marked", w.gone(root), []string{"team/app:1.0", "team/app@" + root})
+	for _, child := range listed.Manifests {
+		w.expect("marked of the index", w.gone(child.Digest.String()), []string{"team/app@" + child.Digest.String()})
+	}
+
+	w.delete("team/app", "also") // another tag leads there
+	w.do("delete team/app:also")
+	w.expect("marked, though another tag leads to it", w.gone(kept), []string{"team/app:also"})
+
+	w.delete("team/app", "single") // the manifest stays
+	w.do("delete team/app:single")
+	w.expect("marked, though it is there", w.gone(single), []string{"team/app:single"})
+	writes := w.images.Writes()
+	w.do("delete team/app:1.0")
+	w.expect("writes of doing it again", w.images.Writes(), writes)
+}
+
+// A registry may delete what a tag has left.
+func TestAMovedTagLeavesAManifestThatIsGone(t *testing.T) {
+	w := startWorker(t)
+	first := w.push("team/app:1.0", "a")
+	w.do("push team/app:1.0")
+	second := w.push("team/app:1.0", "b")
+	w.do("push team/app:1.0@" + second)
+	w.expect("marked, though it is there", w.gone(first), nil)
+	w.push("team/app:1.0", "c")
+	w.delete("team/app", second)
+	w.do("push team/app:1.0")
+	w.expect("marked after a move", w.gone(second), []string{"team/app@" + second})
 }

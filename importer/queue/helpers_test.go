@@ -20,14 +20,14 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // memoryQueue is a Queue of what a test puts in. Failed jobs are not tried again
@@ -40,6 +40,7 @@ type memoryQueue struct {
 	wake    chan struct{}
 	renewed map[int64]int
 	lost    bool // leases cannot be renewed
+	hurried []string
 	claims  int
 }
 
@@ -132,10 +133,17 @@ func (q *memoryQueue) Release(_ context.Context, j *push.Job) error {
 	return q.end(j, "released", push.Failure{})
 }
 
-func (q *memoryQueue) Depth(context.Context) (map[string]push.Depth, error) {
+func (q *memoryQueue) Hurry(_ context.Context, host string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return map[string]push.Depth{"local": {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
+	q.hurried = append(q.hurried, host)
+	return nil
+}
+
+func (q *memoryQueue) Depth(context.Context) (map[push.Source]push.Depth, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return map[push.Source]push.Depth{push.OfWebhook("local"): {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
 }
 
 // awaitLeased waits until n jobs are leased.
@@ -270,7 +278,7 @@ func (w *workerTest) event(s string) push.Event {
 
 // newJob is a job, now and for the first time, of the events.
 func newJob(id int64, events ...push.Event) *push.Job {
-	j := &push.Job{ID: id, Receiver: "local", Enqueued: time.Now(), Latest: time.Now(), Attempts: 1, Events: events}
+	j := &push.Job{ID: id, Source: push.OfWebhook("local"), Enqueued: time.Now(), Latest: time.Now(), Attempts: 1, Events: events}
 	if len(events) > 0 {
 		j.Key = events[0].Key()
 	}
@@ -410,7 +418,8 @@ func sorted(in []string) []string {
 // tagFinder finds a cosign-like tag through the transport it is given.
 type tagFinder struct{ fail error }
 
-func (f *tagFinder) Forget(name.Repository) {}
+func (f *tagFinder) Forget(name.Repository)                      {}
+func (f *tagFinder) Listed(name.Repository, []string, time.Time) {}
 
 func (f *tagFinder) Find(ctx context.Context, digest name.Digest, _ reference.Reference, transport http.RoundTripper, _ time.Time, _ bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	if f.fail != nil {

@@ -3,17 +3,21 @@ package queue_test
 import (
 	"fmt"
 	"net"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -202,7 +206,7 @@ func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 			// A stream that follows the image has it, and the search goes on.
 			w.nextID++
 			j := newJob(w.nextID, w.event("push team/app:refused"))
-			j.Receiver = push.OfStreams
+			j.Source = push.OfStreams
 			w.queue.add(j)
 			if e := w.queue.await(t); e.How != "failed" || e.Failure.Permanent {
 				t.Errorf("%s: %+v", e.How, e.Failure)
@@ -213,6 +217,153 @@ func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 			for name, found := range annotation.Found(w.image(digest).Annotations) {
 				if found.Unread != "" {
 					t.Errorf("what was found in %s once it answers: %+v", name, found)
+				}
+			}
+		})
+	}
+}
+
+// A registry that was away is probed by the push that it tells of, and once it has answered others;
+// people can have it asked at once.
+func TestARegistryThatIsBackIsAskedSoon(t *testing.T) {
+	for name, sign := range map[string]func(w *workerTest, worker *queue.Worker, im *importer.Importer){
+		"a notification": func(w *workerTest, worker *queue.Worker, _ *importer.Importer) { worker.Sign(w.registry.Host) },
+		"an answer": func(w *workerTest, _ *queue.Worker, im *importer.Importer) {
+			ref, err := reference.Parse(w.registry.Host + "/team/app:v1")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if _, err := im.Import(w.t.Context(), ref, &registrytest.Images{}); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+		"a person":            func(w *workerTest, worker *queue.Worker, _ *importer.Importer) { worker.EndPauses(w.registry.Host) },
+		"a person, about all": func(_ *workerTest, worker *queue.Worker, _ *importer.Importer) { worker.EndPauses("") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := prepareWorker(t)
+			clock := clocktesting.NewFakeClock(time.Now())
+			im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}, Clock: clock})
+			o.Importer, o.Clock = always(im), clock
+			w.push("team/app:v1", "a")
+			worker := w.run(o)
+			w.registry.Inject(".", 0, registrytest.Status(429, "TOOMANYREQUESTS"))
+			for range 8 { // the back-off grows to minutes
+				if e := w.try(1, "push team/app:v1"); e.How != "failed" {
+					t.Fatalf("%s: %+v", e.How, e.Failure)
+				}
+				if until := worker.PausedUntil(w.registry.Host); until.IsZero() {
+					t.Fatal("the registry is not backed off from")
+				} else if until.Sub(clock.Now()) > time.Minute {
+					break
+				} else {
+					clock.SetTime(until)
+				}
+			}
+			w.registry.Heal()
+			clock.Step(time.Second)
+			sign(w, worker, im)
+			if e := w.try(1, "push team/app:v1"); e.How != "done" {
+				t.Fatalf("%s: %+v", e.How, e.Failure)
+			}
+			if until := worker.PausedUntil(w.registry.Host); !until.IsZero() {
+				t.Errorf("it is left alone until %s", until)
+			}
+		})
+	}
+}
+
+// A registry that hung is asked at once when there is a sign that it is back, beside the job that
+// still hangs; that one is given back, and what failed before is tried.
+func TestARegistryThatHungIsAskedSoon(t *testing.T) {
+	w, o := prepareWorker(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	o.Importer, o.Clock, o.Lease = always(newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}, Clock: clock})), clock, 1000*time.Hour
+	worker := w.run(o)
+	w.push("team/app:v3", "c")
+	asked := make(chan bool)
+	w.registry.Inject(".", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			select {
+			case asked <- true:
+			case <-req.Context().Done():
+			}
+			<-req.Context().Done()
+		})
+	})
+	hang := func(tag string) {
+		w.start(1, "push team/app:"+tag)
+		<-asked
+	}
+	next := func() ending {
+		var e ending
+		eventually(t, "a job that ends", func() bool {
+			clock.Step(100 * time.Millisecond) // its timer may not have begun yet
+			select {
+			case e = <-w.queue.ended:
+				return true
+			default:
+				return false
+			}
+		})
+		return e
+	}
+	hang("v1")
+	if e := next(); e.How != "failed" {
+		t.Fatalf("%s: %+v", e.How, e.Failure)
+	}
+	if until := worker.PausedUntil(w.registry.Host); until.After(clock.Now()) {
+		clock.SetTime(until)
+	}
+	hang("v2")
+	w.registry.Heal()
+	clock.Step(time.Millisecond)
+	worker.Sign(w.registry.Host)
+	w.start(1, "push team/app:v3")
+	if e := next(); e.How != "done" || e.Job.Events[0].Tag != "v3" {
+		t.Fatalf("the job after the sign: %s: %s: %+v", e.Job.Key, e.How, e.Failure)
+	}
+	hurried := func() bool {
+		w.queue.mu.Lock()
+		defer w.queue.mu.Unlock()
+		return slices.Contains(w.queue.hurried, w.registry.Host)
+	}
+	eventually(t, "the jobs that failed being tried", hurried)
+	if e := next(); e.How != "released" || e.Job.Events[0].Tag != "v2" {
+		t.Errorf("the job that hung: %s: %s: %+v", e.Job.Key, e.How, e.Failure)
+	}
+	if until := worker.PausedUntil(w.registry.Host); !until.IsZero() {
+		t.Errorf("the registry is left alone until %s", until)
+	}
+}
+
+// A referrers API that fails for a moment has the image stored with what tags hold, and what it
+// would list is looked for soon: nothing says that the image has no other signature.
+func TestReferrersThatFailForAMomentAreAskedAgain(t *testing.T) {
+	for _, status := range []int{401, 429, 500, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			w, o := prepareWorker(t)
+			finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
+			w.run(o)
+			digest := w.push("team/app:v1", "v1")
+			w.registry.Inject("/referrers/", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
+			if e := w.try(1, "push team/app:v1@"+digest); e.How != "failed" || e.Failure.Permanent || !strings.Contains(e.Failure.Error, "looking for signatures") {
+				t.Fatalf("%s: %+v", e.How, e.Failure)
+			}
+			for name, found := range annotation.Found(w.image(digest).Annotations) {
+				if !strings.Contains(found.Unread, "referrers cannot be read: status "+fmt.Sprint(status)) {
+					t.Errorf("what was found in %s: %+v", name, found)
+				}
+			}
+			w.registry.Heal()
+			w.do("push team/app:v1@" + digest)
+			for name, found := range annotation.Found(w.image(digest).Annotations) {
+				if found.Unread != "" {
+					t.Errorf("afterwards, what was found in %s: %+v", name, found)
 				}
 			}
 		})

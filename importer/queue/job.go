@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
@@ -27,18 +27,16 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // push is imported by its digest, and its tag is looked at until it leads there, or long
 // enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
-	if name, ok := push.Notified(j.Receiver); ok {
-		// each has a key, and so a job, of its own
-		return w.Deliverer.Deliver(ctx, name, j.Events[0].Payload)
-	}
-	if cluster, ok := j.Cluster(); ok {
-		return w.doRunning(ctx, cluster, j)
-	}
-	if j.OfStreams() {
+	switch j.Source.Kind {
+	case push.Notification: // each has a key, and so a job, of its own
+		return w.Deliverer.Deliver(ctx, j.Source.Name, j.Events[0].Payload)
+	case push.Cluster:
+		return w.doRunning(ctx, j.Source.Name, j)
+	case push.Streams:
 		return w.doFollowed(ctx, j)
 	}
 	for i := range j.Events {
-		j.Events[i].Receiver = j.Receiver // which is not stored with each
+		j.Events[i].Source = j.Source // which is not stored with each
 	}
 	first := j.Events[0]
 	repository := first.Reference().Bare()
@@ -88,7 +86,7 @@ var errGone = errors.New("it is no longer in the registry")
 // registry told of the push. An index
 // that is there, and whose images the registry lacks, is not gone.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
-	if _, runs := j.Cluster(); runs || j.OfStreams() || pull.ReasonOf(err) != pull.NotFound || j.Attempts < doubtfulAttempts {
+	if j.Source.Kind == push.Cluster || j.Source.Kind == push.Streams || pull.ReasonOf(err) != pull.NotFound || j.Attempts < doubtfulAttempts {
 		return err
 	}
 	first := j.Events[0]
@@ -104,7 +102,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	if gone, lookErr := w.gone(ctx, ref, pushed, j.Latest); lookErr != nil || !gone {
 		return err
 	}
-	if w.OfScript(j.Receiver) {
+	if w.OfScript(j.Source) {
 		return err
 	}
 	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {
@@ -267,7 +265,7 @@ func (w *Worker) pushReceived(ctx context.Context, digest string, event push.Eve
 		by = " by " + by
 	}
 	switch {
-	case event.Receiver == push.OfPeople:
+	case event.Source == push.OfPeople:
 		w.notify(ctx, Notice{Reason: NoticeImportAsked, Image: digest, Reference: event.Key(), Message: "The import of " + event.Key() + " was asked for" + by})
 	case !isDeletion(event):
 		w.notify(ctx, Notice{Reason: NoticePushReceived, Image: digest, Reference: event.Key(), Message: "The registry says that " + event.Key() + " was pushed" + by})
@@ -312,7 +310,7 @@ const doubtfulAttempts = 6
 
 // failure says what becomes of a job that failed.
 func failure(err error, attempt int) push.Failure {
-	f := push.Failure{Error: err.Error()}
+	f := push.Failure{Error: err.Error(), Unread: unread(err)}
 	var e *pull.Error
 	var bad *reference.Error // a name from a registry that we cannot ask for
 	switch {
@@ -326,9 +324,28 @@ func failure(err error, attempt int) push.Failure {
 		f.Permanent = attempt >= doubtfulAttempts
 	}
 	if e != nil {
-		f.After = e.RetryAfter
+		f.After = min(e.RetryAfter, pull.MaxPause)
 	}
 	return f
+}
+
+// unread reports whether an import failed for no other reason than that the registry, or the store
+// of Images, could not be read. What the registry has, lacks, or refuses is nowhere in the tree:
+// whoever may push, or create pods, decides that.
+func unread(err error) bool {
+	var bad *reference.Error
+	if errors.As(err, &bad) || errors.Is(err, errPanic) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		return false
+	}
+	switch e := err.(type) {
+	case *pull.Error:
+		return !e.Content()
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !unread(err) })
+	case interface{ Unwrap() error }:
+		return e.Unwrap() == nil || unread(e.Unwrap())
+	}
+	return true
 }
 
 // temporary reports whether an error in the tree is temporary: one child of an index may
@@ -348,7 +365,7 @@ func temporary(err error) bool {
 // notifyFailure reports a failure on every Image that the events name. A failure of a tag
 // alone has no Image.
 func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
-	if _, ok := push.Notified(j.Receiver); ok {
+	if j.Source.Kind == push.Notification {
 		return // it is not the image's
 	}
 	images := map[string]bool{}

@@ -294,12 +294,14 @@ func TestWorkerFailures(t *testing.T) {
 		first, sixth  bool // permanent at that attempt
 		after         time.Duration
 		mustMention   string
+		unread        bool // what the registry has is not known
 		reasonOfEvent string
 	}{
-		"unavailable":  {registrytest.Status(503, "UNAVAILABLE"), "push team/app:1.0", false, false, 0, "unavailable", "ImportFailed "},
-		"rate limited": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"), "push team/app:1.0", false, false, 3590 * time.Second, "rate limited", "ImportFailed "},
-		"denied":       {registrytest.Status(403, "DENIED"), "push team/app:1.0", false, true, 0, "denied", "ImportFailed "},
-		"too large":    {registrytest.Append(1<<30, true), "push team/app:1.0", true, true, 0, "too large", "ImportFailed "},
+		"unavailable":  {registrytest.Status(503, "UNAVAILABLE"), "push team/app:1.0", false, false, 0, "unavailable", true, "ImportFailed "},
+		"rate limited": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600"), "push team/app:1.0", false, false, 3590 * time.Second, "rate limited", true, "ImportFailed "},
+		"denied":       {registrytest.Status(403, "DENIED"), "push team/app:1.0", false, true, 0, "denied", false, "ImportFailed "},
+		"too large":    {registrytest.Append(1<<30, true), "push team/app:1.0", true, true, 0, "too large", false, "ImportFailed "},
+		"other bytes":  {registrytest.Corrupt(), "push team/app:1.0", false, true, 0, "digest mismatch", false, "ImportFailed "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -310,7 +312,7 @@ func TestWorkerFailures(t *testing.T) {
 					w.registry.Inject("manifests", 0, test.fault)
 				}
 				e := w.try(attempt, test.hint)
-				if e.How != "failed" || e.Failure.Permanent != permanent || e.Failure.After < test.after || !strings.Contains(e.Failure.Error, test.mustMention) {
+				if e.How != "failed" || e.Failure.Permanent != permanent || e.Failure.After < test.after || e.Failure.Unread != test.unread || !strings.Contains(e.Failure.Error, test.mustMention) {
 					t.Errorf("attempt %d: %s: %+v", attempt, e.How, e.Failure)
 				}
 				if got := w.notices.take(); !slices.Contains(got, test.reasonOfEvent) {
@@ -323,7 +325,7 @@ func TestWorkerFailures(t *testing.T) {
 		refusing := refusingImages{&registrytest.Images{}}
 		w := startWorker(t, func(o *queue.Options) { o.Images = refusing })
 		w.push("team/app:1.0", "a")
-		if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent {
+		if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent || e.Failure.Unread {
 			t.Errorf("%s: %+v, want it never to be tried again", e.How, e.Failure)
 		}
 	})
@@ -331,7 +333,7 @@ func TestWorkerFailures(t *testing.T) {
 		w := startWorker(t)
 		digest := w.push("team/app:1.0", "a")
 		w.delete("team/app", "1.0")
-		if e := w.try(1, "push team/app:1.0@"+digest); e.How != "failed" || e.Failure.Permanent {
+		if e := w.try(1, "push team/app:1.0@"+digest); e.How != "failed" || e.Failure.Permanent || e.Failure.Unread {
 			t.Errorf("%s: %+v, want it to be tried again", e.How, e.Failure)
 		}
 		w.expect("images", w.images.Names(), []string{digest})
@@ -343,7 +345,7 @@ func TestWorkerFailures(t *testing.T) {
 		w := startWorker(t)
 		w.finder.fail = errors.New("the registry went away")
 		digest := w.push("team/app:1.0", "a")
-		if e := w.try(1, "push team/app:1.0@"+digest); e.How != "failed" || e.Failure.Permanent {
+		if e := w.try(1, "push team/app:1.0@"+digest); e.How != "failed" || e.Failure.Permanent || !e.Failure.Unread {
 			t.Errorf("%s: %+v, want it to be tried again", e.How, e.Failure)
 		}
 		w.expect("images", w.images.Names(), []string{digest})

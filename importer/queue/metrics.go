@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // queueMetrics are figures of the queue by receiver. Receivers are those of the
@@ -54,16 +54,16 @@ func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
 	return m
 }
 
-func (m *queueMetrics) setDepth(receivers []string, depth map[string]push.Depth, now time.Time) {
+func (m *queueMetrics) setDepth(sources []push.Source, depth map[push.Source]push.Depth, now time.Time) {
 	m.depth.Reset() // a receiver may have left the configuration
 	m.oldest.Reset()
-	for receiver := range depth {
-		if !slices.Contains(receivers, receiver) {
-			receivers = append(slices.Clip(receivers), receiver)
+	for source := range depth {
+		if !slices.Contains(sources, source) {
+			sources = append(slices.Clip(sources), source)
 		}
 	}
-	for _, receiver := range receivers {
-		d := depth[receiver]
+	for _, source := range sources {
+		d, receiver := depth[source], source.String()
 		m.depth.WithLabelValues(receiver, "waiting").Set(float64(d.Waiting))
 		m.depth.WithLabelValues(receiver, "leased").Set(float64(d.Leased))
 		m.depth.WithLabelValues(receiver, "dead").Set(float64(d.Dead))

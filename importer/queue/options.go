@@ -12,10 +12,11 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
-	"github.com/tidewaiter/tidewaiter/web/warn"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
 // Options configure a Worker. Importer, Images and Queue are required.
@@ -44,11 +45,11 @@ type Options struct {
 	Notifier Notifier
 	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for
 	// none.
-	Receivers func() []string
-	// OfScript reports whether a receiver is of people's scripts, and not of a registry; nil if
+	Receivers func() []push.Source
+	// OfScript reports whether a Source is people's scripts, and not of a registry; nil if
 	// none is. An image that they report and the registry lacks was perhaps never pushed, or is
 	// misspelled: the job stays until somebody decides.
-	OfScript func(receiver string) bool
+	OfScript func(push.Source) bool
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package hostlimit.
 	Concurrency, HostConcurrency int
@@ -83,6 +84,7 @@ type Worker struct {
 	sweeping sync.Map      // names of registries that a sweep is at
 	moved    chan struct{} // holds a token when Owners may answer otherwise than before
 	replaced chan struct{} // holds a token when plan is another one
+	back     chan string   // hosts that are back after failures
 
 	mu    sync.Mutex
 	begun map[string]bool // registries whose sweep has begun since the last regular time

@@ -11,8 +11,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Queue keeps jobs until they are done, across restarts.
@@ -28,8 +28,10 @@ type Queue interface {
 	Fail(ctx context.Context, j *push.Job, f push.Failure) error
 	// Release gives the job back as if it had not been claimed.
 	Release(ctx context.Context, j *push.Job) error
-	// Depth counts the jobs by receiver. A receiver without jobs may be left out.
-	Depth(ctx context.Context) (map[string]push.Depth, error)
+	// Hurry makes all jobs of a host that wait for another attempt due now.
+	Hurry(ctx context.Context, host string) error
+	// Depth counts the jobs by Source. One without jobs may be left out.
+	Depth(ctx context.Context) (map[push.Source]push.Depth, error)
 }
 
 // Finder finds Images by their references.
@@ -44,8 +46,8 @@ type Finder interface {
 type Pods interface {
 	// Keychains returns the credentials with which pods of a cluster that use ref now pull it: one
 	// for each service account, and at most a few. They are read from the cluster each time. unread
-	// is why others could not be read, nil if all could. err is why the cluster cannot be asked at
-	// all; the job is then tried again.
+	// is why others could not be read, nil if all could. err is why the cluster did not answer; if
+	// no other credentials do, the job is then tried again.
 	Keychains(ctx context.Context, cluster string, ref reference.Reference) (all []authn.Keychain, unread, err error)
 }
 

@@ -9,66 +9,85 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // doRunning imports what pods of a cluster use, with the credentials of one pod after the other,
-// and then with those of the importer alone. It goes on to the next credentials if the registry
-// hides the image from these: a pod may name an image that its own credentials cannot read, and
-// that must not keep out another pod's.
+// and then with the server's own. Whoever creates pods chooses their credentials, so these decide
+// nothing unless the registry shows the image to them: otherwise others are tried, and the answer
+// to the server's own credentials is the job's. A failure that may be the registry's is checked
+// with these at once: if they meet one, too, nobody else's are tried.
 func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	var keychains []authn.Keychain
-	var unread error
+	var unread, away error
 	if w.Pods != nil {
-		var err error
-		if keychains, unread, err = w.Pods.Keychains(ctx, cluster, ref); err != nil {
-			return fmt.Errorf("reading the pull secrets of the pods that use %s: %w", ref, err)
-		}
+		keychains, unread, away = w.Pods.Keychains(ctx, cluster, ref)
 	}
-	own, importers := w.Importer(), make([]*importer.Importer, 0, len(keychains)+1)
-	for _, k := range keychains {
-		importers = append(importers, own.With(k))
-	}
-	var failed error
-	for _, im := range append(importers, own) {
-		result, err := w.importShown(ctx, im, ref)
+	own := w.Importer()
+	try := func(im *importer.Importer) (settled bool, err error) {
+		result, settled, err := w.importShown(ctx, im, ref)
 		if err == nil {
 			w.notifyFound(ctx, result, ref, fmt.Sprintf("Pods of cluster %s use %s", cluster, ref))
-			return nil
 		}
-		if failed == nil {
-			failed = err // later failures are those of further guesses
-		}
-		if !isHidden(err) {
+		return settled || ctx.Err() != nil, err
+	}
+	var failed, borrowed error // of the server's own credentials, and of the first others
+	for _, k := range keychains {
+		settled, err := try(own.With(k))
+		if settled {
 			return err
 		}
+		borrowed = cmp.Or(borrowed, err)
+		if !temporary(err) || failed != nil {
+			continue
+		}
+		if settled, failed = try(own); settled {
+			return failed
+		}
+		if temporary(failed) {
+			return failed
+		}
+	}
+	if failed == nil {
+		var settled bool
+		if settled, failed = try(own); settled || temporary(failed) {
+			return failed
+		}
+	}
+	if away != nil {
+		return fmt.Errorf("reading the pull secrets of the pods that use %s: %w", ref, away)
+	}
+	// what is not wrapped does not decide
+	if borrowed != nil && borrowed.Error() != failed.Error() {
+		failed = fmt.Errorf("%w; with pull secrets: %v", failed, borrowed)
 	}
 	if unread != nil {
-		failed = fmt.Errorf("%w; pull secrets were not used, because %w", failed, unread)
+		failed = fmt.Errorf("%w; pull secrets were not used, because %v", failed, unread)
 	}
 	return failed
 }
 
 // importShown imports what the registry shows to im. It looks first: an image that is hidden from
-// some credentials must not be recorded as gone.
-func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref reference.Reference) (*importer.Result, error) {
+// some credentials must not be recorded as gone. settled is false if other credentials may do more.
+func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref reference.Reference) (result *importer.Result, settled bool, err error) {
 	switch digest, err := im.Resolve(ctx, ref); {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case digest == "":
-		return nil, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
+		return nil, false, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
 	}
-	return w.importPresent(ctx, im, ref, w.Images)
+	result, err = w.importPresent(ctx, im, ref, w.Images)
+	return result, !isHidden(err), err
 }
 
 // checkRunning asks the registry whether it still has an image that pods run, and searches the
 // image's signatures again. What it does not show to the server, it is asked for with the pull
-// secrets of the pods: an image is gone if nobody who may pull it is shown it. An image that is not
-// stored is left to its import.
+// secrets of the pods: an image is gone if nobody who may pull it is shown it. Credentials that it
+// refuses may not. An image that is not stored is left to its import.
 func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) error {
 	if _, err := w.Images.Get(ctx, ref.Digest, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil
@@ -76,12 +95,12 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 		return err
 	}
 	im := w.Importer()
-	shown, own := w.shows(ctx, im, ref)
-	if shown {
+	result, own := w.importPresent(ctx, im, ref, w.Images)
+	if own == nil || result != nil || !isHidden(own) {
 		return own
 	}
 	var unknown error // why it may be there all the same
-	secrets := false
+	absent := pull.ReasonOf(own) == pull.NotFound
 	for _, cluster := range clusters {
 		if w.Pods == nil {
 			break
@@ -91,29 +110,24 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 			unknown = fmt.Errorf("reading the pull secrets of the pods of cluster %s that use it: %w", cluster, unread)
 		}
 		for _, k := range keychains {
-			shown, err := w.shows(ctx, im.With(k), ref)
-			if shown {
+			result, err := w.importPresent(ctx, im.With(k), ref, w.Images)
+			switch reason := pull.ReasonOf(err); {
+			case err == nil || result != nil:
 				return err
-			}
-			if secrets = true; pull.ReasonOf(err) != pull.NotFound {
+			case reason == pull.NotFound:
+				absent = true
+			case !isHidden(err) && reason != pull.Unexpected:
 				unknown = err
 			}
 		}
 	}
-	if !secrets && pull.ReasonOf(own) != pull.NotFound {
+	if !absent {
 		unknown = cmp.Or(unknown, own)
 	}
 	if unknown != nil {
 		return unknown
 	}
 	return w.markGone(ctx, ref.Digest, ref)
-}
-
-// shows reports whether the registry shows an image to im, or may do so later: err is then why not
-// everything could be read. Otherwise err is why the registry hides it.
-func (w *Worker) shows(ctx context.Context, im *importer.Importer, ref reference.Reference) (shown bool, err error) {
-	result, err := w.importPresent(ctx, im, ref, w.Images)
-	return err == nil || result != nil || !isHidden(err), err
 }
 
 // isHidden reports whether other credentials may show what these do not.

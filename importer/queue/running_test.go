@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // fakePods are pods with these credentials.
@@ -48,7 +49,7 @@ func (w *workerTest) runs(receiver, event string, attempt int) ending {
 	w.t.Helper()
 	w.nextID++
 	j := newJob(w.nextID, w.event("run "+event))
-	j.Receiver, j.Attempts = receiver, attempt
+	j.Source, j.Attempts = push.ParseSource(receiver), attempt
 	w.queue.add(j)
 	return w.queue.await(w.t)
 }
@@ -114,6 +115,80 @@ func TestWrongPullSecretsRemoveNoTag(t *testing.T) {
 	w.expect("known", w.references(digest), []string{"team/app:1"})
 }
 
+// credentials are those of a pull secret, for every registry.
+type credentials authn.AuthConfig
+
+func (c credentials) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(authn.AuthConfig(c)), nil
+}
+
+// oddTokens are what registries, their token servers, and HTTP have no use for.
+var oddTokens = map[string]credentials{
+	"a token that is no header": {RegistryToken: "a\nb"},
+	"a token":                   {RegistryToken: "abc"},
+	"a refresh token":           {IdentityToken: "abc"},
+}
+
+// answersRefreshTokens has the token server answer status to refresh tokens.
+func (w *workerTest) answersRefreshTokens(status int) {
+	w.registry.Inject("POST ", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(status) })
+	})
+}
+
+// Whatever is wrong with a pod's pull secret, other credentials import the image, and if these are
+// refused, too, the image is not unknown.
+func TestBadPullSecretsKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	for name, bad := range oddTokens {
+		for _, scheme := range []string{"basic", "bearer"} {
+			for _, status := range []int{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusInternalServerError} {
+				if status != http.StatusBadRequest && (scheme == "basic" || bad.IdentityToken == "") {
+					continue // it would not be asked
+				}
+				w, o := prepareWorker(t)
+				w.private(scheme)
+				w.answersRefreshTokens(status)
+				pods := &fakePods{keychains: []authn.Keychain{bad, passwords{"team", "right"}}}
+				o.Pods = pods
+				w.run(o)
+				w.push("team/app:1", "a")
+				if e := w.runs("cluster/prod", "team/app:1", 1); e.How != "done" {
+					t.Errorf("%s, %s, %d: %s: %+v", name, scheme, status, e.How, e.Failure)
+				}
+				w.push("team/app:2", "b")
+				pods.keychains = []authn.Keychain{bad, passwords{"team", "wrong"}}
+				if e := w.runs("cluster/prod", "team/app:2", 1); e.How != "failed" || e.Failure.Unread || !strings.Contains(e.Failure.Error, "unauthorized") {
+					t.Errorf("%s, %s, %d, and nobody may have it: %s: %+v", name, scheme, status, e.How, e.Failure)
+				}
+			}
+		}
+		w, o := prepareWorker(t) // a public one
+		o.Pods = fakePods{keychains: []authn.Keychain{bad}, err: errors.New("the cluster is away")}
+		w.run(o)
+		w.push("team/app:1", "a")
+		if e := w.runs("cluster/prod", "team/app:1", 1); e.How != "done" {
+			t.Errorf("%s, public: %s: %+v", name, e.How, e.Failure)
+		}
+	}
+}
+
+// A registry that is away is found to be with the credentials of one pod and the server's own.
+func TestOfManyPullSecretsFewAreTriedWhileTheRegistryIsAway(t *testing.T) {
+	t.Parallel()
+	w, o := prepareWorker(t)
+	o.Pods = fakePods{keychains: slices.Repeat([]authn.Keychain{passwords{"team", "any"}}, 8)}
+	w.run(o)
+	w.push("team/app:1", "a")
+	w.registry.Inject("manifests", 0, registrytest.Status(http.StatusServiceUnavailable, "UNAVAILABLE"))
+	one := w.try(1, "push team/app:1")
+	alone := w.registry.Count("manifests")
+	e := w.runs("cluster/prod", "team/app:1", 1)
+	if n := w.registry.Count("manifests") - alone; e.How != "failed" || !e.Failure.Unread || n > 2*alone {
+		t.Errorf("%d requests, %d without pods (%s): %s %+v", n, alone, one.How, e.How, e.Failure)
+	}
+}
+
 // What is gone from the registry and still runs is a failure with a reason, not something that is
 // done with.
 func TestRunningImageThatIsGone(t *testing.T) {
@@ -134,16 +209,8 @@ func TestRunningImageThatIsGone(t *testing.T) {
 	}
 }
 
-func TestClusterOfAJob(t *testing.T) {
+func TestEventOfPodsIsStored(t *testing.T) {
 	t.Parallel()
-	j := &push.Job{Receiver: push.OfCluster("prod")}
-	if name, ok := j.Cluster(); name != "prod" || !ok {
-		t.Errorf("%q, %t", name, ok)
-	}
-	j.Receiver = "prod"
-	if _, ok := j.Cluster(); ok {
-		t.Error("a receiver of webhooks is taken for a cluster")
-	}
 	e := push.Event{Action: push.Runs, Host: "registry.example.com", Repository: "app", Tag: "1"}
 	if got, err := push.Decode(e.Encode()); got != e || err != nil {
 		t.Errorf("%+v comes back as %+v, %v", e, got, err)
@@ -269,7 +336,7 @@ func TestSweepAsksWithPullSecrets(t *testing.T) {
 			worker.SweepOnce(t.Context())
 			w.expect(scheme+": gone, although it is not known", w.gone(a), nil)
 		}
-		running.cluster, pods.err, pods.keychains = "prod", nil, []authn.Keychain{passwords{"team", "right"}}
+		running.cluster, pods.err, pods.keychains = "prod", nil, []authn.Keychain{oddTokens["a token that is no header"], passwords{"team", "right"}, passwords{"team", "wrong"}}
 		worker.SweepOnce(t.Context())
 		w.expect(scheme+": gone", w.gone(a), []string{"team/app@" + a})
 	}

@@ -11,10 +11,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // fakeStreams are told of imports.
@@ -60,7 +60,7 @@ func TestStreamsAreToldOfImports(t *testing.T) {
 	follow := func(tag string, attempt int) ending {
 		w.nextID++
 		j := newJob(w.nextID, w.event("follow team/app:"+tag))
-		j.Receiver, j.Attempts = push.OfStreams, attempt
+		j.Source, j.Attempts = push.OfStreams, attempt
 		w.queue.add(j)
 		return w.queue.await(t)
 	}

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Validate reports what is wrong with the options.
@@ -309,31 +309,44 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
 	var failed atomic.Bool
+	var mu sync.Mutex
+	var unsearched []string // tags whose signatures could not be read for now
+	sweep := func(tag string) error {
+		result := ""
+		err := h.ask(ctx, func() (err error) {
+			result, err = h.sweepTag(ctx, repository.WithTag(tag), images, asked)
+			return err
+		})
+		if result != "" {
+			h.metrics.swept.WithLabelValues(result).Inc()
+		}
+		isLater := temporary(err) && importer.Unsearched(err)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || temporary(err) && !isLater || errors.Is(err, errLeft):
+			failed.Store(true)
+			return err
+		case isLater:
+			mu.Lock()
+			defer mu.Unlock()
+			unsearched = append(unsearched, tag)
+		}
+		h.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
+		return nil
+	}
 	for _, tag := range tags {
 		if failed.Load() {
 			break
 		}
-		group.Go(func() error {
-			result := ""
-			err := h.ask(ctx, func() (err error) {
-				result, err = h.sweepTag(ctx, repository.WithTag(tag), images, asked)
-				return err
-			})
-			if result != "" {
-				h.metrics.swept.WithLabelValues(result).Inc()
-			}
-			if err == nil {
-				return nil
-			}
-			if ctx.Err() != nil || temporary(err) && !importer.Unsearched(err) || errors.Is(err, errLeft) {
-				failed.Store(true)
-				return err
-			}
-			h.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
-			return nil
-		})
+		group.Go(func() error { return sweep(tag) })
 	}
 	err = group.Wait()
+	for _, tag := range slices.Clone(unsearched) { // once more; then the next sweep asks
+		if err == nil {
+			err = sweep(tag)
+		}
+	}
 	images.Flush(ctx)
 	if err != nil {
 		return err

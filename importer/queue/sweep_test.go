@@ -18,12 +18,12 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -327,7 +327,7 @@ func TestSweepLeavesWhatItOwnsNoMore(t *testing.T) {
 	for i := range 5 {
 		w.push(fmt.Sprint("team/app:", i), fmt.Sprint(i))
 	}
-	w.registry.Inject("HEAD .*manifests/", 0, func(next http.Handler) http.Handler {
+	w.registry.Inject("/manifests/", 0, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 			own.set(w.registry.Host, false)
 			next.ServeHTTP(rw, req)
@@ -419,5 +419,11 @@ func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 	worker.SweepOnce(t.Context())
 	if unread() != "" {
 		t.Errorf("the next sweep has not searched: %q", unread())
+	}
+	// What fails for a moment is searched before the sweep ends.
+	w.registry.Inject(strings.TrimPrefix(all[4], "sha256:")+".sig$", 1, registrytest.Status(503, "UNAVAILABLE"))
+	worker.SweepOnce(t.Context())
+	if unread() != "" {
+		t.Errorf("the sweep has not searched again: %q", unread())
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // history is what a tag of the test's registry led to, the newest first, and why that was written
@@ -138,7 +139,7 @@ func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
 func TestPushOfAScriptThatIsNotThereIsADeadJob(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)
-	o.OfScript = func(receiver string) bool { return receiver == "local" }
+	o.OfScript = func(s push.Source) bool { return s == push.OfWebhook("local") }
 	w.run(o)
 	lost := "sha256:" + strings.Repeat("1", 64)
 	for _, event := range []string{"push team/app:1.0@" + lost, "push team/app@" + lost, "push team/ap:1.0"} {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // New checks the options.
@@ -37,10 +37,10 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("concurrency %d, of a registry %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Settle, o.Grace)
 	}
 	if o.Receivers == nil {
-		o.Receivers = func() []string { return nil }
+		o.Receivers = func() []push.Source { return nil }
 	}
 	if o.OfScript == nil {
-		o.OfScript = func(string) bool { return false }
+		o.OfScript = func(push.Source) bool { return false }
 	}
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -50,7 +50,7 @@ func New(o Options) (*Worker, error) {
 	}
 	worker := &Worker{
 		Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), metrics: newQueueMetrics(o.RegisterMetrics),
-		moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
+		moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), back: make(chan string, maxBack), begun: map[string]bool{},
 	}
 	worker.away.Logger = o.Logger
 	worker.plan.Store(plan)
@@ -71,6 +71,10 @@ const (
 	claimPause    = time.Second     // after a claim that failed
 )
 
+// maxBack bounds the hosts in Worker.back. If it is full, the jobs of further hosts are tried when
+// their own delay ends.
+const maxBack = 128
+
 // Run does jobs until ctx is done. Then running jobs get Grace to end, and it gives those that
 // have not ended back to the queue. It returns nil after a stop, and leaves no goroutine behind.
 func (w *Worker) Run(ctx context.Context) error {
@@ -79,6 +83,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel()
 	var running sync.WaitGroup
 	running.Go(func() { w.sweepEvery(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case host := <-w.back:
+				w.hurry(ctx, host)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 
 	slotFree := make(chan struct{}, 1)
 	for ctx.Err() == nil {
@@ -90,7 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.limiter.Available)
+		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.available)
 		if err != nil && ctx.Err() == nil {
 			w.Logger.Error("Claiming from the queue", "err", err)
 			select {
@@ -100,8 +114,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		for _, j := range claimed {
 			w.limiter.Start(j.Host())
+			began := w.Clock.Now()
 			running.Go(func() {
-				w.runJob(jobs, j)
+				w.runJob(jobs, j, began)
 				select {
 				case slotFree <- struct{}{}:
 				default:
@@ -124,9 +139,66 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// runJob does a job, keeps its lease meanwhile, and tells the queue how it ended.
-func (w *Worker) runJob(ctx context.Context, j *push.Job) {
-	logger := w.Logger.With("job", j.ID, "receiver", j.Receiver, "reference", j.Key, "attempt", j.Attempts)
+// lookAgain is how often the worker checks whether a failed registry has answered other requests.
+const lookAgain = time.Second
+
+// available is [hostlimit.Limiter.Available]. A registry that has answered a request of others ends
+// its back-off: an import that a stream asks for, say, or a sweep.
+func (w *Worker) available(host string) (n int, again time.Time) {
+	if n, again = w.limiter.Available(host); n > 0 || !w.limiter.Fails(host) {
+		return n, again
+	}
+	if _, ok := push.NotifiedHost(host); ok {
+		return n, again
+	}
+	w.sign(host, w.Importer().Answered(host))
+	n, again = w.limiter.Available(host)
+	if soon := w.Clock.Now().Add(lookAgain); n == 0 && (again.IsZero() || again.After(soon)) {
+		again = soon
+	}
+	return n, again
+}
+
+// Sign records that a registry has just shown that it is up, for example by a notification. If the
+// registry had failed, the next job probes it. Call Sign before the job is queued.
+func (w *Worker) Sign(host string) { w.sign(host, w.Clock.Now()) }
+
+func (w *Worker) sign(host string, at time.Time) {
+	if w.limiter.Sign(host, at) {
+		select {
+		case w.back <- host:
+		default:
+		}
+	}
+}
+
+// hurry makes all waiting jobs of a host that is back due now.
+func (w *Worker) hurry(ctx context.Context, host string) {
+	if err := w.Queue.Hurry(ctx, host); err != nil && ctx.Err() == nil {
+		w.Logger.Error("Making the jobs of a host that is back due failed; they wait for their own time", "host", host, "err", err)
+	}
+}
+
+// EndPauses has a registry, or all if it is "", asked at once, whatever it has asked for.
+func (w *Worker) EndPauses(host string) {
+	hosts := []string{host}
+	if host == "" {
+		hosts = w.limiter.BackingOff()
+	}
+	for _, host := range hosts {
+		w.limiter.End(host)
+		if _, ok := push.NotifiedHost(host); !ok {
+			w.Importer().EndPause(host)
+		}
+	}
+}
+
+// PausedUntil returns until when a registry is left alone; zero if it is not.
+func (w *Worker) PausedUntil(host string) time.Time { return w.limiter.Until(host) }
+
+// runJob does a job, renews its lease meanwhile, and reports the outcome to the queue.
+func (w *Worker) runJob(ctx context.Context, j *push.Job, began time.Time) {
+	logger := w.Logger.With("job", j.ID, "receiver", j.Source, "reference", j.Key, "attempt", j.Attempts)
 	work, lost := context.WithCancel(ctx)
 	defer lost()
 	traced, span := w.span(work, j)
@@ -147,8 +219,9 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	}
 	words := wordsOf(j)
 	// Before the end of the job is written, which may start the next claim.
-	if until := w.limiter.Done(j.Host(), err); !until.IsZero() {
-		w.away.Begin(j.Host(), words.away, words.host, j.Host(), "receiver", j.Receiver, "reference", j.Key, "err", err)
+	ended := w.limiter.DoneSince(j.Host(), began, err)
+	if until := ended.PausedUntil; !until.IsZero() {
+		w.away.Begin(j.Host(), words.away, words.host, j.Host(), "receiver", j.Source, "reference", j.Key, "err", err)
 		logger.Info("Pausing requests to a host", "host", j.Host(), "until", until, "err", err)
 	} else {
 		w.away.End(j.Host(), words.back, words.host, j.Host())
@@ -167,9 +240,9 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 	case err == nil:
 		logger.Info(words.done)
 		if err = w.Queue.Done(ending, j); words.imports && !isDeletion(j.Events[0]) {
-			w.metrics.delay.WithLabelValues(j.Receiver).Observe(w.Clock.Since(j.Enqueued).Seconds())
+			w.metrics.delay.WithLabelValues(j.Source.String()).Observe(w.Clock.Since(j.Enqueued).Seconds())
 		}
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || ended.HungBefore && leaseHeld:
 		result, err = "released", w.Queue.Release(ending, j)
 	case !leaseHeld:
 		result = "lost"
@@ -183,7 +256,10 @@ func (w *Worker) runJob(ctx context.Context, j *push.Job) {
 		w.notifyFailure(ctx, j, f)
 		err = w.Queue.Fail(ending, j, f)
 	}
-	w.metrics.jobs.WithLabelValues(j.Receiver, result).Inc()
+	w.metrics.jobs.WithLabelValues(j.Source.String(), result).Inc()
+	if ended.IsBack {
+		w.hurry(ending, j.Host())
+	}
 	if err != nil {
 		// The lease will end by itself, and the job be done again: without effect, if it was done.
 		logger.Error("Ending a job", "result", result, "err", err)
@@ -200,7 +276,7 @@ func (w *Worker) span(ctx context.Context, j *push.Job) (context.Context, trace.
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": in})
 	}
 	return w.Tracer.Tracer("github.com/tidewaiter/tidewaiter/importer/queue").Start(ctx, "job", trace.WithAttributes(
-		attribute.String("tidewaiter.reference", j.Key), attribute.String("tidewaiter.receiver", j.Receiver), attribute.Int("tidewaiter.attempt", j.Attempts),
+		attribute.String("tidewaiter.reference", j.Key), attribute.String("tidewaiter.receiver", j.Source.String()), attribute.Int("tidewaiter.attempt", j.Attempts),
 		attribute.Int64("tidewaiter.waited_ms", w.Clock.Since(j.Enqueued).Milliseconds()),
 	))
 }
@@ -212,7 +288,7 @@ type words struct {
 }
 
 func wordsOf(j *push.Job) *words {
-	if _, ok := push.Notified(j.Receiver); ok {
+	if j.Source.Kind == push.Notification {
 		return &words{false, "receiver", "A receiver of notifications does not take them; they wait and are retried from time to time", "A receiver of notifications takes them again", "Notified", "A notification failed"}
 	}
 	return &words{true, "registry", "A registry does not answer; its pushes wait and are retried from time to time", "A registry answers again; importing its pushes", "Imported", "Import failed"}
@@ -220,17 +296,15 @@ func wordsOf(j *push.Job) *words {
 
 // cause is why a job is done, for people.
 func cause(j *push.Job) string {
-	if cluster, ok := j.Cluster(); ok {
-		return "pods of cluster " + cluster
-	}
-	if j.OfStreams() {
+	text := "webhook " + j.Source.Name
+	switch j.Source.Kind {
+	case push.Cluster:
+		return "pods of cluster " + j.Source.Name
+	case push.Streams:
 		return "image streams that follow it"
-	}
-	if j.Receiver == push.OfRegistry {
+	case push.Registry:
 		return "push"
-	}
-	text := "webhook " + j.Receiver
-	if j.Receiver == push.OfPeople {
+	case push.People:
 		text = "asked for"
 	}
 	if by := actors(j.Events, ""); by != "" {
@@ -316,16 +390,17 @@ func (w *Worker) check(ctx context.Context, notifications bool) error {
 		const most = 5 // that are named
 		more := ""
 		if len(hosts) > most {
-			more = fmt.Sprintf(" and %d others", len(hosts)-most)
+			more = fmt.Sprintf(" and %d more", len(hosts)-most)
 		}
 		troubles = append(troubles, "requests are paused to "+strings.Join(hosts[:min(len(hosts), most)], ", ")+more)
 	}
-	for _, receiver := range slices.Sorted(maps.Keys(depth)) {
-		if _, ok := push.Notified(receiver); ok != notifications {
+	sources := slices.SortedFunc(maps.Keys(depth), func(a, b push.Source) int { return strings.Compare(a.String(), b.String()) })
+	for _, source := range sources {
+		if (source.Kind == push.Notification) != notifications {
 			continue
 		}
-		if oldest := depth[receiver].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
-			troubles = append(troubles, fmt.Sprintf("a job of %s has waited since %s", receiver, oldest.UTC().Format(time.RFC3339)))
+		if oldest := depth[source].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
+			troubles = append(troubles, fmt.Sprintf("a job of %s has waited since %s", source, oldest.UTC().Format(time.RFC3339)))
 		}
 	}
 	if len(troubles) > 0 {

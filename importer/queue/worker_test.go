@@ -15,10 +15,10 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 func TestWorkerSurvivesAPanic(t *testing.T) {
@@ -59,7 +59,7 @@ func TestWorkerConcurrency(t *testing.T) {
 	}
 	w.do("push team/app:8") // the registry answers, so it is given more than one job
 	arrived, release := make(chan struct{}, 100), make(chan struct{})
-	w.registry.Inject("HEAD ", 0, func(next http.Handler) http.Handler {
+	w.registry.Inject("/manifests/", 0, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 			arrived <- struct{}{}
 			<-release

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // warnEvery is the least time between two warnings about one receiver.
@@ -19,11 +19,11 @@ type dropped struct {
 	counter *metrics.CounterVec // by receiver; the receivers are few
 
 	mu     sync.Mutex
-	warned map[string]time.Time // by receiver
+	warned map[push.Source]time.Time
 }
 
 func newDropped(log *slog.Logger, register func(...metrics.Registerable)) *dropped {
-	d := &dropped{log: log, warned: map[string]time.Time{}, counter: metrics.NewCounterVec(&metrics.CounterOpts{
+	d := &dropped{log: log, warned: map[push.Source]time.Time{}, counter: metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "tidewaiter", Subsystem: "spool", Name: "dropped_total", StabilityLevel: metrics.ALPHA,
 		Help: "Events of waiting pushes that were dropped because their receiver exceeded its quota.",
 	}, []string{"receiver"})}
@@ -33,21 +33,21 @@ func newDropped(log *slog.Logger, register func(...metrics.Registerable)) *dropp
 	return d
 }
 
-func (d *dropped) add(receiver string, events int64, now time.Time) {
-	d.counter.WithLabelValues(receiver).Add(float64(events))
+func (d *dropped) add(source push.Source, events int64, now time.Time) {
+	d.counter.WithLabelValues(source.String()).Add(float64(events))
 	d.mu.Lock()
-	last, warned := d.warned[receiver]
+	last, warned := d.warned[source]
 	again := !warned || now.Sub(last) >= warnEvery
 	if again {
-		d.warned[receiver] = now
+		d.warned[source] = now
 	}
 	d.mu.Unlock()
-	if _, ok := push.Notified(receiver); ok && again {
-		d.log.Warn("a receiver of notifications does not keep up; dropping the oldest that wait", "receiver", receiver, "do", "mend the receiver, or send it fewer events (notify in the configuration)")
+	if source.Kind == push.Notification && again {
+		d.log.Warn("a receiver of notifications does not keep up; dropping the oldest that wait", "receiver", source, "do", "mend the receiver, or send it fewer events (notify in the configuration)")
 		return
 	}
 	if again {
-		d.log.Warn("a receiver exceeded its quota of waiting pushes; dropping its oldest", "receiver", receiver,
+		d.log.Warn("a receiver exceeded its quota of waiting pushes; dropping its oldest", "receiver", source,
 			"do", "if these pushes are not yours, give the receiver a new secret; sweeps find dropped pushes that were yours, and images that pods use are checked again")
 	}
 }

@@ -1,70 +1,277 @@
 package spool
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"database/sql/driver"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/maphash"
+	"slices"
 
 	"go.opentelemetry.io/otel/propagation"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// Enqueue makes the events durable, all of them or none. An event whose (Receiver, ID)
-// was taken in the last 24 hours is acknowledged and left out. An event that waits for
-// its key already is not added again. Enqueue fails with ErrFull, *db.UnavailableError or
-// another error of DB. Jobs that give way to a receiver's quota are dropped without an
-// error.
+// group is events of one delivery that are about one key.
+type group struct {
+	source push.Source
+	key    string
+	events [][]byte
+	traced []byte // the first event with its trace, as a new job has it
+	joins  *entry // the job that they join; nil if they make one
+}
+
+// Enqueue makes the events durable. An event whose (Source, ID) was taken in the last 24 hours is
+// acknowledged and left out. An event that waits for its key already is not added again. Enqueue
+// fails with ErrFull, *datafile.UnavailableError or another error of DB; a database of its own then
+// has none of the events, a copy of a store may have some. Jobs that give way to a receiver's quota
+// are dropped without an error.
 func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
 	items, err := itemsOf(ctx, events)
 	if err != nil {
 		return err
 	}
-	return s.db.Transact(ctx, func(t db.Transaction) error {
-		if err := t.MayGrow(); err != nil {
+	for {
+		var p *plan
+		if err := s.known(ctx, func() (err error) { p, err = s.plan(items); return err }); err != nil {
 			return err
 		}
-		if err := forgetSeen(t, s.opts.MaxSeen, len(items)); err != nil {
+		if err := s.carryOut(ctx, p); !errors.Is(err, errGone) || ctx.Err() != nil {
 			return err
 		}
-		added := map[string]*addition{} // by receiver
-		for _, i := range items {
-			if isNew, err := remember(t, i.Receiver, i.ID); err != nil {
-				return err
-			} else if !isNew {
+	}
+}
+
+// carryOut does what plan has decided. It fails with errGone if a job has changed since.
+func (s *Spool) carryOut(ctx context.Context, p *plan) error {
+	defer s.forget(p)
+	writes, err := s.writes(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := gone(s.db.PutAll(ctx, writes)); err != nil {
+		return err
+	}
+	if err := s.forgetOldest(ctx); err != nil {
+		return err
+	}
+	for _, e := range p.victims {
+		switch err := s.remove(ctx, e); {
+		case err == nil && e.State == push.Waiting:
+			s.dropped.add(e.Source, int64(len(e.events)), s.db.Now())
+		case err != nil && !errors.Is(err, errGone): // else another server was faster
+			return err
+		}
+	}
+	return nil
+}
+
+// plan is what a call of Enqueue does.
+type plan struct {
+	groups   []*group
+	ids      []byte                // of the deliveries, 16 bytes each
+	victims  []*entry              // they give way
+	reserved map[push.Source]int64 // events that are added, less those that give way
+}
+
+// plan decides what becomes of events. mu is held. forget must be called with the plan.
+func (s *Spool) plan(items []item) (*plan, error) {
+	p := &plan{reserved: map[push.Source]int64{}}
+	type job struct {
+		source push.Source
+		key    string
+	}
+	groups, taken := map[job]*group{}, map[[16]byte]bool{}
+	since := s.now() - seenWindow.Milliseconds()
+	for _, i := range items {
+		if i.ID != "" {
+			id := seenID(i.Source, i.ID)
+			if d := s.seen[id]; taken[id] || d != nil && d.At > since {
 				continue
 			}
-			job, n, err := addItem(t, i)
-			if err != nil {
-				return err
-			}
-			if n > 0 {
-				if added[i.Receiver] == nil {
-					added[i.Receiver] = &addition{}
-				}
-				added[i.Receiver].events += n
-				added[i.Receiver].jobs = append(added[i.Receiver].jobs, job)
+			taken[id] = true
+			p.ids = append(p.ids, id[:]...)
+		}
+		g := groups[job{i.Source, i.key}]
+		if g == nil {
+			g = &group{source: i.Source, key: i.key, traced: i.traced}
+			groups[job{i.Source, i.key}] = g
+			p.groups = append(p.groups, g)
+		}
+		if !slices.ContainsFunc(g.events, func(e []byte) bool { return bytes.Equal(e, i.stored) }) {
+			g.events = append(g.events, i.stored)
+		}
+	}
+	keep := map[int64]bool{}
+	for _, g := range p.groups {
+		have := s.waiting(g.source, g.key)
+		if g.joins = have; have == nil {
+			p.reserved[g.source] += int64(len(g.events))
+			continue
+		}
+		keep[have.ID] = true
+		for _, e := range g.events {
+			if !slices.Contains(have.events, maphash.Bytes(s.seed, e)) {
+				p.reserved[g.source]++
 			}
 		}
-		for receiver, a := range added {
-			dropped, err := s.makeRoom(t, receiver, a)
-			if err != nil {
-				return err
+	}
+	for source := range p.reserved {
+		over := s.events[source] + s.reserved[source] + p.reserved[source] - s.opts.Quota
+		for over > 0 && p.reserved[source] > 0 {
+			victim := s.victim(source, keep)
+			if victim == nil {
+				return nil, ErrFull
 			}
-			if dropped > 0 {
-				t.After(func() { s.dropped.add(receiver, dropped, s.db.Now()) })
-			}
+			keep[victim.ID] = true
+			p.victims = append(p.victims, victim)
+			over -= int64(len(victim.events))
 		}
-		if len(added) > 0 {
-			t.After(s.signal)
+	}
+	for _, e := range p.victims {
+		s.leaving[e.ID] = true
+		p.reserved[e.Source] -= int64(len(e.events))
+	}
+	for source, n := range p.reserved {
+		s.reserved[source] += n
+	}
+	return p, nil
+}
+
+// forget undoes what plan has noted.
+func (s *Spool) forget(p *plan) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for source, n := range p.reserved {
+		if s.reserved[source] -= n; s.reserved[source] == 0 {
+			delete(s.reserved, source)
 		}
+	}
+	for _, e := range p.victims {
+		delete(s.leaving, e.ID)
+	}
+}
+
+// nextID returns an ID that no job has had.
+func (s *Spool) nextID() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastID++
+	return s.lastID
+}
+
+// newest returns the newest job of a receiver for a key that want holds for; nil if there is none.
+func (s *Spool) newest(source push.Source, key string, want func(*entry) bool) (found *entry) {
+	for _, e := range s.keys[key] {
+		if e.Source == source && (found == nil || e.ID > found.ID) && want(e) {
+			found = e
+		}
+	}
+	return found
+}
+
+// waiting returns the newest job of a receiver that waits for the key, if it has room for more.
+func (s *Spool) waiting(source push.Source, key string) *entry {
+	e := s.newest(source, key, func(e *entry) bool { return e.State == push.Waiting && !s.leaving[e.ID] })
+	if e == nil || len(e.events) >= maxJobEvents || e.size+maxEventBytes > maxJobBytes {
 		return nil
-	})
+	}
+	return e
+}
+
+// victim is the job of a receiver that gives way first.
+func (s *Spool) victim(source push.Source, keep map[int64]bool) *entry {
+	for _, e := range s.idle[source] {
+		if !keep[e.ID] && !s.leaving[e.ID] {
+			return e
+		}
+	}
+	return nil
+}
+
+// writes returns the jobs of a plan, and after them the IDs of the delivery: one that was
+// remembered before its jobs are stored would be lost if this server vanished in between.
+func (s *Spool) writes(ctx context.Context, p *plan) (all []db.Write, err error) {
+	now := s.now()
+	for _, g := range p.groups {
+		var r record
+		var id, rev int64
+		if g.joins != nil {
+			if r, err = s.read(ctx, g.joins); err != nil {
+				return nil, err
+			}
+			id, rev = g.joins.ID, g.joins.rev
+		} else {
+			g.events[0] = g.traced
+		}
+		for left := g.events; len(left) > 0; id, rev = 0, 0 {
+			if id == 0 {
+				id = s.nextID()
+				r = record{Key: g.key, Source: g.source, State: push.Waiting, Due: now, Enqueued: now}
+			}
+			r.Latest = now
+			left = r.add(left)
+			w, err := write(id, rev, r)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, w)
+		}
+	}
+	if len(p.ids) > 0 {
+		value, err := json.Marshal(delivery{At: now, IDs: p.ids})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, db.Write{Key: seenKey(now, p.ids), Value: value, TTL: seenWindow})
+	}
+	return all, nil
+}
+
+// add adds the events that are not there yet, as far as there is room, and returns the others.
+func (r *record) add(events [][]byte) (left [][]byte) {
+	size := 0
+	for _, e := range r.Events {
+		size += len(e)
+	}
+	for ; len(events) > 0 && len(r.Events) < maxJobEvents && size+len(events[0]) <= maxJobBytes; events = events[1:] {
+		if !slices.ContainsFunc(r.Events, func(e json.RawMessage) bool { return bytes.Equal(e, events[0]) }) {
+			r.Events = append(r.Events, events[0])
+			size += len(events[0])
+		}
+	}
+	return events
+}
+
+// seenKey is the key of the IDs of a delivery.
+func seenKey(at int64, ids []byte) string {
+	return fmt.Sprintf("%s%013d-%s", seenPrefix, at, hex.EncodeToString(ids[:16]))
+}
+
+// forgetOldest forgets the oldest IDs past MaxSeen.
+func (s *Spool) forgetOldest(ctx context.Context) error {
+	for {
+		var oldest *delivery
+		err := s.known(ctx, func() error {
+			if int64(len(s.seen)) > s.opts.MaxSeen && len(s.order) > 0 {
+				oldest = s.order[0]
+			}
+			return nil
+		})
+		if err != nil || oldest == nil {
+			return err
+		}
+		if _, err := s.db.Delete(ctx, oldest.key, oldest.rev); err != nil && !errors.Is(err, db.ErrConflict) {
+			return err
+		}
+	}
 }
 
 // item is an event as it is written.
@@ -101,137 +308,8 @@ func itemsOf(ctx context.Context, events []push.Event) ([]item, error) {
 }
 
 // seenID is the stored form of a delivery's ID.
-func seenID(receiver, eventID string) (id [16]byte) {
-	sum := sha256.Sum256([]byte(receiver + "\x00" + eventID))
+func seenID(source push.Source, eventID string) (id [16]byte) {
+	sum := sha256.Sum256([]byte(source.String() + "\x00" + eventID))
 	copy(id[:], sum[:])
 	return id
-}
-
-// addition has the events and jobs that one call of Enqueue added for a receiver.
-type addition struct {
-	events int64
-	jobs   []int64
-}
-
-// remember notes the ID of an event and reports whether it is new.
-func remember(t db.Transaction, receiver, eventID string) (bool, error) {
-	if eventID == "" {
-		return true, nil
-	}
-	sum := seenID(receiver, eventID)
-	id := sum[:]
-	for {
-		n, err := t.Exec("INSERT INTO spool_seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING", id, t.Now())
-		if err != nil || n == 1 {
-			return n == 1, err
-		}
-		// It was seen, but perhaps too long ago and not forgotten yet.
-		n, err = t.Exec("DELETE FROM spool_seen WHERE id = ? AND at <= ?", id, t.Now()-seenWindow.Milliseconds())
-		if err != nil || n == 0 {
-			return false, err
-		}
-	}
-}
-
-// forgetSeen removes some of the oldest events, more than are about to be added:
-// the table shrinks back to its bounds without ever taking long.
-func forgetSeen(t db.Transaction, bound int64, adding int) error {
-	last, ok, err := t.First("SELECT max(seq) FROM spool_seen")
-	if err != nil || !ok {
-		return err
-	}
-	_, err = t.Exec(`DELETE FROM spool_seen WHERE seq IN (
-		SELECT seq FROM (SELECT seq, at FROM spool_seen ORDER BY seq LIMIT ?) WHERE seq <= ? OR at <= ?)`,
-		int64(2*adding+16), last-bound+int64(adding), t.Now()-seenWindow.Milliseconds())
-	return err
-}
-
-// addItem adds to the newest job of the receiver that waits for the key, or makes
-// one. n is 0 when the same event waits already.
-func addItem(t db.Transaction, i item) (job, n int64, err error) {
-	err = t.Each(func(row []driver.Value) error {
-		if row[1].(int64) < maxJobEvents {
-			job = row[0].(int64)
-		}
-		return nil
-	}, "SELECT id, payloads FROM spool_jobs WHERE key = ? AND state = 'waiting' AND source = ? ORDER BY id DESC LIMIT 1", i.key, i.Receiver)
-	if err != nil {
-		return 0, 0, err
-	}
-	stored := i.stored
-	if job == 0 {
-		stored = i.traced
-		job, _, err = t.First(`INSERT INTO spool_jobs (key, source, state, due, enqueued, latest, payloads)
-			VALUES (?1, ?2, 'waiting', ?3, ?3, ?3, 0) RETURNING id`, i.key, i.Receiver, t.Now())
-		if err != nil {
-			return 0, 0, err
-		}
-	}
-	n, err = t.Exec("INSERT INTO spool_payloads (job, payload) VALUES (?, ?) ON CONFLICT DO NOTHING", job, stored)
-	if err != nil {
-		return 0, 0, err
-	}
-	_, err = t.Exec("UPDATE spool_jobs SET payloads = payloads + ?, latest = ? WHERE id = ?", n, t.Now(), job)
-	return job, n, err
-}
-
-// makeRoom counts the events that were added for the receiver, and brings it back to its
-// quota. It removes the receiver's dead jobs first, then those that wait, beginning with
-// the least recently notified. It keeps the jobs that were just added to: their
-// sender learns that they were accepted. makeRoom returns how many waiting events it
-// removed. When only jobs are left that are being done, it fails with ErrFull, which
-// takes back the caller's writes.
-func (s *Spool) makeRoom(t db.Transaction, receiver string, added *addition) (dropped int64, err error) {
-	keep, err := json.Marshal(added.jobs)
-	if err != nil {
-		return 0, err
-	}
-	have, _, err := t.First(`INSERT INTO spool_sources VALUES (?1, ?2)
-		ON CONFLICT (source) DO UPDATE SET payloads = payloads + ?2 RETURNING payloads`, receiver, added.events)
-	for err == nil && have > s.opts.Quota {
-		var id, events int64
-		waited := false
-		// By its state, "dead" is before "waiting".
-		err = t.Each(func(row []driver.Value) error {
-			id, events, waited = row[0].(int64), row[1].(int64), row[2] == string(push.Waiting)
-			return nil
-		}, `SELECT id, payloads, state FROM spool_jobs WHERE source = ? AND state <> 'leased'
-			AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY state, latest, id LIMIT 1`, receiver, string(keep))
-		if err != nil {
-			break
-		}
-		if id == 0 {
-			return 0, ErrFull
-		}
-		if _, err = remove(t, "id = ?", id); err != nil {
-			break
-		}
-		have -= events
-		if waited {
-			dropped += events
-		}
-	}
-	return dropped, err
-}
-
-// remove removes the jobs that the condition holds for, and returns how many.
-func remove(t db.Transaction, condition string, args ...any) (n int64, err error) {
-	type removed struct {
-		id, events int64
-		receiver   string
-	}
-	var jobs []removed
-	err = t.Each(func(row []driver.Value) error {
-		jobs = append(jobs, removed{row[0].(int64), row[1].(int64), row[2].(string)})
-		return nil
-	}, "DELETE FROM spool_jobs WHERE "+condition+" RETURNING id, payloads, source", args...)
-	for _, j := range jobs {
-		if err == nil {
-			_, err = t.Exec("DELETE FROM spool_payloads WHERE job = ?", j.id)
-		}
-		if err == nil {
-			_, err = t.Exec("UPDATE spool_sources SET payloads = payloads - ? WHERE source = ?", j.events, j.receiver)
-		}
-	}
-	return int64(len(jobs)), err
 }

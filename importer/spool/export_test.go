@@ -4,29 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // ClaimNow is Claim without the waiting.
 func (s *Spool) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
-	return s.claim(context.Background(), n, lease, func(string) (int, time.Time) { return n, time.Time{} })
-}
-
-// Delay is the wait after so many attempts.
-func (s *Spool) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
-
-// Counted counts the events of all jobs, as the quotas do.
-func (s *Spool) Counted(ctx context.Context) (n int64, err error) {
-	err = s.db.Read(ctx, func(c db.Snapshot) error {
-		n, _, err = c.First("SELECT sum(payloads) FROM spool_sources")
-		return err
-	})
-	return n, err
-}
-
-// ClaimNow is Claim without the waiting.
-func (s *Shared) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
 	due, _, err := s.findDue(context.Background(), s.db.Now(), n, func(string) (int, time.Time) { return n, time.Time{} })
 	if err != nil {
 		return nil, err
@@ -35,10 +17,10 @@ func (s *Shared) ClaimNow(n int, lease time.Duration) ([]*push.Job, error) {
 }
 
 // Delay is the wait after so many attempts.
-func (s *Shared) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
+func (s *Spool) Delay(attempts int) time.Duration { return s.opts.delay(attempts) }
 
 // Counted counts the events of all jobs, as the quotas do.
-func (s *Shared) Counted(ctx context.Context) (n int64, err error) {
+func (s *Spool) Counted(ctx context.Context) (n int64, err error) {
 	err = s.known(ctx, func() error {
 		for _, events := range s.events {
 			n += events

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // A lane full of jobs, all due before, does not come first with all of them.
@@ -36,6 +36,36 @@ func TestLanesTakeTurns(t *testing.T) {
 	}
 	if jobs[0].Key != "dead.example.com/app:0" {
 		t.Errorf("the first is %s, want the one due for longest", jobs[0].Key)
+	}
+}
+
+// A receiver with jobs about many registries, all due before, does not go first with all of them,
+// however few are claimed at a time.
+func TestReceiversTakeTurns(t *testing.T) {
+	s := open(t, spool.Options{})
+	for i := range 100 {
+		s.enqueue(from("pods", fmt.Sprintf("hangs-%d.example.com/app", i), "", "x"))
+	}
+	s.clock.Step(time.Second)
+	for i := range 3 {
+		s.enqueue(from("hook", fmt.Sprintf("good-%d.example.com/app", i), "", "x"))
+	}
+	of := map[string]int{}
+	for range 6 {
+		for _, j := range s.claim(1) {
+			of[j.Source.Name]++
+		}
+	}
+	if of["pods"] != 3 || of["hook"] != 3 {
+		t.Errorf("claimed one at a time: %v", of)
+	}
+	s.enqueue(from("hook", "good-3.example.com/app", "", "x"), from("hook", "good-4.example.com/app", "", "x"))
+	clear(of)
+	for _, j := range s.claim(4) {
+		of[j.Source.Name]++
+	}
+	if of["pods"] != 2 || of["hook"] != 2 {
+		t.Errorf("claimed together: %v", of)
 	}
 }
 
@@ -137,5 +167,35 @@ func (s *testSpool) awaitWaiting() {
 			s.t.Fatal("nobody waits")
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// A receiver with many jobs about a registry does not go first with all of them where another
+// receiver has a job about the same registry.
+func TestReceiversTakeTurnsAtOneRegistry(t *testing.T) {
+	s := open(t, spool.Options{})
+	for i := range 50 {
+		s.enqueue(from("pods", fmt.Sprintf("registry.example.com/many:%d", i), "", "x"))
+	}
+	s.clock.Step(time.Second)
+	s.enqueue(from("hook", "registry.example.com/team/app:1", "", "x"), from("hook", "registry.example.com/many:49", "", "x"))
+	for n := range 4 {
+		if of := s.claim(1)[0].Source.Name; of != []string{"pods", "hook"}[n%2] {
+			t.Errorf("claim %d: %s", n, of)
+		}
+	}
+	// Together they have no more than the registry has room for, and each key once.
+	s.enqueue(from("hook", "registry.example.com/many:2", "", "x"), from("hook", "registry.example.com/team/app:2", "", "x"))
+	var got []string
+	room := func(string) (int, time.Time) { return 3, time.Time{} }
+	jobs, err := s.Claim(context.Background(), 8, time.Minute, room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		got = append(got, j.Source.Name+" "+shortKey(j))
+	}
+	if fmt.Sprint(got) != "[pods many:2 hook team/app:2 pods many:3]" {
+		t.Errorf("claimed together: %v", got)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -42,7 +42,7 @@ func (s *testSpool) keys(receiver string, state push.State) (keys []string) {
 	jobs, err := s.List(context.Background(), state, 0, 0)
 	s.ok(err)
 	for _, j := range jobs {
-		if j.Receiver == receiver {
+		if j.Source.String() == receiver {
 			keys = append(keys, shortKey(j))
 		}
 	}
@@ -141,7 +141,7 @@ func TestSharedKeyIsNotDroppedForAnother(t *testing.T) {
 		t.Errorf("the honest receiver's jobs: %v", got)
 	}
 	j := s.claim(1)[0]
-	if shortKey(j) != "app:1" || j.Receiver != "honest" || payloads(j) != "honest" {
+	if shortKey(j) != "app:1" || j.Source.Name != "honest" || payloads(j) != "honest" {
 		t.Errorf("claimed %+v with payloads %q", j, payloads(j))
 	}
 }

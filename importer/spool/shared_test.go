@@ -23,20 +23,20 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/truth"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// sharedTests begins the names of the tests in which open opens a Shared spool.
+// sharedTests begins the names of the tests in which several servers could share the spool.
 const sharedTests = "TestShared/"
 
 // TestShared runs the tests of a spool over one that servers share.
 func TestShared(t *testing.T) {
 	for _, test := range []func(*testing.T){
 		TestLifeOfAJob, TestSeesAnEventOnce, TestForgets, TestCoalesces, TestTraced, TestLosesNoEvent, TestLease, TestJobWhoseLeasesEndIsWarnedAbout,
-		TestBacksOffAndGivesUp, TestPoison, TestDelayBounds, TestAdmin, TestEventsOfAllJobs, TestRefusesBadRequests, TestClaimWaits,
+		TestBacksOffAndGivesUp, TestHurry, TestPoison, TestDelayBounds, TestAdmin, TestRefusesBadRequests, TestClaimWaits,
 		TestLeakedSecretFillsItsOwnQuotaOnly, TestRepeatedPushTakesNoQuota, TestRepeatedPushIsNotTheOldest, TestSharedKeyIsNotDroppedForAnother,
-		TestQuota, TestRequestPastTheQuota, TestClockSetBack, TestLanesTakeTurns, TestClaimHeedsRoom, TestJobThatWaitsForItsKeyHoldsUpNobody,
+		TestQuota, TestRequestPastTheQuota, TestClockSetBack, TestLanesTakeTurns, TestReceiversTakeTurns, TestReceiversTakeTurnsAtOneRegistry, TestClaimHeedsRoom, TestJobThatWaitsForItsKeyHoldsUpNobody,
 	} {
 		name := runtime.FuncForPC(reflect.ValueOf(test).Pointer()).Name()
 		t.Run(name[strings.LastIndexByte(name, '.')+1:], test)
@@ -57,7 +57,7 @@ func openSharedAt(t *testing.T, store *dbtest.Truth, opts spool.Options, now db.
 	if err := d.Filled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := spool.OpenShared(d, opts)
+	s, err := spool.Open(d, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestServersShareJobs(t *testing.T) {
 	if all := same("after Claim"); all[0].State != push.Leased {
 		t.Errorf("jobs: %v", all)
 	}
-	if j, err := b.Find(ctx, "local", held.Key); err != nil || j == nil || j.State != push.Leased {
+	if j, err := b.Find(ctx, push.OfWebhook("local"), held.Key); err != nil || j == nil || j.State != push.Leased {
 		t.Errorf("found %v, %v", j, err)
 	}
 
@@ -109,8 +109,11 @@ func TestServersShareJobs(t *testing.T) {
 		}
 	}
 	b.ok(b.Done(ctx, taken[0]))
-	b.ok(b.Fail(ctx, taken[1], push.Failure{Error: "no", Permanent: true}))
+	b.ok(b.Fail(ctx, taken[1], push.Failure{Error: "no", Unread: true, Permanent: true}))
 	same("after the end")
+	if j, err := a.Find(ctx, push.OfWebhook("local"), taken[1].Key); err != nil || j == nil || !j.Unread {
+		t.Errorf("found %+v, %v", j, err)
+	}
 	a.ok(a.Retry(ctx, taken[1].ID)) // at the server that does not do them
 	same("after Retry")             // the other has heard of it, too
 	if j := b.claimOne(); j.ID != taken[1].ID || j.Attempts != 1 {
@@ -273,7 +276,7 @@ func TestHandOverToACopyThatLags(t *testing.T) {
 	if err := d.Filled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := spool.OpenShared(d, spool.Options{Servers: ofB})
+	shared, err := spool.Open(d, spool.Options{Servers: ofB})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,36 +388,9 @@ func TestSharedSpoolIsReadAnew(t *testing.T) {
 	}
 }
 
-func TestSharedClaimEnds(t *testing.T) {
-	d, err := db.Open(db.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := spool.OpenShared(d, spool.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Claim(ctx, 1, time.Minute, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("Claim with a context that ended: %v", err)
-	}
-	done := make(chan error)
-	go func() {
-		_, err := s.Claim(context.Background(), 1, time.Minute, nil)
-		done <- err
-	}()
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; !errors.Is(err, db.ErrClosed) {
-		t.Errorf("Claim of a closed database: %v", err)
-	}
-}
-
-// FuzzSharedJob: whatever is stored as a job, it is listed, and is given to a worker only with
+// FuzzJob: whatever is stored as a job, it is listed, and is given to a worker only with
 // events that can be read.
-func FuzzSharedJob(f *testing.F) {
+func FuzzJob(f *testing.F) {
 	good, err := json.Marshal(map[string]any{
 		"key": "registry.example.com/k:v", "receiver": "local", "state": "waiting", "due": start.UnixMilli(), "enqueued": 1, "latest": 1,
 		"events": []json.RawMessage{request("k", "", "p").Encode()},
@@ -436,7 +412,7 @@ func FuzzSharedJob(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		opened, err := spool.OpenShared(d, spool.Options{Logger: slog.New(slog.DiscardHandler)})
+		opened, err := spool.Open(d, spool.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

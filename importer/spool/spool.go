@@ -1,48 +1,170 @@
-// Package spool is a queue of pushes that survives the process. It is kept in the
-// file of package db, in tables that db's migrations make.
+// Package spool is a queue of pushes that survives the process. Its jobs are keys of package db, so
+// that one server and several that share a store have the same queue.
 package spool
 
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/importer/push"
-	"github.com/tidewaiter/tidewaiter/web/warn"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
-// Spool is a queue of jobs that survives the process, in the database's file:
+// Spool is a queue of jobs that survives the process:
 //
-//   - Enqueue returns once the jobs are durable, all of them or none;
-//   - a job is done at least once: it is leased to a worker by Claim, and goes
-//     back when the worker fails, or says nothing until the lease ends, or dies;
-//   - events of one receiver with one key that wait together are one job, and jobs
-//     of one key are never leased together;
+//   - Enqueue returns once the jobs are durable;
+//   - a job is done at least once: it is leased to a worker by Claim, and goes back when the worker
+//     fails, or says nothing until the lease ends, or dies;
+//   - events of one receiver with one key that wait together are one job, and jobs of one key are
+//     never leased together;
 //   - an event that a sender repeats within 24 hours is taken once;
-//   - a failing job waits longer each time, up to a ceiling, and is dead after
-//     MaxAttempts: it is kept for a person to look at (List), try again (Retry)
-//     or drop (Drop);
-//   - each receiver has a quota. Events that wait already do not count twice. Past
-//     the quota the receiver's own jobs give way: dead ones first, then those that
-//     wait, oldest first. So a receiver that is told too much, or somebody with its
-//     secret, takes nothing from the others. This is counted and logged.
+//   - a failing job waits longer each time, up to a ceiling, and is dead after MaxAttempts: it is
+//     kept for a person to look at (List), try again (Retry) or drop (Drop);
+//   - each receiver has a quota. Events that wait already do not count twice. Past the quota the
+//     receiver's own jobs give way: dead ones first, then those that wait, oldest first. So a
+//     receiver that is told too much, or somebody with its secret, takes nothing from the others.
+//     This is counted and logged.
 //
-// The worker interprets events. One goroutine at a time may wait
-// in Claim; everything else is safe for concurrent use.
+// Servers whose databases are copies of one store share the queue:
+//
+//   - each server has the same jobs, and any may do them, but those of one registry are done by one
+//     server at a time (Options.Servers), so that what a registry is asked stays within its bounds.
+//     It begins when it knows all that the former one has begun and when that has ended, and takes
+//     over the jobs of a server that is gone;
+//   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The
+//     second has no effect;
+//   - while two servers are told of pushes at the same time, a receiver may be past its quota by
+//     the last of them, until the next one.
+//
+// Every process knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the
+// bounds. The worker interprets events. One goroutine at a time may wait in Claim; everything else
+// is safe for concurrent use.
 type Spool struct {
 	db      *db.DB
 	opts    Options
-	wake    chan struct{} // holds a token when a job may have become due
 	dropped *dropped
 	dead    deadJobs
+	holder  string        // names this process in leases
+	wake    chan struct{} // holds a token when a job may have become due
+	seed    maphash.Seed
+	moves   atomic.Int64 // how often registries may have changed hands
+	turns   turns
+
+	mu       sync.Mutex
+	watcher  *db.Watcher // nil until the keys have been read; what follows is as of where it is
+	jobs     map[int64]*entry
+	index    // of jobs
+	seen     map[[16]byte]*delivery
+	order    []*delivery // oldest first; some may be forgotten already
+	lastID   int64       // the highest ID that was ever given
+	reserved map[push.Source]int64
+	leaving  map[int64]bool // jobs that are giving way
+	// settled are registries of this server of which it knows what their former owners have leased,
+	// with the moves as of then.
+	settled map[string]int64
+}
+
+// The keys of a Spool.
+const (
+	// Prefix begins the keys of a Spool.
+	Prefix     = "/tidewaiter.dev/spool/"
+	jobPrefix  = Prefix + "jobs/"
+	seenPrefix = Prefix + "seen/"
+)
+
+func jobKey(id int64) string { return fmt.Sprintf("%s%016d", jobPrefix, id) }
+
+const (
+	// maxJobBytes bounds the events of a job: etcd takes 1.5 MiB.
+	maxJobBytes = 1 << 20
+	// maxSettled bounds Shared.settled. A registry that is forgotten costs a question to the store.
+	maxSettled = 1024
+)
+
+// record is a job as it is stored. Times are Unix milliseconds.
+type record struct {
+	Key      string            `json:"key"`
+	Source   push.Source       `json:"receiver"`
+	State    push.State        `json:"state"`
+	Due      int64             `json:"due"`
+	Enqueued int64             `json:"enqueued"`
+	Latest   int64             `json:"latest"`
+	Attempts int               `json:"attempts,omitempty"`
+	Leases   int64             `json:"leases,omitempty"`
+	Holder   string            `json:"holder,omitempty"`
+	Error    string            `json:"error,omitempty"`
+	Unread   bool              `json:"unread,omitempty"`
+	Events   []json.RawMessage `json:"events"`
+}
+
+// entry is the indexed part of a stored job.
+type entry struct {
+	push.Job
+	rev    int64
+	holder string
+	events []uint64 // their hashes
+	size   int      // of the events
+}
+
+// delivery is the IDs of events that came together, as it is stored.
+type delivery struct {
+	At  int64  `json:"at"`
+	IDs []byte `json:"ids"` // 16 bytes each
+
+	key  string
+	rev  int64
+	gone bool
+}
+
+func (d *delivery) each(do func(id [16]byte)) {
+	for ids := d.IDs; len(ids) >= 16; ids = ids[16:] {
+		do([16]byte(ids))
+	}
+}
+
+// Open returns the spool of a database, or of all databases that are copies of one store. Jobs of
+// an earlier release, which kept them in tables, become keys. Call it once.
+func Open(d *db.DB, opts Options) (*Spool, error) {
+	if err := opts.complete(); err != nil {
+		return nil, err
+	}
+	if opts.Servers == nil {
+		opts.Servers = alone(uuid.NewUUID())
+	}
+	err := adopt(d, opts.MaxSeen)
+	if _, ok := errors.AsType[*datafile.UnavailableError](err); ok {
+		opts.Logger.Warn("pushes of an earlier release wait until there is room to move them", "err", err, "do", "make room and restart the server")
+	} else if err != nil {
+		return nil, fmt.Errorf("open the spool: %w", err)
+	}
+	s := &Spool{
+		db: d, opts: opts, dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}},
+		holder: opts.Servers.Self(), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
+		reserved: map[push.Source]int64{}, leaving: map[int64]bool{}, settled: map[string]int64{},
+	}
+	opts.Servers.OnChange(func() {
+		s.moves.Add(1)
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	})
+	return s, nil
 }
 
 // Options tune a Spool; the zero value of each field has a sane default.
@@ -52,7 +174,7 @@ type Options struct {
 	// times the quota.
 	Quota int64
 	// MaxSeen bounds the event IDs remembered; past it the oldest are forgotten
-	// before their 24 hours. Default 1,000,000 (about 50 MB).
+	// before their 24 hours. Default 200,000: they are in memory.
 	MaxSeen int64
 	// MaxAttempts is how often a job is leased before it is dead. Default 50,
 	// which with the other defaults is about four hours of trying.
@@ -62,7 +184,7 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
-	// Servers are those that have a Shared spool; nil if this process alone claims.
+	// Servers are those that share the spool; nil if this process alone claims.
 	Servers Servers
 	// Logger gets receivers past their quota and dead jobs. Default
 	// slog.Default().
@@ -94,7 +216,7 @@ var (
 // complete sets the defaults, and checks the rest.
 func (o *Options) complete() error {
 	o.Quota = cmp.Or(o.Quota, 10_000)
-	o.MaxSeen = cmp.Or(o.MaxSeen, 1_000_000)
+	o.MaxSeen = cmp.Or(o.MaxSeen, 200_000)
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 50)
 	o.BaseDelay = cmp.Or(o.BaseDelay, time.Second)
 	o.MaxDelay = cmp.Or(o.MaxDelay, 5*time.Minute)
@@ -105,77 +227,203 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Open returns the database's spool. Leases of an earlier process end: the data
-// directory's lock says that it is gone. Call it once.
-func Open(d *db.DB, opts Options) (*Spool, error) {
-	if err := opts.complete(); err != nil {
-		return nil, err
+// Servers are those that share a spool.
+type Servers interface {
+	// Self names this process in the leases of jobs. An earlier process has another name.
+	Self() string
+	// Lives reports whether a process may still be at its jobs.
+	Lives(name string) bool
+	// Owns reports whether this process does the jobs of a registry, or of a receiver of
+	// notifications.
+	Owns(host string) bool
+	// OnChange has f called when Lives or Owns may answer otherwise than before. f returns at once.
+	OnChange(f func())
+}
+
+// alone is the only process that does jobs.
+type alone string
+
+func (a alone) Self() string    { return string(a) }
+func (alone) Lives(string) bool { return false }
+func (alone) Owns(string) bool  { return true }
+func (alone) OnChange(func())   {}
+
+// refresh learns what has changed. mu is held. Own writes that were answered are among it.
+func (s *Spool) refresh(ctx context.Context) error {
+	for {
+		if s.watcher == nil {
+			if err := s.load(ctx); err != nil {
+				return err
+			}
+		}
+		events, err := s.watcher.Poll(ctx)
+		if errors.Is(err, db.ErrCompacted) {
+			s.watcher.Stop()
+			s.watcher = nil
+			continue
+		}
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		for _, e := range events {
+			s.apply(e.Key, e.Rev, e.Value, e.Deleted)
+		}
 	}
-	s := &Spool{db: d, opts: opts, wake: make(chan struct{}, 1), dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}}}
-	err := d.Transact(context.Background(), func(t db.Transaction) error {
-		_, err := t.Exec("UPDATE spool_jobs SET state = 'waiting', due = ? WHERE state = 'leased'", t.Now())
+}
+
+// load reads all keys.
+func (s *Spool) load(ctx context.Context) error {
+	s.jobs, s.index, s.seen, s.order = map[int64]*entry{}, newIndex(), map[[16]byte]*delivery{}, nil
+	w, err := s.db.RangeAndWatch(ctx, Prefix, func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
+	if err == nil {
+		w.Notify(s.wake)
+		s.watcher = w
+	}
+	return err
+}
+
+// apply makes a change known.
+func (s *Spool) apply(key string, rev int64, value []byte, deleted bool) {
+	if name, ok := strings.CutPrefix(key, jobPrefix); ok {
+		id, err := strconv.ParseInt(name, 10, 64)
+		if err != nil || id < 1 || jobKey(id) != key {
+			return // not a key of ours
+		}
+		if old := s.jobs[id]; old != nil {
+			s.index.remove(old)
+			delete(s.jobs, id)
+		}
+		s.lastID = max(s.lastID, id)
+		if !deleted {
+			e := s.entryOf(id, rev, value)
+			s.jobs[id] = e
+			s.index.add(e)
+		}
+		return
+	}
+	if !strings.HasPrefix(key, seenPrefix) {
+		return
+	}
+	d := &delivery{}
+	if deleted {
+		for _, have := range s.order { // the oldest goes first
+			if have.key == key {
+				have.gone = true
+				have.each(func(id [16]byte) {
+					if s.seen[id] == have {
+						delete(s.seen, id)
+					}
+				})
+				break
+			}
+		}
+		for len(s.order) > 0 && s.order[0].gone {
+			s.order = s.order[1:]
+		}
+	} else if json.Unmarshal(value, d) == nil {
+		d.key, d.rev = key, rev
+		s.order = append(s.order, d)
+		d.each(func(id [16]byte) { s.seen[id] = d })
+	}
+}
+
+// entryOf returns the entry of a stored job. One that cannot be read is dead.
+func (s *Spool) entryOf(id, rev int64, value []byte) *entry {
+	e := &entry{rev: rev}
+	e.ID = id
+	var r record
+	if err := json.Unmarshal(value, &r); err != nil {
+		e.State, e.Error = push.Dead, "the stored job cannot be read: drop it"
+		return e
+	}
+	e.Key, e.Source, e.State, e.Attempts, e.Lease, e.Error, e.Unread, e.holder = r.Key, r.Source, r.State, r.Attempts, r.Leases, r.Error, r.Unread, r.Holder
+	e.Due, e.Enqueued, e.Latest = time.UnixMilli(r.Due).UTC(), time.UnixMilli(r.Enqueued).UTC(), time.UnixMilli(r.Latest).UTC()
+	for _, event := range r.Events {
+		e.events = append(e.events, maphash.Bytes(s.seed, event))
+		e.size += len(event)
+	}
+	return e
+}
+
+// known runs fn with the present entries.
+func (s *Spool) known(ctx context.Context, fn func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refresh(ctx); err != nil {
 		return err
-	})
-	if _, ok := errors.AsType[*datafile.UnavailableError](err); ok {
-		opts.Logger.Warn("pushes whose import was interrupted wait for their leases to end", "err", err)
-	} else if err != nil {
-		return nil, fmt.Errorf("open the spool: %w", err)
 	}
-	return s, nil
+	return fn()
 }
 
-const jobColumns = "id, key, source, state, due, enqueued, latest, attempts, leases, error"
+// errGone: a job is not as it was known to be.
+var errGone = errors.New("the job has changed")
 
-func scanJob(row []driver.Value) *push.Job {
-	return &push.Job{
-		ID: row[0].(int64), Key: row[1].(string), Receiver: row[2].(string), State: push.State(row[3].(string)),
-		Due: time.UnixMilli(row[4].(int64)).UTC(), Enqueued: time.UnixMilli(row[5].(int64)).UTC(), Latest: time.UnixMilli(row[6].(int64)).UTC(),
-		Attempts: int(row[7].(int64)), Lease: row[8].(int64), Error: row[9].(string),
+// read reads a job as an entry has it.
+func (s *Spool) read(ctx context.Context, e *entry) (r record, err error) {
+	kv, ok, _, err := s.db.GetSince(ctx, jobKey(e.ID), e.rev)
+	switch {
+	case err != nil:
+		return r, err
+	case !ok || kv.Rev != e.rev:
+		return r, errGone
+	case kv.Err != nil:
+		return r, kv.Err
 	}
+	return r, json.Unmarshal(kv.Value, &r)
 }
 
-// loadEvents fills in a job's events. unreadable is set if another release stored an
-// event that this one cannot read.
-func loadEvents(c db.Snapshot, j *push.Job) (unreadable, err error) {
-	err = c.Each(func(row []driver.Value) error {
-		b, _ := row[0].([]byte)
-		e, err := push.Decode(b)
-		j.Events, unreadable = append(j.Events, e), errors.Join(unreadable, err)
-		return nil
-	}, "SELECT payload FROM spool_payloads WHERE job = ? ORDER BY seq", j.ID)
-	return unreadable, err
+// write is what stores a job whose revision is rev, 0 for a new one.
+func write(id, rev int64, r record) (db.Write, error) {
+	value, err := json.Marshal(r)
+	return db.Write{Key: jobKey(id), Expect: rev, Value: value}, err
 }
 
-// signal says that a job may have become due.
-func (s *Spool) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// put stores a job. It fails with errGone if its revision is not rev.
+func (s *Spool) put(ctx context.Context, id, rev int64, r record) error {
+	w, err := write(id, rev, r)
+	if err != nil {
+		return err
 	}
+	_, err = s.db.Put(ctx, w.Key, w.Expect, w.Value, db.PutOptions{})
+	return gone(err)
 }
 
-// Depth counts the jobs by receiver. It reads as many rows as there are jobs.
-func (s *Spool) Depth(ctx context.Context) (map[string]push.Depth, error) {
-	depths := map[string]push.Depth{}
-	err := s.db.Read(ctx, func(c db.Snapshot) error {
-		return c.Each(func(row []driver.Value) error {
-			receiver, n, oldest := row[0].(string), row[2].(int64), time.UnixMilli(row[3].(int64)).UTC()
-			depth := depths[receiver]
-			switch push.State(row[1].(string)) {
-			case push.Waiting:
-				depth.Waiting = n
-			case push.Leased:
-				depth.Leased = n
-			case push.Dead:
-				depth.Dead = n
-				oldest = time.Time{}
+// remove removes a job at a revision, as put.
+func (s *Spool) remove(ctx context.Context, e *entry) error {
+	_, err := s.db.Delete(ctx, jobKey(e.ID), e.rev)
+	return gone(err)
+}
+
+func gone(err error) error {
+	if errors.Is(err, db.ErrConflict) {
+		return errGone
+	}
+	return err
+}
+
+// change edits a job that find returns, or removes it if edit is nil, until nobody else has changed
+// it in between. find is called with what is known.
+func (s *Spool) change(ctx context.Context, find func() (*entry, error), edit func(*record)) error {
+	for {
+		var e *entry
+		err := s.known(ctx, func() (err error) {
+			e, err = find()
+			return err
+		})
+		if err == nil && edit == nil {
+			err = s.remove(ctx, e)
+		} else if err == nil {
+			var r record
+			if r, err = s.read(ctx, e); err == nil {
+				edit(&r)
+				err = s.put(ctx, e.ID, e.rev, r)
 			}
-			if !oldest.IsZero() && (depth.Oldest.IsZero() || oldest.Before(depth.Oldest)) {
-				depth.Oldest = oldest
-			}
-			depths[receiver] = depth
-			return nil
-		}, "SELECT source, state, count(*), min(enqueued) FROM spool_jobs GROUP BY source, state")
-	})
-	return depths, err
+		}
+		if !errors.Is(err, errGone) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
+
+// now is the time in Unix milliseconds.
+func (s *Spool) now() int64 { return s.db.Now().UnixMilli() }

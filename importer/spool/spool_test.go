@@ -19,9 +19,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/importer/push"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -32,16 +32,15 @@ type testSpool struct {
 	clock *clocktesting.FakeClock
 }
 
-// anySpool is a spool of one server or of several.
+// anySpool is a spool as its users see it.
 type anySpool interface {
 	queue.Queue
 	admin.SpoolStore
 	Enqueue(context.Context, []push.Event) error
-	Find(ctx context.Context, receiver, key string) (*push.Job, error)
+	Find(ctx context.Context, source push.Source, key string) (*push.Job, error)
 	ClaimNow(n int, lease time.Duration) ([]*push.Job, error)
 	Delay(attempts int) time.Duration
 	Counted(context.Context) (int64, error)
-	Events(context.Context, func([]push.Event) error) error
 }
 
 // open opens a spool: one that servers share in the tests of TestShared.
@@ -79,7 +78,7 @@ func from(receiver, key, id, payload string) push.Event {
 	digest := make([]byte, 32)
 	copy(digest, payload)
 	return push.Event{
-		Receiver: receiver, ID: id, Action: push.Pushed,
+		Source: push.ParseSource(receiver), ID: id, Action: push.Pushed,
 		Host: host, Repository: repository, Tag: cmp.Or(tag, "v"), Digest: "sha256:" + hex.EncodeToString(digest),
 	}
 }
@@ -133,7 +132,7 @@ func (s *testSpool) ok(err error) {
 type stats struct {
 	push.Depth
 	Payloads   int64
-	ByReceiver map[string]push.Depth
+	ByReceiver map[push.Source]push.Depth
 }
 
 func (s *testSpool) stats() (st stats) {
@@ -165,11 +164,11 @@ func TestLifeOfAJob(t *testing.T) {
 	s, ctx := open(t, spool.Options{}), context.Background()
 	start := s.clock.Now()
 	s.enqueue(request("app:1", "e1", "a"))
-	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.ByReceiver["local"] != st.Depth {
+	if st := s.stats(); st.Waiting != 1 || st.Payloads != 1 || !st.Oldest.Equal(start) || st.ByReceiver[push.OfWebhook("local")] != st.Depth {
 		t.Errorf("after Enqueue: %+v", st)
 	}
 	j := s.claimOne()
-	if shortKey(j) != "app:1" || j.Receiver != "local" || payloads(j) != "a" || j.Attempts != 1 || !j.Enqueued.Equal(start) || !j.Due.Equal(start.Add(time.Minute)) {
+	if shortKey(j) != "app:1" || j.Source != push.OfWebhook("local") || payloads(j) != "a" || j.Attempts != 1 || !j.Enqueued.Equal(start) || !j.Due.Equal(start.Add(time.Minute)) {
 		t.Errorf("claimed %+v", j)
 	}
 	if again := s.claim(10); len(again) != 0 {
@@ -405,9 +404,12 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 		limit *= time.Second
 		j := s.claimOne()
 		failed := s.clock.Now()
-		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route", Unread: i == 0}))
 		jobs, err := s.List(ctx, push.Waiting, 0, 10)
 		s.ok(err)
+		if jobs[0].Unread != (i == 0) {
+			t.Errorf("after %d failures the job is %+v", i+1, jobs[0])
+		}
 		if wait := jobs[0].Due.Sub(failed); wait < limit/2 || wait > limit {
 			t.Errorf("after %d failures it waits %v, want %v to %v", i+1, wait, limit/2, limit)
 		}
@@ -440,6 +442,33 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 	s.clock.Step(time.Hour - time.Second)
 	if len(s.claim(1)) != 0 {
 		t.Error("a job is due before the time it was told to wait for")
+	}
+}
+
+// Jobs of a host that is back do not wait for their own time. Their attempts count, and the dead
+// stay dead.
+func TestHurry(t *testing.T) {
+	s, ctx := open(t, spool.Options{MaxAttempts: 2, BaseDelay: time.Minute}), context.Background()
+	s.enqueue(request("back.example.com/dead", "", "a"))
+	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "broken", Permanent: true}))
+	s.enqueue(request("back.example.com/a", "", "a"), request("back.example.com/b", "", "a"), request("away.example.com/a", "", "a"))
+	for _, j := range s.claim(3) {
+		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+	}
+	s.clock.Step(time.Second)
+	if jobs := s.claim(3); len(jobs) != 0 {
+		t.Fatalf("due: %v", jobs)
+	}
+	s.ok(s.Hurry(ctx, "back.example.com"))
+	jobs := s.claim(3)
+	for _, j := range jobs {
+		if j.Host() != "back.example.com" || j.Attempts != 2 {
+			t.Errorf("%+v", j)
+		}
+		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+	}
+	if st := s.stats(); len(jobs) != 2 || st.Dead != 3 || st.Waiting != 1 {
+		t.Errorf("%d jobs, %+v", len(jobs), st)
 	}
 }
 
@@ -528,23 +557,6 @@ func TestAdmin(t *testing.T) {
 	}
 	if st := s.stats(); st.Payloads != 0 || st.Dead != 0 {
 		t.Errorf("after DropDead: %+v", st)
-	}
-}
-
-// TestEventsOfAllJobs: the events of every job, whatever its state, can be given to another spool.
-func TestEventsOfAllJobs(t *testing.T) {
-	s, ctx := open(t, spool.Options{}), context.Background()
-	s.enqueue(request("a", "", "1"), request("a", "", "2"), from("other", "b", "", "3"), request("c", "", "4"))
-	s.ok(s.Fail(ctx, s.claim(1)[0], push.Failure{Permanent: true}))
-	var got []string
-	s.ok(s.Events(ctx, func(events []push.Event) error {
-		for _, e := range events {
-			got = append(got, e.Receiver+" "+payload(e))
-		}
-		return nil
-	}))
-	if want := []string{"local 1", "local 2", "other 3", "local 4"}; !slices.Equal(got, want) {
-		t.Errorf("events: %q, want %q", got, want)
 	}
 }
 

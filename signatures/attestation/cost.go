@@ -6,9 +6,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// coster counts the cost of calls. CEL itself counts the size of a call's arguments only where it
-// knows their type beforehand, and for a predicate it knows none. Joining two long texts, or
-// comparing two large objects, would cost only one.
+// coster computes the cost of calls. CEL includes the size of a call's arguments only if it knows
+// their type beforehand, and a predicate's type is unknown. Without coster, joining two long texts
+// or comparing two large objects would cost 1.
 type coster struct{}
 
 // CallCost implements interpreter.ActualCostEstimator; nil leaves the count to CEL.
@@ -17,7 +17,7 @@ func (coster) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint
 	case "contains", "startsWith", "endsWith", "matches":
 		// only texts have these, so CEL counts their size itself
 		return nil
-	case "size", "_[_]", "_[?_]", "_?._": // these do not go through their argument
+	case "size", "_[_]", "_[?_]", "_?._": // the cost does not depend on the argument's size
 		return nil
 	}
 	left := maxCost * textPerCost

@@ -35,7 +35,7 @@ var shortNames = map[string]string{
 	"vuln":             "https://cosign.sigstore.dev/attestation/vuln/v1",
 }
 
-// Demand is what one attestation of an image must satisfy. It does not change.
+// Demand is what one attestation of an image must satisfy. It is immutable.
 type Demand struct {
 	Name          string // unique within a policy
 	PredicateType string // a URI
@@ -68,8 +68,8 @@ func NewDemand(name, predicateType, expression string) (*Demand, error) {
 	return d, err
 }
 
-// environment has the standard library of CEL and optional values, and nothing else, so that the
-// cost of everything is counted.
+// environment has CEL's standard library and optional values only, so that every function has a
+// cost.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		cel.Variable("predicate", cel.DynType),
@@ -101,8 +101,8 @@ func compile(expression string) (cel.Program, error) {
 // ErrRefused is wrapped by the errors of Check.
 var ErrRefused = errors.New("the predicate does not satisfy the policy")
 
-// Check reports whether a predicate, which is JSON, satisfies the demand. It takes bounded time and
-// memory, whatever the expression and the predicate are, and depends on these two alone.
+// Check returns nil if a predicate, which is JSON, satisfies the demand. Its time and memory are
+// bounded for any expression and predicate, and its result depends only on these.
 func (d *Demand) Check(predicate []byte) error {
 	if d.program == nil {
 		return nil

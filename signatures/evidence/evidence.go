@@ -1,6 +1,6 @@
-// Package evidence is what the cryptographic checkers (signatures/internal/sigstore,
-// signatures/internal/gpg, signatures/internal/notary) hand to the judge (package signatures):
-// Evidence when a signature is good under a root of trust, a Failure when not.
+// Package evidence has the results of the cryptographic checkers (signatures/internal/sigstore,
+// signatures/internal/gpg, signatures/internal/notary) for package signatures: Evidence if a
+// signature is valid under a root of trust, a Failure if not.
 package evidence
 
 import (
@@ -15,22 +15,28 @@ type Evidence struct {
 	// KeyID identifies the signing key: "sha256:" and the hex SHA-256 of its SubjectPublicKeyInfo,
 	// or the full OpenPGP fingerprint in hex.
 	KeyID string
-	// Subject is the owner of the key: the certificate's subject alternative name or the OpenPGP
-	// user ID; "" for a bare key.
+	// SigningKeyID is the fingerprint of the OpenPGP subkey that signed; "" if the primary key signed,
+	// or if the key is no OpenPGP key.
+	SigningKeyID string
+	// Subject is the owner of the key: the name in the certificate that the policy requires, or the
+	// OpenPGP user ID; "" for a bare key.
 	Subject string
+	// Names are all names of the certificate or OpenPGP key, including Subject, and the policy's own
+	// name for it. If one of them is revoked, the signer is revoked.
+	Names []string
 	// SubjectOrganization is the OpenID Connect issuer that vouched for the subject, if any.
 	SubjectOrganization string
 	// IssuerCommonName and IssuerOrganization name the certificate's issuer; for OpenPGP the common
 	// name is the 16 hex digits of the signing key's ID.
 	IssuerCommonName, IssuerOrganization string
-	// Time is when the signature was made, according to the transparency log, a timestamp authority
-	// or the OpenPGP packet; zero if nobody vouches for a time.
+	// Time is when the signature was made, by the transparency log, a timestamp authority or the
+	// OpenPGP packet; zero if none of them vouches for a time.
 	Time time.Time
 	// Log is the transparency log entry that was verified, if one was.
 	Log *LogEntry
 	// Claims are further verified facts, such as fulcio.githubWorkflowRepository.
 	Claims map[string]string
-	// NotAfter is when time alone ends the evidence; zero for never.
+	// NotAfter is when the evidence expires; zero for never.
 	NotAfter time.Time
 }
 
@@ -65,21 +71,22 @@ type LogEntry struct {
 	Time  time.Time // when the log promised to include the entry; zero if it made no promise
 }
 
-// Reason says in one word why a signature is not trusted. The values appear as the reason of
+// Reason is one word for why a signature is not trusted. The values appear as the reason of
 // conditions.
 type Reason string
 
 // Reasons that the checkers give. The judge has more of its own.
 const (
-	// NoMatchingKey: no key or CA of the policy made it, or it looks as if none did.
+	// NoMatchingKey: no key or CA of the policy made the signature, as far as can be determined.
 	NoMatchingKey Reason = "NoMatchingKey"
-	// InvalidSignature: malformed, or claims a key of the policy and does not verify under it.
+	// InvalidSignature: the signature is malformed, or it claims a key of the policy and does not
+	// verify with it.
 	InvalidSignature Reason = "InvalidSignature"
-	// UnsupportedFormat: as far as can be told it is well-formed, but nothing here can check it.
+	// UnsupportedFormat: the signature seems well-formed, but this program cannot check its format.
 	UnsupportedFormat Reason = "UnsupportedFormat"
-	// SubjectMismatch: good, but signed by somebody else.
+	// SubjectMismatch: the signature is valid, but another subject signed it.
 	SubjectMismatch Reason = "SubjectMismatch"
-	// CertificateExpired: the certificate was not valid at the time that counts.
+	// CertificateExpired: the certificate was not valid at the relevant time.
 	CertificateExpired Reason = "CertificateExpired"
 	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature
 	// itself has expired.
@@ -87,28 +94,29 @@ const (
 	KeyRevoked Reason = "KeyRevoked"
 	// NotYetValid: the OpenPGP key, or the signature itself, becomes valid only later.
 	NotYetValid Reason = "NotYetValid"
-	// TransparencyLogEntryMissing and TransparencyLogEntryInvalid: the policy wants a log entry.
+	// TransparencyLogEntryMissing and TransparencyLogEntryInvalid: the policy requires a log entry.
 	TransparencyLogEntryMissing Reason = "TransparencyLogEntryMissing"
 	TransparencyLogEntryInvalid Reason = "TransparencyLogEntryInvalid"
-	// TimestampInvalid: the policy wants a signed time, and the signature has none that the policy
+	// TimestampInvalid: the policy requires a signed time, and the signature has none that the policy
 	// trusts.
 	TimestampInvalid Reason = "TimestampInvalid"
-	// CertificateLogInvalid: the policy wants proof that the certificate was logged (SCT).
+	// CertificateLogInvalid: the policy requires a proof that the certificate was logged (SCT), and it
+	// is missing or invalid.
 	CertificateLogInvalid Reason = "CertificateLogInvalid"
 )
 
 // Failure says why a root of trust does not vouch for a signature.
 type Failure struct {
 	Reason Reason
-	// Authentic tells that the signature does verify under a key of the policy, so that the digest
-	// in it was really signed. Something else is wanting.
+	// Authentic is true if the signature verifies with a key of the policy, so that the digest in it
+	// was really signed, and something else is wrong.
 	Authentic bool
-	// Expired and Revoked tell that expiry or revocation is the cause, whatever Reason says.
+	// Expired and Revoked are true if expiry or revocation is the cause, even if Reason is another
+	// one.
 	Expired, Revoked bool
-	// NotBefore is when time alone may make the signature good; zero for never.
+	// NotBefore is when the signature may become valid without another change; zero for never.
 	NotBefore time.Time
-	// Evidence is set only when the signature is good but its subject is the wrong one
-	// (SubjectMismatch).
+	// Evidence is set only if the signature is valid and has the wrong subject (SubjectMismatch).
 	Evidence *Evidence
 	Err      error
 }

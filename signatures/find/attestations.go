@@ -7,13 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// attest lists an attestation that is in blob. If it is signed, it may be one that can be judged.
+// attest lists an attestation that is in blob. If it is signed, readAttestations may read it, so
+// that it can be judged.
 func (s *search) attest(a Attestation, blob descriptor, signed bool) {
 	switch {
 	case len(s.attestations) < MaxAttestations:
@@ -34,8 +35,8 @@ func (s *search) attest(a Attestation, blob descriptor, signed bool) {
 }
 
 // readAttestations reads attestations, the small ones first. It runs after signatures were read, so
-// that no signature is left out for an attestation. The order in which the registry lists does not
-// decide which are read.
+// that no attestation takes the place of a signature. Which ones it reads does not depend on the
+// registry's order.
 func (s *search) readAttestations(ctx context.Context) error {
 	slices.SortStableFunc(s.unreadLayers, func(a, b attestationLayer) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Digest, b.Digest))

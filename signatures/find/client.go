@@ -14,16 +14,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// client reads the manifests and blobs that hold signatures, from one repository of a registry.
+// client reads manifests and blobs that contain signatures, from one repository of a registry.
 type client struct {
 	*oci.Client
 	repo string
-	// hasExtension is set once the registry has announced OpenShift's signature extension. Such a
-	// registry announces it with every answer.
+	// hasExtension is true after the registry has announced OpenShift's signature extension, which it
+	// does in every answer.
 	hasExtension bool
 }
 
@@ -31,9 +31,9 @@ func newClient(repo name.Repository, rt http.RoundTripper) *client {
 	return &client{Client: oci.New(repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), rt), repo: repo.RepositoryStr()}
 }
 
-// errUnusable is about one object: it is too large, malformed, gone, or its bytes do not have its
-// digest. It is a reason to warn and go on. Every other error is about the registry and ends the
-// search.
+// errUnusable is an error about one object: it is too large, malformed or gone, or its bytes do not
+// match its digest. The search warns and continues. Every other error is about the registry and
+// ends the search.
 var errUnusable = errors.New("cannot be used")
 
 func unusable(format string, args ...any) error {
@@ -42,15 +42,15 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// isTooLarge reports whether an object is larger than what is read: pushers make such, and servers
-// in place of a registry answer with other things.
+// isTooLarge reports whether an object is too large to be read: a pusher may have made it, or a
+// server that is no registry may have answered.
 func isTooLarge(err error) bool {
 	var large *oci.TooLargeError
 	return errors.As(err, &large)
 }
 
-// get fetches a path of the registry. An answer with one of the statuses also is returned with its
-// status and no body; any other but 200 is an error.
+// get fetches a path of the registry. An answer with one of the statuses in also is returned with
+// its status and no body; any other status but 200 is an error.
 func (c *client) get(ctx context.Context, path, accept string, limit int64, also ...int) (body []byte, status int, header http.Header, err error) {
 	body, header, err = c.Read(ctx, path, accept, limit)
 	if header.Get("X-Registry-Supports-Signatures") == "1" {
@@ -69,7 +69,7 @@ func (c *client) get(ctx context.Context, path, accept string, limit int64, also
 	return body, http.StatusOK, header, nil
 }
 
-// manifest holds the fields of an image manifest or an index that matter here.
+// manifest has the fields of an image manifest or an index that are needed here.
 type manifest struct {
 	MediaType    string            `json:"mediaType"`
 	ArtifactType string            `json:"artifactType"`
@@ -134,7 +134,7 @@ func digestOf(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// clip makes text from a registry fit for a message: one line, bounded, valid UTF-8.
+// clip makes text from a registry safe for a message: one line, bounded, valid UTF-8.
 func clip(text string) string {
 	return printable.Line(text, maxWarningBytes)
 }

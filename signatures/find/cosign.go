@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // Media types of layers that cosign and in-toto make.
@@ -17,37 +17,52 @@ const (
 	mediaTypeInToto   = "application/vnd.in-toto+json"
 )
 
-// cosignTags looks at the tags that cosign derives from a digest.
-func (s *search) cosignTags(ctx context.Context) error {
-	tag := strings.Replace(s.digest, ":", "-", 1)
-	if !s.withoutSigstore {
-		m, err := s.tag(ctx, tag+".sig", s.demanded)
-		if err == nil && m != nil {
-			before := len(s.found)
-			err = s.simpleSigningLayers(ctx, m)
-			s.holding(m, before)
-		}
-		if err != nil {
-			return err
-		}
+// signatureTag reads the tag for signatures that cosign derives from a digest.
+func (s *search) signatureTag(ctx context.Context) error {
+	if s.withoutSigstore {
+		return nil
 	}
-	m, err := s.tag(ctx, tag+".att", s.attested)
+	m, err := s.tag(ctx, s.digestTag()+".sig", s.demanded)
+	if err == nil && m != nil {
+		before := len(s.found)
+		err = s.simpleSigningLayers(ctx, m)
+		s.holding(m, before)
+	}
+	return err
+}
+
+// attestationTag reads the tag for attestations that cosign derives from a digest.
+func (s *search) attestationTag(ctx context.Context) error {
+	m, err := s.tag(ctx, s.digestTag()+".att", s.attested)
 	if err == nil && m != nil {
 		s.attestationLayers(m)
 	}
 	return err
 }
 
-// tag fetches the manifest of a tag; nil if there is none that can be used. If no policy demands
-// what the tag holds, it is enough that the list of tags lacks it. A tag that exists and cannot be
-// read may hold signatures; a proxy, for instance, may answer with a page of its own.
+// digestTag is the image's digest as a tag. The image's signature and attestation tags begin with
+// it.
+func (s *search) digestTag() string { return strings.Replace(s.digest, ":", "-", 1) }
+
+// tag fetches the manifest of a tag; nil if there is no usable one. If the list of tags lacks the
+// tag and no policy demands its contents, it sends no request. If a policy does demand them, it
+// requests the tag anyway, because a proxy's list may be incomplete, until the lists of this part
+// of the registry, including this one, have proved to be complete. A tag that exists but cannot be
+// read may have signatures: for instance, a proxy may answer with a web page.
 func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest, error) {
+	lacks := false
 	if !demanded {
 		if has, known, err := s.tags.has(ctx, s, tag); err != nil || known && !has {
 			return nil, err
 		}
+	} else if lacks = s.tags.lacks(ctx, s, tag); lacks && s.tags.agreed.Load() && s.abilities.showsTags() {
+		return nil, nil
 	}
 	m, err := s.client.manifest(ctx, tag)
+	if lacks && (err == nil || errors.Is(err, errUnusable)) {
+		s.abilities.compared(m != nil || err != nil)
+		s.tags.agreed.Store(true)
+	}
 	if isTooLarge(err) {
 		s.cut("tag %s: %v", tag, err)
 		return nil, nil
@@ -59,7 +74,7 @@ func (s *search) tag(ctx context.Context, tag string, demanded bool) (*manifest,
 	return m, err
 }
 
-// simpleSigningLayers takes every layer of a manifest that is a cosign signature. The same payload
+// simpleSigningLayers adds every layer of a manifest that is a cosign signature. The same payload
 // can be in several layers, each with another signature in its annotations.
 func (s *search) simpleSigningLayers(ctx context.Context, m *manifest) error {
 	isSignature := func(l descriptor) bool { return l.MediaType == payload.MediaTypeSimpleSigning }
@@ -96,13 +111,13 @@ func (s *search) attestationLayers(m *manifest) {
 			s.attest(Attestation{
 				Type:   cmp.Or(l.Annotations["predicateType"], l.Annotations["in-toto.io/predicate-type"], l.MediaType),
 				Digest: m.digest, Layer: l.Digest, MediaType: l.MediaType, Size: l.Size,
-				// a statement that nobody has signed cannot be judged
+				// an unsigned statement cannot be judged
 			}, l, l.MediaType == mediaTypeEnvelope)
 		}
 	}
 }
 
-// blob is client.blob with a memory for this search.
+// blob is client.blob with a cache for this search.
 func (s *search) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	if b, ok := s.blobs[d.Digest]; ok {
 		return b, nil
@@ -114,7 +129,7 @@ func (s *search) blob(ctx context.Context, d descriptor) ([]byte, error) {
 	return b, err
 }
 
-// leftOut turns an error about one object only into a warning, and reports whether it did.
+// leftOut turns an error about a single object into a warning, and reports whether it did.
 func (s *search) leftOut(err error, what string) bool {
 	if !errors.Is(err, errUnusable) {
 		return false

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -15,8 +15,8 @@ import (
 // registries.
 var ownTypes = []string{signatures.TypeSimpleSigning, signatures.TypeBundle, signatures.TypeNotation, verdicts.TypeAttestation}
 
-// extension asks OpenShift's signature extension (image-registry, signaturedispatcher.go), if the
-// registry announced it in an answer before.
+// extension reads from OpenShift's signature extension (image-registry, signaturedispatcher.go), if
+// the registry has announced it.
 func (s *search) extension(ctx context.Context) error {
 	if !s.client.hasExtension {
 		return nil
@@ -42,13 +42,12 @@ func (s *search) extension(ctx context.Context) error {
 	}
 	for _, e := range list.Signatures {
 		if slices.Contains(ownTypes, e.Type) {
-			continue // a registry of streams gives back what its Images already have
+			continue // OpenShift's registry returns signatures that its Images already have
 		}
 		if !s.countCandidate() {
 			return nil
 		}
-		// openshift's controllers store under the default type what podman stores under another:
-		// they are the same.
+		// OpenShift's controllers and podman use two names for the same type.
 		if e.SchemaVersion != 2 || e.Type != signatures.TypeAtomic && e.Type != signatures.TypeAtomicAlias {
 			s.notUsable("signature extension: %q has the unknown type %q and version %d", clip(e.Name), clip(e.Type), e.SchemaVersion)
 			continue

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -8,28 +9,33 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Find searches for the signatures of digest, which names the image in the registry to search. as
-// is the repository by which policies know the image: the registry may be a mirror of it. transport
-// talks to the registry and authenticates. For many digests the tags of the repository are listed
-// once, but only where no policy demands what tags hold, or where the list is known to be whole
-// (listed; see importer.Pushed). A list that was read before since does not count. After a registry
-// was found to have no referrers API, this is believed for an hour; see Forget.
+// Find searches for the signatures of digest, in the repository that digest names. as is the
+// repository that policies name: the other one may be a mirror of it. transport sends requests to
+// the registry and authenticates. To search many digests, Find lists the repository's tags once,
+// unless Listed was called. It relies on the list only if no policy demands the contents of tags,
+// or if the list is known to be complete (listed; see importer.Pushed) or has proved to be. It does
+// not use a list that was read before since. It remembers for an hour that a registry has no
+// referrers API; see Forget.
 //
-// signatures are named as package signatures names them, and have type and content and nothing
-// else. They come in the order in which they were found, each once, and are all that are within the
-// bounds: their judge chooses which to keep. annotations are what else is known of the repository:
-// annotation.Attestations, Documents, Warnings, Manifests, Unread, Unusable and Cut, those for
-// which there is something to say. warnings say, for people, what had to be left out. An error
-// means that the registry could not be asked. The findings until then are returned with it.
+// signatures have the names that package signatures gives them, type and content, and nothing else.
+// They are all signatures within the bounds, in the order in which they were found, each once; the
+// judge chooses which to keep. annotations has the other findings: annotation.Attestations,
+// Documents, Warnings, Manifests, Unread, Unusable and Cut, as far as they are not empty. warnings
+// tell the user what was left out. An error means that the registry did not answer. Find returns
+// the findings until then with it.
+//
+// If one source fails, the findings of the others still count. If something was found, or if only
+// the referrers API failed temporarily, the error is a *[PartialError], and Unread says what could
+// not be read.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	s := &search{
 		client: newClient(digest.Context(), transport),
-		memory: f.memory, abilities: f.memory.abilitiesOf(digest.Context()), tags: f.memory.tagsOf(digest.Context()), since: since,
+		memory: f.memory, abilities: f.memory.abilitiesOf(digest.Context()), tags: f.memory.tagsOf(digest.Context(), since), since: since,
 		digest: digest.DigestStr(),
 		seen:   map[string]bool{},
 		blobs:  map[string][]byte{},
@@ -42,21 +48,42 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		s.warn("sigstore signatures in the registry were not read: registries.d says use-sigstore-attachments: false")
 	}
 	s.client.hasExtension = s.abilities.announced()
-	for _, source := range []func(context.Context) error{s.referrers, s.cosignTags, s.extension} {
-		if err = source(ctx); err != nil {
-			break
+	for _, source := range []func(context.Context) error{s.referrers, s.signatureTag, s.attestationTag, s.extension} {
+		failed := source(ctx)
+		isSecond := failed != nil && err != nil
+		if err = cmp.Or(err, failed); isSecond || ctx.Err() != nil {
+			break // the registry fails, not only this source
 		}
 	}
-	if err == nil {
-		// Lookaside storage is another server: its faults are not a reason to import the image
-		// again and again.
+	if ctx.Err() == nil {
+		// Lookaside storage is another server: its failures are no reason to repeat the import.
 		if lerr := f.lookaside(ctx, s, digest.Context()); lerr != nil {
 			s.notRead("lookaside storage: %v", lerr)
 		}
-		err = s.readAttestations(ctx)
+		err = cmp.Or(err, s.readAttestations(ctx))
 	}
 	if s.client.hasExtension {
 		s.abilities.announce()
 	}
+	switch {
+	case err == nil && s.passing != nil:
+		err = &PartialError{s.passing}
+	case err != nil && ctx.Err() == nil && len(s.found) > 0:
+		s.notRead("not all signatures were read: %v", said(err))
+		err = &PartialError{err}
+	}
 	return s.found, s.annotations(), s.warnings, err
 }
+
+// PartialError says why the search is incomplete. The findings count, and another search soon may
+// find more.
+type PartialError struct{ Err error }
+
+// Error is part of error.
+func (e *PartialError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *PartialError) Unwrap() error { return e.Err }
+
+// Partial returns true, for callers that do not import this package: the findings count.
+func (e *PartialError) Partial() bool { return true }

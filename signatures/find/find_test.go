@@ -26,12 +26,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	imagev1 "github.com/openshift/api/image/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -160,6 +161,11 @@ func (f *fixture) find(o find.Options) result {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	return f.findWith(finder)
+}
+
+func (f *fixture) findWith(finder *find.Finder) result {
+	f.t.Helper()
 	digest, err := name.NewDigest(f.repository() + "@" + f.digest)
 	if err != nil {
 		f.t.Fatal(err)
@@ -959,4 +965,175 @@ func TestFindLookaside(t *testing.T) {
 	if _, err := find.New(find.Options{RegistriesDirs: []string{dir}}); err == nil || !strings.Contains(err.Error(), "quay.io is configured in") {
 		t.Errorf("two files for one scope: %v", err)
 	}
+}
+
+// A referrers API that fails hides nothing that tags hold, and says nothing about what it would
+// list: that is unknown.
+func TestFindWhereReferrersFail(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	faults := map[string]func(http.ResponseWriter, *http.Request){
+		"a redirect to a page that refuses": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/-/v2/packages/referrers", http.StatusSeeOther)
+		},
+		"a redirect elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/?X-Amz-Signature=topsecret", http.StatusTemporaryRedirect)
+		},
+		"no answer": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	}
+	for _, status := range []int{401, 403, 409, 429, 500, 502, 503} {
+		faults[fmt.Sprint("status ", status)] = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, true)
+			f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				switch {
+				case strings.Contains(r.URL.Path, "/referrers/"):
+					fault(w, r)
+				case strings.HasPrefix(r.URL.Path, "/-/"):
+					http.Error(w, "too many requests", http.StatusTooManyRequests)
+				default:
+					inner.ServeHTTP(w, r)
+				}
+			}
+			isUnknown := func(r result) {
+				t.Helper()
+				if unread := r.annotations[annotation.Unread]; !strings.Contains(unread, "referrers cannot be read") || strings.Contains(fmt.Sprint(r.warnings, r.err), "topsecret") {
+					t.Errorf("unread is %q, warnings %q, error %v", unread, r.warnings, r.err)
+				}
+			}
+			// A failure that may pass is said with what was found, until it has lasted for long.
+			passes := !slices.Contains([]string{"status 403", "status 409"}, name)
+			clock := clocktesting.NewFakePassiveClock(time.Now())
+			finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir(), Clock: clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, later := range []time.Duration{0, 0, 0, 0, 0, time.Minute, 13 * time.Minute, 2 * time.Minute} {
+				clock.SetTime(clock.Now().Add(later))
+				passes = passes && later != 2*time.Minute
+				r := f.findWith(finder)
+				isUnknown(r)
+				if partial, ok := errors.AsType[*find.PartialError](r.err); ok != passes || r.err != nil && !ok || ok && !partial.Partial() {
+					t.Errorf("after %s: %v", later, r.err)
+				}
+			}
+			f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository()))}})
+			for _, r := range []result{f.find(find.Options{}), f.findWith(finder)} {
+				r.err = withoutPartial(r.err)
+				r.expect(t, signatures.TypeSimpleSigning, "referrers cannot be read")
+				isUnknown(r)
+			}
+		})
+	}
+}
+
+// withoutPartial is err, or nil if it is a PartialError.
+func withoutPartial(err error) error {
+	if _, ok := errors.AsType[*find.PartialError](err); ok {
+		return nil
+	}
+	return err
+}
+
+// A referrers API that fails for a moment is asked again soon, however many searches met the
+// failure at once.
+func TestFindAfterReferrersFailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, true)
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	f.refer("application/vnd.dev.cosign.artifact.sig.v1+json", nil, f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository())))
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir(), Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+		if strings.Contains(r.URL.Path, "/referrers/") {
+			asked++
+			http.Error(w, "no", http.StatusServiceUnavailable)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	}
+	for range 50 {
+		if r := f.findWith(finder); withoutPartial(r.err) != nil || r.err == nil {
+			t.Fatalf("%v", r.err)
+		}
+	}
+	if asked != 4 {
+		t.Errorf("50 searches asked %d times, want 4", asked)
+	}
+	f.around = nil
+	clock.SetTime(clock.Now().Add(5 * time.Second))
+	f.findWith(finder).expect(t, signatures.TypeSimpleSigning)
+}
+
+// A source that fails for a moment hides nothing that other sources have, and is said.
+func TestFindPartly(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	for name, part := range map[string]struct {
+		api    bool // of referrers
+		unread string
+		fails  func(f *fixture, referrer, path string) bool
+	}{
+		"the fallback tag":        {false, "status", func(f *fixture, _, path string) bool { return strings.HasSuffix(path, "/"+f.tag("")) }},
+		"the tag of attestations": {true, "status", func(_ *fixture, _, path string) bool { return strings.HasSuffix(path, ".att") }},
+		"the list of tags":        {true, "", func(_ *fixture, _, path string) bool { return strings.HasSuffix(path, "/tags/list") }},
+		"the extension":           {true, "status", func(_ *fixture, _, path string) bool { return strings.HasPrefix(path, "/extensions/") }},
+		"a referrer":              {true, "status", func(_ *fixture, referrer, path string) bool { return strings.HasSuffix(path, "/"+referrer) }},
+		"the tag of signatures":   {true, "status", func(_ *fixture, _, path string) bool { return strings.HasSuffix(path, ".sig") }},
+	} {
+		for _, status := range []int{401, 403, 429, 500, 503} {
+			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t, part.api)
+				signed := func() map[string]any { return f.cosignLayer(key.SimpleSigning(t, f.digest, f.repository())) }
+				referrer := f.refer("application/vnd.dev.cosign.artifact.sig.v1+json", nil, signed())
+				f.push(f.tag(".sig"), map[string]any{"config": f.blob(emptyConfig, []byte("{}")), "layers": []any{signed()}})
+				failing := true
+				f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+					w.Header().Set("X-Registry-Supports-Signatures", "1")
+					if failing && part.fails(f, referrer, r.URL.Path) {
+						http.Error(w, "no", status)
+						return
+					}
+					inner.ServeHTTP(w, r)
+				}
+				demanded := strings.HasPrefix(name, "the list")
+				o := find.Options{Demands: func(reference.Reference) (bool, bool) { return !demanded, !demanded }}
+				r := f.find(o)
+				if partial, ok := errors.AsType[*find.PartialError](r.err); len(r.found) == 0 || ok != (part.unread != "") || r.err != nil && !ok || ok && !partial.Partial() {
+					t.Errorf("%d found, %v", len(r.found), r.err)
+				}
+				r.expectUnread(t, part.unread)
+				failing = false
+				if again := f.find(o); again.err != nil || again.annotations[annotation.Unread] != "" {
+					t.Errorf("again: %v, unread %q", again.err, again.annotations[annotation.Unread])
+				}
+			})
+		}
+	}
+}
+
+// Lookaside storage is read also where the registry shows no signatures at all.
+func TestFindLookasideWithoutTheRegistry(t *testing.T) {
+	t.Parallel()
+	f, storage := newFixture(t, true), t.TempDir()
+	f.around = func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		http.Error(w, "no", http.StatusServiceUnavailable)
+	}
+	dir := filepath.Join(storage, "demo", "app@"+strings.Replace(f.digest, ":", "=", 1))
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "signature-1"), []byte("signature"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r := f.find(find.Options{Storage: storage})
+	if _, ok := errors.AsType[*find.PartialError](r.err); !ok || r.types() != signatures.TypeAtomic {
+		t.Errorf("found %q, %v", r.types(), r.err)
+	}
+	r.expectUnread(t, "status 503")
 }

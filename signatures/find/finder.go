@@ -16,30 +16,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Options configures a Finder.
 type Options struct {
-	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5). If two
-	// folders have a file of the same name, the first one's is read. Empty:
-	// DefaultRegistriesDirs(). To use none, name a folder that does not exist.
+	// RegistriesDirs are folders of registries.d files, see containers-registries.d(5). If two folders
+	// have a file of the same name, the first folder's is read. The default are containers/image's
+	// folders. To use none, name a folder that does not exist.
 	RegistriesDirs []string
-	// Storage is the folder with the signatures of those images that none of the files mentions.
-	// Empty: DefaultStorage().
+	// Storage is the folder with the signatures of images that none of the files mentions. The default
+	// is containers/image's folder.
 	Storage string
-	// Lookaside makes requests to lookaside storage, and decides where a redirect may lead. Nil:
-	// storage behind a URL is not asked. It is not used for registries, which are asked with the
-	// transport given to Find.
+	// Lookaside sends requests to lookaside storage, and decides where a redirect may lead. If it is
+	// nil, storage behind a URL is not read. It is not used for registries: for these, Find has its
+	// own transport.
 	Lookaside http.RoundTripper
-	// Demands reports whether policies demand signatures, or attestations, of an image, which is a
-	// repository with a digest. A tag that would hold what is demanded is asked for, whatever the
-	// list of tags says: proxies list the tags that they have, not those that exist. Nil: both are
-	// demanded of all images.
+	// Demands reports whether policies demand signatures, or attestations, of an image, given as a
+	// repository with a digest. If so, the tag for them is requested even if the list of tags lacks
+	// it, because a proxy's list may be incomplete. If Demands is nil, both are demanded of all
+	// images.
 	Demands func(image reference.Reference) (signatures, attestations bool)
-	// Timeout bounds one search; zero: a minute.
+	// Timeout bounds one search; the default is a minute.
 	Timeout time.Duration
 	// Clock is for tests; nil is the real one.
 	Clock clock.PassiveClock
@@ -54,7 +54,7 @@ type Finder struct {
 	memory     *memory
 }
 
-// New reads the registries.d files and makes a Finder.
+// New reads the registries.d files and returns a Finder.
 func New(o Options) (*Finder, error) {
 	f := &Finder{transport: o.Lookaside, timeout: o.Timeout, demands: o.Demands}
 	if f.demands == nil {
@@ -73,11 +73,17 @@ func New(o Options) (*Finder, error) {
 	return f, err
 }
 
-// Forget forgets what is remembered of a repository's registry and of the repository's tags,
-// because somebody told of a change there.
+// Forget drops what is cached about a repository's registry and its tags. Call it after a change
+// there was reported.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
 
-// countCandidate counts one more candidate and reports whether it may be looked at.
+// Listed takes all tags of a repository, and when the caller began to read the list, so that
+// searches need not read it.
+func (f *Finder) Listed(repository name.Repository, tags []string, read time.Time) {
+	f.memory.listed(repository, tags, read)
+}
+
+// countCandidate counts one more candidate and reports whether it may be read.
 func (s *search) countCandidate() bool {
 	if s.looked >= MaxLooked {
 		if !s.dropped {
@@ -116,15 +122,16 @@ func (s *search) add(typ string, content []byte) {
 	})
 }
 
-// holding notes that a manifest holds signatures, if more signatures were found now than before.
+// holding records that a manifest contains signatures, if signatures were found since there were
+// before.
 func (s *search) holding(m *manifest, before int) {
 	if len(s.found) > before && !slices.Contains(s.manifests, m.digest) {
 		s.manifests = append(s.manifests, m.digest)
 	}
 }
 
-// notUsable warns that something may be a signature and cannot be used. Anybody who may push to the
-// repository can cause that.
+// notUsable warns that something may be a signature but cannot be used. Anybody who may push to the
+// repository can cause this.
 func (s *search) notUsable(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unusable == "" {
@@ -132,14 +139,14 @@ func (s *search) notUsable(format string, args ...any) {
 	}
 }
 
-// cut is notUsable where not everything was looked at.
+// cut is notUsable for a search that skips something.
 func (s *search) cut(format string, args ...any) {
 	s.isCut = true
 	s.notUsable(format, args...)
 }
 
-// notRead warns that there may be signatures which were not read, since the registry, or whatever
-// answers in its place, did not show them.
+// notRead warns that there may be signatures that could not be read from the registry, or from
+// whatever answers in its place.
 func (s *search) notRead(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unread == "" {
@@ -169,11 +176,11 @@ func (s *search) annotations() map[string]string {
 	return values
 }
 
-// encode returns values in JSON, and nothing for none.
+// encode returns values as JSON, "" if there are none.
 func encode[T any](values []T) string {
 	if len(values) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(values) // texts and numbers always marshal
+	b, _ := json.Marshal(values) // marshalling texts and numbers does not fail
 	return string(b)
 }

@@ -13,13 +13,13 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/oci"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// lookaside reads <base>/<path>@sha256=<hex>/signature-1, -2, … until there is no next.
+// lookaside reads <base>/<path>@sha256=<hex>/signature-1, -2, … until one is missing.
 func (f *Finder) lookaside(ctx context.Context, s *search, repo name.Repository) error {
 	ref, err := reference.Parse(repo.Name() + "@" + s.digest)
 	if err != nil {

@@ -6,47 +6,63 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/internal/oci"
 )
 
-// Bounds of what is remembered of registries, so that many images of one registry cost few
-// requests.
+// Bounds of the cache about registries, which saves requests for many images of one registry.
 const (
-	// abilityAge is how long a registry is believed to lack something.
+	// abilityAge is how long a missing feature of a registry is remembered.
 	abilityAge = time.Hour
-	// maxAbilities and maxTagLists bound the memory: of parts of registries, and of repositories.
+	// After maxFailures failures in a row, a referrers API is not called for minPause. The pause
+	// doubles with each further failure, up to failureAge.
+	maxFailures, minPause, failureAge = 3, 5 * time.Second, 5 * time.Minute
+	// passingAge is how long a referrers API may fail before the failure counts as permanent, so that
+	// searches are not repeated for it.
+	passingAge = 15 * time.Minute
+	// maxAbilities and maxTagLists bound the cached parts of registries, and the cached lists of
+	// repositories.
 	maxAbilities, maxTagLists = 1024, 32
-	// tagPage is how many tags are asked for at a time, maxTagListPages how many pages are read,
-	// and maxSignatureTags how many signature tags of one repository are remembered.
+	// tagPage is how many tags are requested at a time, maxTagListPages how many pages are read, and
+	// maxSignatureTags how many signature tags of one repository are cached.
 	tagPage, maxTagListPages, maxSignatureTags = 1000, 100, 100_000
-	// worthPages applies to a repository with more tags than one page has: each tag of so many
-	// digests is asked for by itself before all tags are listed.
+	// In addition, maxSmallLists lists from calls of Listed are cached, each with at most maxSmallList
+	// signature tags: an import lists many repositories before it reads their images.
+	maxSmallLists, maxSmallList = 4096, 100
+	// enoughAgreement is how many tags that the lists of a part lack must prove to be missing before
+	// its lists are trusted although a policy demands signatures.
+	enoughAgreement = 16
+	// worthPages applies to a repository with more than one page of tags: for so many digests, tags
+	// are requested one by one before all tags are listed.
 	worthPages = 16
 )
 
-// memory holds the knowledge of a Finder between searches.
+// memory is a Finder's cache between searches.
 type memory struct {
 	clock     clock.PassiveClock
 	mu        sync.Mutex
 	abilities *lru.Cache // partOf → *abilities
 	tags      *lru.Cache // repository → *tagList
+	small     *lru.Cache // repository → *tagList from Listed, which does not change
 }
 
 func newMemory(c clock.PassiveClock) *memory {
-	return &memory{clock: c, abilities: lru.New(maxAbilities), tags: lru.New(maxTagLists)}
+	return &memory{clock: c, abilities: lru.New(maxAbilities), tags: lru.New(maxTagLists), small: lru.New(maxSmallLists)}
 }
 
-// partOf names what answers alike: a registry's repositories with the same first element. A proxy
-// may have registries of several kinds behind one host, and tells them apart by that element.
+// partOf names the part of a registry that behaves alike: its repositories with the same first
+// element. A proxy may have several kinds of registries behind one host, distinguished by that
+// element.
 func partOf(repository name.Repository) string {
 	first, _, _ := strings.Cut(repository.RepositoryStr(), "/")
 	return repository.RegistryStr() + "/" + first
@@ -55,15 +71,25 @@ func partOf(repository name.Repository) string {
 // abilities are the features that a part of a registry has shown.
 type abilities struct {
 	mu sync.Mutex
-	// withoutReferrers is the time until which the part is believed to have no referrers API.
+	// withoutReferrers is the time until which the part counts as having no referrers API.
 	withoutReferrers time.Time
-	// extension is set once OpenShift's signature extension was announced.
+	// failures is how often in a row the referrers API failed; the fields after it are since when, and
+	// the last error. It is not called again before until. Failures of searches that ran in parallel
+	// to the last one are not counted.
+	failures     int
+	failure      error
+	since, until time.Time
+	// extension is true after OpenShift's signature extension was announced.
 	extension bool
-	// asked is set once the referrers API, or whatever is in its place, has answered. Until then
-	// one search asks at a time, which holds first, and the others wait: many at once would each be
-	// answered that there is no API.
+	// asked is true after the referrers API, or whatever is in its place, has answered. Until then one
+	// search, which holds first, calls it at a time, and the others wait: otherwise all of them would
+	// find out separately that there is no API.
 	asked bool
 	first chan struct{}
+	// agreed is how many tags that a list lacked proved to be missing on request. hides is true after
+	// one of them existed: the part's lists are incomplete, as a proxy's are.
+	agreed int
+	hides  bool
 }
 
 func (m *memory) abilitiesOf(repository name.Repository) *abilities {
@@ -72,19 +98,49 @@ func (m *memory) abilitiesOf(repository name.Repository) *abilities {
 	return getOrAdd(m.abilities, partOf(repository), func() *abilities { return &abilities{first: make(chan struct{}, 1)} })
 }
 
-func (m *memory) tagsOf(repository name.Repository) *tagList {
+// tagsOf returns the list of a repository's tags, which is read when it is needed. It returns a
+// list from Listed only if that was not read before since.
+func (m *memory) tagsOf(repository name.Repository, since time.Time) *tagList {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return getOrAdd(m.tags, repository.Name(), func() *tagList { return &tagList{turn: make(chan struct{}, 1)} })
+	if v, ok := m.small.Get(repository.Name()); ok {
+		if l := v.(*tagList); !l.read.Before(since) {
+			return l
+		}
+		m.small.Remove(repository.Name())
+	}
+	return getOrAdd(m.tags, repository.Name(), newTagList)
 }
 
-// forget forgets what is remembered of a repository. A list of tags that is being read will not be
-// remembered either.
+// forget drops what is cached about a repository. A list of tags that is being read will not be
+// cached, either.
 func (m *memory) forget(repository name.Repository) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.abilities.Remove(partOf(repository))
 	m.tags.Remove(repository.Name())
+	m.small.Remove(repository.Name())
+}
+
+// listed caches a complete list of tags from a call of Listed.
+func (m *memory) listed(repository name.Repository, tags []string, read time.Time) {
+	l := newTagList()
+	l.tagPages = tagPages{read: read, whole: true, given: true, tags: map[string]bool{}, listed: len(tags)}
+	for _, tag := range tags {
+		if strings.HasPrefix(tag, "sha256-") {
+			l.tags[strings.Clone(tag)] = true
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch n := len(l.tags); {
+	case len(tags) == 0 || n > maxSignatureTags: // it is no list, or too long to be cached
+	case n > maxSmallList:
+		m.small.Remove(repository.Name())
+		m.tags.Add(repository.Name(), l)
+	default:
+		m.small.Add(repository.Name(), l)
+	}
 }
 
 func getOrAdd[T any](cache *lru.Cache, key string, make func() *T) *T {
@@ -102,8 +158,42 @@ func (a *abilities) lacksReferrers(now time.Time) bool {
 	return now.Before(a.withoutReferrers)
 }
 
-// await waits while another search asks the referrers API for the first time. The caller asks then,
-// and calls done when it has the answer; more calls do nothing.
+// failing returns the last failure of a referrers API that must not be called now, and whether it
+// may be temporary; nil if the API may be called.
+func (a *abilities) failing(now time.Time) (failure error, passing bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Before(a.until) {
+		return a.failure, a.mayPass(now)
+	}
+	return nil, false
+}
+
+// fails records a failure of the referrers API, and reports whether it may be temporary.
+func (a *abilities) fails(failure error, now time.Time) (passing bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.asked, a.failure = true, failure; a.failures == 0 {
+		a.since = now
+	}
+	if !now.Before(a.until) {
+		if a.failures++; a.failures > maxFailures {
+			a.until = now.Add(min(minPause<<min(a.failures-maxFailures-1, 16), failureAge))
+		}
+	}
+	return a.mayPass(now)
+}
+
+// mayPass reports whether the last failure may be temporary: a server is overloaded or away, or a
+// credential has just expired. A refusal with another status lasts longer.
+func (a *abilities) mayPass(now time.Time) bool {
+	answer, answered := errors.AsType[*transport.Error](a.failure)
+	return now.Sub(a.since) < passingAge && (!answered || answer.StatusCode >= http.StatusInternalServerError ||
+		answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusUnauthorized)
+}
+
+// await waits while another search calls the referrers API for the first time. Then the caller
+// calls the API, and done when it has the answer; further calls of done do nothing.
 func (a *abilities) await(ctx context.Context) (done func(), err error) {
 	isAsked := func() bool {
 		a.mu.Lock()
@@ -125,13 +215,13 @@ func (a *abilities) await(ctx context.Context) (done func(), err error) {
 	return done, nil
 }
 
-// answered notes what an answer of the referrers API says of the registry. Only an answer that
-// cannot be a mere web page in the API's place says that there is no API. An answer of the API
-// takes that back.
+// answered records what an answer of the referrers API shows about the registry. Only an answer
+// that cannot be a web page in the API's place shows that there is no API. A later answer of the
+// API revokes that.
 func (a *abilities) answered(status int, header http.Header, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked = true
+	a.asked, a.failures, a.until = true, 0, time.Time{}
 	switch status {
 	case http.StatusOK:
 		a.withoutReferrers = time.Time{}
@@ -154,32 +244,66 @@ func (a *abilities) announce() {
 	a.extension = true
 }
 
+// compared records whether a registry has a tag that a list lacks.
+func (a *abilities) compared(has bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if has {
+		a.hides = true
+	} else {
+		a.agreed++
+	}
+}
+
+// showsTags reports whether lists of tags have proved to be complete.
+func (a *abilities) showsTags() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.hides && a.agreed >= enoughAgreement
+}
+
 // tagList holds the signature tags of a repository. One search reads the list, others wait.
 type tagList struct {
 	turn chan struct{} // holds one element while tagPages is in use
 	tagPages
+	agreed atomic.Bool // a tag that it lacks was requested, and does not exist
 }
 
-// tagPages are the pages of a list of tags that have been read.
+func newTagList() *tagList { return &tagList{turn: make(chan struct{}, 1)} }
+
+// lacks reports whether a list from Listed lacks a tag.
+func (l *tagList) lacks(ctx context.Context, s *search, tag string) bool {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-l.turn }()
+	return l.given && !l.read.Before(s.since) && !l.tags[tag]
+}
+
+// tagPages are the pages of a list of tags that were read.
 type tagPages struct {
-	read  time.Time // when reading began; zero if it has not
-	next  string    // path of the next page; "" when there is none
+	read time.Time  // when reading began; zero if it has not
+	next *oci.Pages // nil, or without a path, when there is no other page
+	// the last tag of the previous page
+	last  string
 	pages int
-	// whole is set when all tags have been listed. Until then tags are asked for one by one.
-	whole  bool
+	// whole is true after all tags have been listed. Until then tags are requested one by one.
+	whole bool
+	// given is true for a complete list from Listed.
+	given  bool
 	tags   map[string]bool
 	listed int // tags of all kinds
-	asked  int // digests that were looked for without the whole list
-	// the tag whose successors were asked for, as the registry did not say where the list goes on
-	last string
-	// none says that the registry has listed no tag, or no repository, to a search of an image that
-	// was pushed without a tag: a repository that is new. Other searches look again.
+	asked  int // digests that were searched without the complete list
+	// none is true if the registry has listed no tag, or does not know the repository, in a search for
+	// an image that was pushed without a tag: the repository is new. Other searches list again.
 	none bool
 }
 
-// has reports whether the repository has a signature tag. known is false when only asking for the
-// tag can tell. A list that was read before since does not count. A list that takes longer than
-// half the time that is left is read on by the next search.
+// has reports whether the repository has a signature tag. known is false if the tag must be
+// requested to find out. A list that was read before since does not count. If reading the list
+// takes more than half of the remaining time, the next search continues it.
 func (l *tagList) has(search context.Context, s *search, tag string) (has, known bool, err error) {
 	ctx, cancel := halfOf(search)
 	defer cancel()
@@ -190,35 +314,35 @@ func (l *tagList) has(search context.Context, s *search, tag string) (has, known
 	}
 	defer func() { <-l.turn }()
 	if l.read.IsZero() || l.read.Before(s.since) || l.none && !s.pushed {
-		l.tagPages = tagPages{read: s.memory.clock.Now(), next: s.client.Path(fmt.Sprintf("tags/list?n=%d", tagPage)), tags: map[string]bool{}}
+		l.tagPages = tagPages{read: s.memory.clock.Now(), next: s.client.List(s.client.Path(fmt.Sprintf("tags/list?n=%d", tagPage)), tagPage), tags: map[string]bool{}}
 		err = l.page(ctx, s.client)
 		l.none = s.pushed && l.listed == 0 && (errors.Is(err, errNotListed) || isUnknown(err))
 	}
 	if l.none {
 		return false, true, nil
 	}
-	if l.next != "" && err == nil {
+	if l.goesOn() && err == nil {
 		if l.asked < worthPages {
 			l.asked += s.firstTime()
 		} else {
-			for l.next != "" && err == nil {
+			for l.goesOn() && err == nil {
 				err = l.page(ctx, s.client)
 			}
 		}
 	}
 	if err != nil && ctx.Err() != nil {
-		l.pages-- // the next search asks for the page again
+		l.pages-- // the next search requests the page again
 		return false, false, context.Cause(search)
 	}
 	if err != nil {
-		// If anything is wrong with the registry, asking for the tags themselves will show it.
-		l.next, l.tags = "", nil
+		// If the registry fails, the requests for the tags will return the error.
+		l.next, l.tags = nil, nil
 		return false, false, nil
 	}
 	return l.tags[tag], l.whole, nil
 }
 
-// halfOf leaves half of the time that is left to what comes afterwards.
+// halfOf returns a context with half of the remaining time.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -227,12 +351,14 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(deadline)/2)
 }
 
-// errNotListed ends the reading of a list that does not show which tags exist.
+// errNotListed is the error for a list that does not show all tags.
 var errNotListed = errors.New("the tags are not all listed")
+
+func (l *tagPages) goesOn() bool { return l.next != nil && l.next.Path() != "" }
 
 // page reads the next page.
 func (l *tagPages) page(ctx context.Context, c *client) error {
-	here := l.next
+	here, guess := l.next.Path(), l.next.IsGuess()
 	if l.pages++; l.pages > maxTagListPages {
 		return errNotListed
 	}
@@ -247,40 +373,31 @@ func (l *tagPages) page(ctx context.Context, c *client) error {
 		return err
 	}
 	for _, tag := range list.Tags {
-		if l.last != "" && tag <= l.last {
-			return errNotListed // it does not know what it was asked
+		if guess && tag <= l.last {
+			return errNotListed // the registry rejects the request
 		}
 		if strings.HasPrefix(tag, "sha256-") {
 			l.tags[strings.Clone(tag)] = true
 		}
 	}
-	l.listed += len(list.Tags)
-	next, elsewhere := c.Next(header, here)
-	if elsewhere || next == here || len(l.tags) > maxSignatureTags {
-		return errNotListed
-	}
-	if l.next = next; next != "" {
-		return nil
-	}
-	if l.listed == 0 { // although the repository has something
-		return errNotListed
-	}
 	n := len(list.Tags)
-	if l.whole = n == 0 || n%50 != 0 || l.pages > 1 && l.last == ""; l.whole {
-		return nil
+	if l.listed += n; n > 0 {
+		l.last = strings.Clone(list.Tags[n-1])
 	}
-	// A page of a round number of tags may be cut, by a registry that does not say where the list
-	// goes on.
-	l.last = strings.Clone(list.Tags[n-1])
-	l.next = c.Path(fmt.Sprintf("tags/list?n=%d&last=%s", tagPage, url.QueryEscape(l.last)))
-	if l.pages == 1 {
+	_, elsewhere := l.next.Read(header, list.Tags)
+	// An empty list cannot be right, because the repository has something.
+	if elsewhere || l.next.Path() == here || len(l.tags) > maxSignatureTags || l.listed == 0 && !l.goesOn() {
+		return errNotListed
+	}
+	l.whole = !l.goesOn()
+	if l.pages == 1 && l.next.IsGuess() {
 		return l.page(ctx, c)
 	}
 	return nil
 }
 
-// isUnknown reports whether a registry says that there is no such repository, and not that it lists
-// no tags.
+// isUnknown reports whether a registry answers that the repository does not exist, as opposed to
+// that it cannot list tags.
 func isUnknown(err error) bool {
 	var answer *transport.Error
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return d.Code == transport.NameUnknownErrorCode })

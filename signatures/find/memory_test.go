@@ -16,11 +16,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -89,6 +89,33 @@ func TestManyDigestsCostOneListOfTags(t *testing.T) {
 	r.clock.SetTime(begun.Add(time.Hour + time.Second))
 	got, _ = r.search("demo/app", 0, begun)
 	wantRequests(t, "an hour later", got, "demo/app/referrers/")
+}
+
+// A list that was read elsewhere is not read again before it is too old, however long it is.
+func TestListsThatAreGiven(t *testing.T) {
+	r := newRemembering(t, false)
+	begun := r.clock.Now()
+	r.search("demo/other", 0, begun) // finds that there is no referrers API
+	repository, err := name.NewRepository(r.repository())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 150} {
+		tags := []string{"v1", r.tag(".sig")}
+		for i := range n {
+			tags = append(tags, fmt.Sprintf("sha256-%064x.sig", i+1))
+		}
+		r.finder.Listed(repository, tags, begun)
+		got, _ := r.search("demo/app", 1000, begun)
+		wantRequests(t, "one that is not listed", got, "")
+		got, _ = r.search("demo/app", 0, begun)
+		wantRequests(t, "one that is", got, "demo/app/manifests/tag.sig")
+		r.clock.SetTime(begun.Add(time.Second))
+		got, _ = r.search("demo/app", 1001, begun.Add(time.Second))
+		wantRequests(t, "after the list", got, "demo/app/tags/list")
+		r.finder.Forget(repository)
+		r.search("demo/other", 0, begun)
+	}
 }
 
 func TestReferrersAreAskedForEachDigest(t *testing.T) {

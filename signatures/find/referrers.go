@@ -10,8 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/tidewaiter/tidewaiter/internal/payload"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/signatures"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // Artifact and media types of referrers.
@@ -24,13 +27,13 @@ const (
 	mediaTypeIndex     = "application/vnd.oci.image.index.v1+json"
 )
 
-// referrers looks at every manifest whose subject is the image.
+// referrers reads every manifest whose subject is the image.
 func (s *search) referrers(ctx context.Context) error {
 	list, err := s.listReferrers(ctx)
 	if err != nil {
 		return err
 	}
-	// Of too many, those looked at must not depend on the order in which the registry lists them.
+	// If there are too many, the choice must not depend on the registry's order.
 	slices.SortStableFunc(list, func(a, b descriptor) int { return strings.Compare(a.Digest, b.Digest) })
 	for _, d := range list {
 		if !s.countCandidate() {
@@ -68,8 +71,9 @@ func (s *search) referrers(ctx context.Context) error {
 	return nil
 }
 
-// listReferrers asks the API (OCI distribution specification 1.1, "Listing Referrers") for all its
-// pages, and reads the fallback tag when there is no API.
+// listReferrers reads all pages of the API (OCI distribution specification 1.1, "Listing
+// Referrers"). If there is no API, or if it fails, it reads the fallback tag, whose contents count
+// in any case.
 func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	answered, err := s.abilities.await(ctx)
 	if err != nil {
@@ -80,69 +84,124 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		answered()
 		return s.fallbackTag(ctx)
 	}
+	if failure, passing := s.abilities.failing(s.memory.clock.Now()); failure != nil {
+		answered()
+		if passing {
+			s.passing = failure
+		}
+		s.pageNotRead(0, failure)
+		return s.fallbackTag(ctx)
+	}
 	var list []descriptor
-	here := s.client.Path("referrers/" + s.digest)
+	pages := s.client.List(s.client.Path("referrers/"+s.digest), 0)
 	visited := map[string]bool{}
-	for page := 0; here != ""; page++ {
-		if page == maxPages || visited[here] {
+	for page := 0; pages.Path() != ""; page++ {
+		if page == maxPages || visited[pages.Path()] {
 			s.cut("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
 			return list, nil
 		}
-		visited[here] = true
-		body, status, header, err := s.client.get(ctx, here, mediaTypeIndex, MaxManifest,
-			http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented)
-		if errors.Is(err, errUnusable) { // it is too large
+		visited[pages.Path()] = true
+		referrers, header, err := s.referrersPage(ctx, pages.Path(), page)
+		answered()
+		switch {
+		case errors.Is(err, errUnusable): // it is too large
 			s.cut("referrers: %v", err)
 			return list, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if page == 0 && status != http.StatusOK {
-			s.abilities.answered(status, header, s.memory.clock.Now())
-		}
-		answered()
-		var index manifest
-		// The Content-Type is not checked: registries send all sorts.
-		if status == http.StatusOK {
-			err = json.Unmarshal(body, &index)
-			if err == nil && index.Manifests == nil && index.MediaType != mediaTypeIndex {
-				err = errors.New("it is not an index")
-			}
-		}
-		if status != http.StatusOK || err != nil {
-			// A server that answers with a web page may have referrers, as far as is known. One
-			// that says it has no API has none.
-			if page > 0 || err != nil {
-				s.notRead("page %d of the referrers cannot be read: %v", page+1, cmp.Or(err, fmt.Errorf("status %d", status)))
-			}
-			if page > 0 {
-				return list, nil
-			}
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil && pages.IsGuess():
+			return list, nil // the registry has no further page, although its answer named one
+		case err != nil && page > 0:
+			s.pageNotRead(page, err)
+			return list, nil
+		case errors.Is(err, errNoReferrers):
+			return s.fallbackTag(ctx)
+		case err != nil:
+			s.pageNotRead(page, err)
 			return s.fallbackTag(ctx)
 		}
-		s.abilities.answered(status, header, s.memory.clock.Now())
-		list = append(list, index.Manifests...)
+		digests := make([]string, len(referrers))
+		for i, d := range referrers {
+			digests[i] = d.Digest
+		}
+		isNew, elsewhere := pages.Read(header, digests)
+		if isNew {
+			list = append(list, referrers...)
+		}
+		if elsewhere {
+			s.notRead("the next page of the referrers is on another host; the rest was not read")
+		}
 		if len(list) > MaxLooked {
 			break // look() will say so
-		}
-		elsewhere := false
-		if here, elsewhere = s.client.Next(header, here); elsewhere {
-			s.notRead("the next page of the referrers is on another host; the rest was not read")
 		}
 	}
 	return list, nil
 }
 
-// fallbackTag reads the index that clients keep at a tag where the registry has no referrers API.
+// maxSaid bounds how much of a registry's error message is shown, in bytes.
+const maxSaid = 200
+
+// errNoReferrers is the error for a registry without a referrers API.
+var errNoReferrers = errors.New("the registry has no referrers API")
+
+// pageNotRead warns that a page of the referrers could not be read.
+func (s *search) pageNotRead(page int, err error) {
+	s.notRead("page %d of the referrers cannot be read: %v", page+1, said(err))
+}
+
+// said shortens a registry's message within an error.
+func said(err error) error {
+	answer, ok := errors.AsType[*transport.Error](err)
+	if !ok {
+		return err
+	}
+	err = fmt.Errorf("status %d", answer.StatusCode)
+	if len(answer.Errors) > 0 {
+		err = fmt.Errorf("%w (%s: %s)", err, answer.Errors[0].Code, printable.Line(answer.Errors[0].Message, maxSaid))
+	}
+	return err
+}
+
+// referrersPage reads one page of the referrers.
+func (s *search) referrersPage(ctx context.Context, path string, page int) ([]descriptor, http.Header, error) {
+	body, status, header, err := s.client.get(ctx, path, mediaTypeIndex, MaxManifest,
+		http.StatusNotFound, http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusNotImplemented)
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, errUnusable) && s.abilities.fails(err, s.memory.clock.Now()) && page == 0 {
+			s.passing = err
+		}
+		return nil, nil, err
+	}
+	if status != http.StatusOK {
+		if page == 0 {
+			s.abilities.answered(status, header, s.memory.clock.Now())
+			return nil, nil, errNoReferrers
+		}
+		return nil, nil, fmt.Errorf("status %d", status)
+	}
+	var index manifest
+	// The Content-Type is not checked: registries send all sorts.
+	err = json.Unmarshal(body, &index)
+	if err == nil && index.Manifests == nil && index.MediaType != mediaTypeIndex {
+		err = errors.New("it is not an index")
+	}
+	if err != nil {
+		// If a server answers with a web page, it is unknown whether the registry has referrers.
+		return nil, nil, err
+	}
+	s.abilities.answered(status, header, s.memory.clock.Now())
+	return index.Manifests, header, nil
+}
+
+// fallbackTag reads the index that clients keep under a tag if the registry has no referrers API.
 func (s *search) fallbackTag(ctx context.Context) ([]descriptor, error) {
-	index, err := s.tag(ctx, strings.Replace(s.digest, ":", "-", 1), s.demanded || s.attested)
+	index, err := s.tag(ctx, s.digestTag(), s.demanded || s.attested)
 	if err != nil || index == nil || index.digest == s.digest {
-		// cosign copy leaves the image itself there
+		// cosign copy pushes the image itself under this tag
 		return nil, err
 	}
 	if index.Manifests == nil && index.MediaType != mediaTypeIndex {
-		s.notUsable("tag %s: it has the name of an index of signatures, but is not one", strings.Replace(s.digest, ":", "-", 1))
+		s.notUsable("tag %s: it has the name of an index of signatures, but is not one", s.digestTag())
 	}
 	return index.Manifests, nil
 }
@@ -152,8 +211,8 @@ func (s *search) maySign(artifact string) bool {
 	return artifact == artifactNotation || !s.withoutSigstore && (strings.HasPrefix(artifact, bundlePrefix) || artifact == artifactCosignSig)
 }
 
-// referrer finds out what a referrer is, and takes it. It reads the manifest itself: descriptors in
-// a listing may lack annotations or have a wrong artifact type.
+// referrer determines the kind of a referrer, and adds it. It reads the manifest itself, because
+// descriptors in a listing may lack annotations or have a wrong artifact type.
 func (s *search) referrer(ctx context.Context, m *manifest) error {
 	kind := cmp.Or(m.ArtifactType, m.Config.MediaType)
 	var first descriptor
@@ -185,10 +244,9 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 	return nil
 }
 
-// bundle takes a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the
-// manifest's annotations say that it is an attestation, the bundle is not fetched now, because
-// SBOMs are large. Somebody who can put a false annotation on a signature could as well remove the
-// signature.
+// bundle adds a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the
+// manifest's annotations say that it is an attestation, the bundle is not read now, because SBOMs
+// are large. Whoever can put a false annotation on a signature could also remove the signature.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
 	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"
@@ -225,25 +283,21 @@ func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) erro
 }
 
 // predicateOf reads the predicate type of the statement in a bundle; "" for a bundle without a
-// statement. It only sorts bundles. One that it takes for a signature is parsed strictly when it is
-// verified.
+// statement. It only sorts bundles.
 func predicateOf(bundle []byte) (string, error) {
-	var b struct {
-		Envelope *struct {
-			Payload []byte `json:"payload"`
-		} `json:"dsseEnvelope"`
-	}
-	if err := json.Unmarshal(bundle, &b); err != nil {
+	envelope, err := payload.ParseBundle(bundle)
+	if err != nil {
 		return "", unusable("%w", err)
 	}
-	if b.Envelope == nil {
+	if envelope == nil {
 		return "", nil
 	}
-	var statement struct {
-		PredicateType string `json:"predicateType"`
-	}
-	if err := json.Unmarshal(b.Envelope.Payload, &statement); err != nil {
-		return "", unusable("statement: %w", err)
+	statement, err := envelope.Statement()
+	switch {
+	case errors.Is(err, payload.ErrPayloadType):
+		return "unknown", nil
+	case err != nil:
+		return "", unusable("%w", err)
 	}
 	return cmp.Or(statement.PredicateType, "unknown"), nil
 }

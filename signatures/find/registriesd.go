@@ -16,15 +16,15 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// lookasides holds what registries.d files say: where the signatures of which images are kept.
+// lookasides has the settings of registries.d files: where the signatures of images are stored.
 type lookasides struct {
 	fallback string            // of default-docker, or the folder for images that no file mentions
 	byScope  map[string]string // base URL by scope
-	// Whether sigstore signatures are read from registries: by scope, and of default-docker, "".
+	// Whether sigstore signatures are read from registries, by scope; "" is default-docker.
 	attached map[string]bool
 }
 
@@ -34,8 +34,8 @@ const (
 )
 
 // defaultRegistriesDirs are the folders that containers/image reads (containers-registries.d(5)),
-// most specific first: the user's own, the administrator's, the vendor's. Of the latter two, the
-// folder for the superuser, or for everybody else, comes before the one for all.
+// most specific first: the user's own, the administrator's, the vendor's. For the latter two, the
+// folder for rootful or rootless use comes before the one for both.
 func defaultRegistriesDirs() []string {
 	return registriesDirs(os.Getuid())
 }
@@ -84,8 +84,8 @@ func newLookasides() *lookasides {
 	return &lookasides{byScope: map[string]string{}, attached: map[string]bool{}}
 }
 
-// loadLookasides reads the *.yaml files of the folders. Of files with the same name it reads the
-// first folder's. storage is used for images that no file mentions.
+// loadLookasides reads the *.yaml files of the folders. If several folders have a file of the same
+// name, it reads the first folder's. storage is for images that no file mentions.
 func loadLookasides(dirs []string, storage string) (*lookasides, error) {
 	l := newLookasides()
 	files := map[string]string{}
@@ -131,8 +131,8 @@ func (l *lookasides) load(file string, origin map[string]string) error {
 	return l.parse(data, file, origin)
 }
 
-// parse adds what a file says. origin has, for each entry, the file that made it: only one file
-// may.
+// parse adds the settings of a file. origin has the file of each entry, because only one file may
+// have it.
 func (l *lookasides) parse(data []byte, file string, origin map[string]string) error {
 	var content struct {
 		Default *namespace           `json:"default-docker"`
@@ -171,8 +171,7 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 		if err != nil {
 			return err
 		}
-		// containers/image tells a host from the same with port 443; here the canonical one
-		// decides.
+		// To containers/image, a host with port 443 is another host; here, the canonical form decides.
 		if base != "" && (l.byScope[scope] == "" || written == scope) {
 			l.byScope[scope] = base
 		}
@@ -192,8 +191,8 @@ func (l *lookasides) base(r reference.Reference) string {
 }
 
 // sigstore reports whether the sigstore signatures of an image are read from its registry. The most
-// specific scope that says so wins. They are read where nothing says so: containers/image does not,
-// but an inventory shows what there is.
+// specific scope with a setting wins. Without a setting they are read, unlike in containers/image,
+// because an inventory should be complete.
 func (l *lookasides) sigstore(r reference.Reference) bool {
 	for _, scope := range append(policy.Scopes(r), "") {
 		if read, ok := l.attached[scope]; ok {

@@ -2,35 +2,40 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They say what becomes of a
-// pod whose image does not meet the policy. MaxTagAgeAnnotation says how long ago the registry may
-// have been asked where a tag leads.
+// AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They set what happens to a
+// pod whose image does not meet the policy. MaxTagAgeAnnotation bounds how long ago a registry
+// confirmed where a tag leads.
 const (
 	AdmissionAnnotation = "tidewaiter.dev/admission"
 	UnknownAnnotation   = "tidewaiter.dev/admission-unknown"
 	MaxTagAgeAnnotation = "tidewaiter.dev/max-tag-age"
 )
 
-// minTagAge is the least MaxTagAge. With less each pod would wait for a registry.
+// minTagAge is the smallest MaxTagAge. With a smaller one, each pod would wait for a registry.
 const minTagAge = 10 * time.Second
 
-// Admission says what becomes of a pod that names an image which does not meet a policy. It is not
-// part of a policy's Hash: no verdict on signatures depends on it.
+// Admission sets what happens to a pod that names an image which does not meet a policy. It is not
+// part of a policy's Hash, because no verdict on signatures depends on it.
 type Admission struct {
 	// Mode is enforce, warn or audit: the pod is refused, its creator is warned, or the audit log
 	// has it. Empty is enforce.
 	Mode string `json:"tidewaiter.dev/admission,omitempty"`
-	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image
-	// meets the policy. Empty is deny. Mode bounds it: a policy that does not enforce refuses
-	// nothing.
+	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image meets
+	// the policy. Empty is deny. Mode limits it: a policy that does not enforce refuses no pod.
 	Unknown string `json:"tidewaiter.dev/admission-unknown,omitempty"`
-	// MaxTagAge is a duration. If the registry last confirmed longer ago where a tag leads, it is
-	// not known whether what is asked for by the tag meets the policy. Empty means no bound.
+	// MaxTagAge is a duration. If a registry last confirmed longer ago where a tag leads, it is
+	// unknown whether the image under the tag meets the policy. Empty means no bound.
 	MaxTagAge string   `json:"tidewaiter.dev/max-tag-age,omitempty"`
-	_         struct{} `json:"-"` // makes decodeDocument read over other annotations
+	_         struct{} `json:"-"` // makes decodeDocument ignore other annotations
 }
 
 // The values of Admission.
@@ -44,16 +49,50 @@ const (
 )
 
 // NewAdmission reads the annotations of an object. An error is an *Error that names the annotation.
+// The returned Admission then has the valid annotations, and the strictest value in place of an
+// invalid one.
 func NewAdmission(annotations map[string]string) (Admission, error) {
 	a := Admission{Mode: annotations[AdmissionAnnotation], Unknown: annotations[UnknownAnnotation], MaxTagAge: annotations[MaxTagAgeAnnotation]}
-	field, err := a.validate()
-	if err != nil {
-		return Admission{}, &Error{Field: field, Err: err}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if err := checkAnnotation(key); err != nil {
+			return a, &Error{Field: "metadata.annotations." + printable.Line(key, maxAnnotation), Err: err}
+		}
+	}
+	if field, err := a.validate(); err != nil {
+		return a, &Error{Field: field, Err: err}
 	}
 	return a, nil
 }
 
-// Annotations are those that NewAdmission reads.
+// FileAnnotation is on an object that shows a policy of a file, and names the file.
+const FileAnnotation = "tidewaiter.dev/policy-file"
+
+// known are the annotations of policies that have a meaning here.
+var known = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, FileAnnotation}
+
+const (
+	domain = "tidewaiter.dev/"
+	// maxAnnotation bounds a key that is compared, in bytes: Kubernetes' own are shorter.
+	maxAnnotation = 320
+	// misspelt is up to how many changes a key may differ from one of known to count as a misspelling
+	// of it.
+	misspelt = 3
+)
+
+// checkAnnotation refuses an unknown key that is meant for this program: a bound with a misspelt
+// key would have no effect.
+func checkAnnotation(key string) error {
+	if slices.Contains(known, key) || len(key) > maxAnnotation {
+		return nil
+	}
+	near, n := nearest.Of(key, known)
+	if n > misspelt && !strings.HasPrefix(strings.ToLower(key), domain) {
+		return nil
+	}
+	return fmt.Errorf("has no meaning in a policy; did you mean %s? Known are %s, %s and %s", near, AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation)
+}
+
+// Annotations returns the annotations from which NewAdmission reads a.
 func (a Admission) Annotations() map[string]string {
 	annotations := map[string]string{}
 	if a.Mode != "" {
@@ -68,7 +107,7 @@ func (a Admission) Annotations() map[string]string {
 	return annotations
 }
 
-// validate returns what is wrong, and with which field.
+// validate returns an error about an invalid field, and the field's name.
 func (a Admission) validate() (field string, err error) {
 	switch a.Mode {
 	case "", ModeEnforce, ModeWarn, ModeAudit:
@@ -86,8 +125,15 @@ func (a Admission) validate() (field string, err error) {
 	return "", nil
 }
 
-// IsTooOld reports whether MaxTagAge does not allow knowledge of a tag of an age.
+// IsTooOld reports whether age exceeds MaxTagAge. An invalid MaxTagAge counts as the smallest that
+// is allowed.
 func (a Admission) IsTooOld(age time.Duration) bool {
+	if a.MaxTagAge == "" {
+		return false
+	}
 	most, err := time.ParseDuration(a.MaxTagAge)
-	return err == nil && age > most
+	if err != nil {
+		most = minTagAge
+	}
+	return age > most
 }

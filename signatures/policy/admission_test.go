@@ -46,3 +46,32 @@ func TestAdmissionOfADocument(t *testing.T) {
 		}
 	}
 }
+
+// An annotation that is meant for this program and misspelt is refused with the name that it should
+// have, in files as in objects: a bound that is misspelt would be no bound.
+func TestMisspeltAnnotations(t *testing.T) {
+	t.Parallel()
+	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+	for key, want := range map[string]string{
+		"tidewaiter.dev/max-tag-ag": "tidewaiter.dev/max-tag-age", "tidewaiter.dev/maxTagAge": "tidewaiter.dev/max-tag-age", "Tidewaiter.dev/max-tag-age": "tidewaiter.dev/max-tag-age",
+		"tidewater.dev/max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.dev.max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.io/max-tag-age": "tidewaiter.dev/max-tag-age",
+		"tidewaiter.dev/admision": "tidewaiter.dev/admission", "tidewaiter.dev/admission-unkown": "tidewaiter.dev/admission-unknown", "tidewaiter.dev/": "tidewaiter.dev/admission",
+		"tidewaiter.dev/max-tag-age": "", "tidewaiter.dev/policy-file": "", "max-tag-age": "", "example.com/max-tag-age": "", "kubectl.kubernetes.io/last-applied-configuration": "",
+		"example.com/" + strings.Repeat("x", 900): "",
+	} {
+		_, inFile := policy.Parse([]byte(strings.Replace(document, "metadata: {", `metadata: {annotations: {"`+key+`": 10m}, `, 1)), "prod.yaml")
+		_, inObject := policy.NewAdmission(map[string]string{key: "10m"})
+		for where, err := range map[string]error{"file": inFile, "object": inObject} {
+			switch {
+			case want == "" && err != nil:
+				t.Errorf("%.80s in a %s: %v", key, where, err)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), "did you mean "+want+"?") || !strings.Contains(err.Error(), "metadata.annotations."+key)):
+				t.Errorf("%s in a %s: %v, want %q", key, where, err, want)
+			}
+		}
+	}
+	// A bound that an older version accepted and this one cannot read is the least that there may be.
+	if a, err := policy.NewAdmission(map[string]string{policy.MaxTagAgeAnnotation: "soon", policy.AdmissionAnnotation: policy.ModeAudit}); err == nil || !a.IsTooOld(11*time.Second) || a.IsTooOld(time.Second) || a.Mode != policy.ModeAudit {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -22,7 +22,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/notary"
@@ -49,7 +49,7 @@ func parseDocument(node *yaml.Node, file string) (*Policy, error) {
 	})
 }
 
-// parseObject is parseDocument for what is to be an object of the API.
+// parseObject is parseDocument for a document that will be an object of the API.
 func parseObject(node *yaml.Node, file string) (*Policy, error) {
 	return parseNode(node, file, func(b *builder) error {
 		if b.doc.Kind == namespacedKind && b.doc.Metadata.Namespace == "" {
@@ -84,8 +84,8 @@ func parseNode(node *yaml.Node, file string, check func(*builder) error) (*Polic
 	return p, err
 }
 
-// foreign tells that a document is a policy of another project, by what those have that ours have
-// not.
+// foreign returns an error if a document is a policy of another project, recognized by fields that
+// ours do not have.
 func foreign(node *yaml.Node) error {
 	var head struct {
 		APIVersion string      `yaml:"apiVersion"`
@@ -114,8 +114,8 @@ func foreign(node *yaml.Node) error {
 }
 
 // New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The
-// rules are those of files, except that nothing is read from a file: the author of an object need
-// not be allowed to read the server's files. An error is an *Error that names the field.
+// rules are those of files, except that it reads no files, because the author of an object may not
+// be allowed to read the server's files. An error is an *Error that names the field.
 func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: name, Namespace: namespace}, Spec: *spec.DeepCopy()}
 	if namespace != "" {
@@ -125,8 +125,8 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	return b.build()
 }
 
-// Nobody makes a policy of an API object that New refuses. It covers those of the object's scopes
-// that are right, and trusts nobody.
+// Nobody returns a policy for an API object that New refuses. It covers the valid scopes of the
+// object, and trusts nobody.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
@@ -151,7 +151,7 @@ func (nobody) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error)
 const (
 	apiVersion = "config.openshift.io/v1"
 	kind       = "ClusterImagePolicy"
-	// namespacedKind is for the pods of a namespace.
+	// namespacedKind is the kind for the pods of a namespace.
 	namespacedKind = "ImagePolicy"
 )
 
@@ -196,8 +196,8 @@ func (b *builder) build() (*Policy, error) {
 		return nil, b.fail(field, "%w", err)
 	}
 	p.Admission = d.Metadata.Annotations
-	// By now the …Data fields hold the files that …Path fields name, so the hash covers their
-	// content.
+	// By now the …Data fields have the contents of the files that …Path fields name, so the hash
+	// covers them.
 	d.Status, d.Metadata.Annotations = nil, Admission{}
 	canonical, err := json.Marshal(d)
 	if err != nil {
@@ -230,7 +230,7 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		switch {
 		case len(s) > 512:
 			return nil, b.fail(item, "is longer than 512 characters")
-		case s != catchAll && strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
+		case s != CatchAll && strings.Contains(s, "*") && !wildcardPattern.MatchString(s):
 			return nil, b.fail(item, "%q: a wildcard is only allowed as *.domain, for all subdomains, or alone, for all images", s)
 		case !strings.Contains(s, "*"):
 			if err := checkScope(s); err != nil {
@@ -242,8 +242,8 @@ func (b *builder) scopes(written []string) ([]string, error) {
 		} else {
 			seen[written] = true
 		}
-		// registry.example.com and registry.example.com:443 were two scopes once, and writing both
-		// was right.
+		// In earlier releases, registry.example.com and registry.example.com:443 were two scopes, and
+		// policies may have both.
 		if s = CanonicalScope(s); !slices.Contains(scopes, s) {
 			scopes = append(scopes, s)
 		}
@@ -454,7 +454,8 @@ func (b *builder) pki(p *Policy, k *PKI) error {
 	return nil
 }
 
-// expired tells that all CA certificates have expired, where certificates have to be valid now.
+// expired returns an error if all CA certificates have expired, for roots of trust whose
+// certificates must be valid now.
 func expired(roots []*x509.Certificate, now time.Time) error {
 	last := slices.MaxFunc(roots, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	if now.After(last.NotAfter) {
@@ -516,7 +517,7 @@ func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
 
 func (b *builder) notary(p *Policy, n *Notary) error {
 	const at = rootField + ".notary"
-	// A signature names no image.
+	// Notary signatures name no image.
 	if given := b.doc.Spec.Policy.SignedIdentity; given != nil && !p.Identity.DigestOnly() {
 		return b.fail("spec.policy.signedIdentity", "cannot be met: a signature of the Notary Project names no image; leave signedIdentity out, or write matchPolicy: DigestOnly")
 	}
@@ -632,7 +633,7 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 }
 
 // data returns the content of a …Data field or of the file that its …Path field names, and the name
-// of the field that was used. It leaves the content in *inline.
+// of the field that was used. It stores the content in *inline.
 func (b *builder) data(at, name string, inline *[]byte, path *string, required bool) ([]byte, string, error) {
 	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
 	switch {
@@ -667,8 +668,8 @@ type keyContent struct {
 	data  []byte
 }
 
-// keyContents reads what keyFields hold, none if nothing is there and nothing is required. If it
-// came from files, it leaves their content in *f.data or *f.datas.
+// keyContents reads the contents of keyFields; if they are empty and not required, it returns none.
+// It stores the contents of files in *f.data or *f.datas.
 func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyContent, error) {
 	several := len(*f.datas) > 0 || len(*f.paths) > 0
 	single := *f.data != nil || *f.path != ""
@@ -734,7 +735,7 @@ func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKe
 	return publics, nil
 }
 
-// ErrNamesFile tells that an API object names a file.
+// ErrNamesFile is in the error for an API object that names a file.
 var ErrNamesFile = errors.New("is only for documents in files: the server does not read a file that an API object names; put the content, as base64, into the field that ends in Data")
 
 // content is the content of a field or of the file that path names.
@@ -774,7 +775,7 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 			return nil, b.fail(field, "has something after key %d that is not a key: %.40q", len(publics), bytes.TrimSpace(rest))
 		}
 		if block == nil || bytes.Count(rest[:len(rest)-len(after)], []byte("-----BEGIN ")) > 1 {
-			// pem.Decode passes over damage
+			// pem.Decode skips damaged blocks
 			return nil, b.fail(field, "has a damaged PEM block after key %d", len(publics))
 		}
 		if len(publics) == maxAlternatives {
@@ -791,7 +792,7 @@ func (b *builder) publicKeys(field string, data []byte) ([]crypto.PublicKey, err
 }
 
 // rekorKey reads a log's key. Rekor signs its promises with ECDSA, and sigstore-go verifies nothing
-// else. With another key every signature would be refused without a word why.
+// else. With another key every signature would be refused without a reason.
 func (b *builder) rekorKey(at string, inline *[]byte, path *string, required bool) (*ecdsa.PublicKey, error) {
 	data, field, err := b.data(at, "rekorKey", inline, path, required)
 	if err != nil || data == nil {
@@ -820,6 +821,9 @@ func (b *builder) certificates(at, name string, inline *[]byte, path *string, re
 	certs, err := sigstore.ParseCertificates(data)
 	if err == nil && len(certs) == 0 {
 		err = errors.New("holds no certificate")
+	}
+	if err == nil && bytes.Count(data, []byte("-----BEGIN ")) != len(certs) {
+		err = errors.New("has a damaged PEM block") // pem.Decode skips damaged blocks
 	}
 	if err != nil {
 		return nil, b.fail(field, "%w", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 )
 
-// With returns a Set that has these policies, too, in place of those of the same names.
+// With returns a Set with these policies added. They replace policies with the same names.
 func (s *Set) With(changed ...*Policy) (*Set, error) {
 	kept := slices.DeleteFunc(s.Policies(), func(p *Policy) bool {
 		return slices.ContainsFunc(changed, func(c *Policy) bool { return c.Key() == p.Key() })
@@ -20,7 +21,7 @@ func (s *Set) With(changed ...*Policy) (*Set, error) {
 	return NewSet(append(kept, changed...))
 }
 
-// Without returns a Set without the policy of that name; ok is false if there is none.
+// Without returns a Set without the policy of this name; ok is false if there is none.
 func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool, err error) {
 	all := s.Policies()
 	kept := slices.DeleteFunc(slices.Clone(all), func(p *Policy) bool { return p.Key() == key })
@@ -28,10 +29,11 @@ func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool, err erro
 	return without, len(kept) < len(all), err
 }
 
-// Revoke returns a Set whose policies no longer trust the signers. Policies that cannot have
-// trusted them stay as they are.
+// Revoke returns a Set whose policies no longer trust the signers. Policies that cannot trust them
+// do not change.
 func (s *Set) Revoke(signers Signers) (*Set, error) {
 	all := s.Policies()
+	signers.met = &atomic.Bool{}
 	for i, p := range all {
 		if !p.mayTrust(signers) {
 			continue
@@ -45,21 +47,35 @@ func (s *Set) Revoke(signers Signers) (*Set, error) {
 	return NewSet(all)
 }
 
-// Distrusts reports whether the policy is one of [Set.Revoke], and evidence names whom that
-// revoked.
-func (p *Policy) Distrusts(e *evidence.Evidence) bool { return p.revoked.made(e) }
+// Distrusts reports whether evidence names a signer that [Set.Revoke] has revoked in the policy.
+func (p *Policy) Distrusts(e *evidence.Evidence) bool {
+	made := p.revoked.made(e)
+	if made {
+		p.revoked.met.Store(true)
+	}
+	return made
+}
 
-// mayTrust reports whether the policy may trust one of the signers. Whom a certificate is for is
-// known only once it has signed.
+// Met reports whether a Set from [Set.Revoke] names a revoked signer, or has judged evidence of
+// one. If not, the signer may be misspelt.
+func (s *Set) Met() bool {
+	return slices.ContainsFunc(s.Policies(), func(p *Policy) bool { return p.revoked.met != nil && (p.revoked.met.Load() || p.names(p.revoked)) })
+}
+
+// names reports whether a policy explicitly trusts one of the signers.
+func (p *Policy) names(signers Signers) bool {
+	if p.Sigstore != nil {
+		return sigstore.Names(p.Sigstore, signers.keys, signers.subject)
+	}
+	return p.GPG != nil && p.mayTrust(signers)
+}
+
+// mayTrust reports whether the policy may trust one of the signers. A certificate's subject is
+// known only from a signature.
 func (p *Policy) mayTrust(signers Signers) bool {
 	switch {
 	case p.GPG != nil:
-		for id, user := range p.GPG.Keys() {
-			if signers.made(&evidence.Evidence{KeyID: id, Subject: user}) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(p.GPG.Signers(), signers.made)
 	case p.Sigstore != nil:
 		if ids, ok := sigstore.KeyIDs(p.Sigstore); ok {
 			return slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(signers.keys, id) })
@@ -68,8 +84,8 @@ func (p *Policy) mayTrust(signers Signers) bool {
 	return true
 }
 
-// Object returns the policy as an object in JSON, if it was parsed from a document: with the
-// content of the files that the document names.
+// Object returns the policy as a JSON object, if it was parsed from a document. It has the contents
+// of the files that the document names.
 func (p *Policy) Object() ([]byte, error) {
 	d := Document{APIVersion: apiVersion, Kind: kind, Metadata: Metadata{Name: p.Name, Namespace: p.Namespace, Annotations: p.Admission}, Spec: p.Spec}
 	if p.Namespace != "" {

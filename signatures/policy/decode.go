@@ -12,8 +12,8 @@ import (
 
 // Error says what is wrong with a policy document, and where.
 type Error struct {
-	File     string // as given or found; "" for documents that were never in a file
-	Document int    // counted from 1 within the file; 0 when the file itself is the matter
+	File     string // "" for documents that were not in a file
+	Document int    // counted from 1 within the file; 0 if the error is about the file
 	Line     int    // counted from 1; 0 when unknown
 	// path from the document's root, such as spec.policy.rootOfTrust; "" for the whole document
 	Field string
@@ -66,8 +66,8 @@ func (d *decoded) line(path string) int {
 
 // decodeDocument fills a Document from a YAML node. It learns the structure by reflection over the
 // json tags. It refuses keys that encoding/json or sigs.k8s.io/yaml would let pass: unknown,
-// repeated and wrongly cased ones. It refuses aliases too: nobody needs them here, and they can
-// blow a small file up without bound.
+// repeated and wrongly cased ones. It refuses aliases too: they are not needed, and can expand a
+// small file without bound.
 func decodeDocument(node *yaml.Node) (*decoded, error) {
 	d := &decoded{lines: map[string]int{}}
 	if err := d.value(node, reflect.ValueOf(&d.Document).Elem(), ""); err != nil {
@@ -84,7 +84,7 @@ func (d *decoded) value(n *yaml.Node, v reflect.Value, path string) error {
 	if n.Kind == yaml.AliasNode {
 		return fail("YAML aliases are not supported: write the value out")
 	}
-	if v.Kind() == reflect.Interface { // read over
+	if v.Kind() == reflect.Interface { // ignored
 		return nil
 	}
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -165,6 +165,10 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 		case ok:
 			if err := d.value(value, v.Field(i), at); err != nil {
 				return err
+			}
+		case v.Type() == reflect.TypeFor[Admission]():
+			if err := checkAnnotation(key.Value); err != nil {
+				return fail("%w", err)
 			}
 		case !lenient:
 			return fail("unknown field; known here: %s", strings.Join(keysOf(v.Type()), ", "))

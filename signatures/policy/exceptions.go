@@ -3,9 +3,10 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Exception lets (an addition of ours) images through that do not meet the policy, until it ends.
@@ -27,7 +28,7 @@ type Exception struct {
 	Reason string `json:"reason"`
 }
 
-// ExceptionEndsSoon is how long before the end of an exception that is said.
+// ExceptionEndsSoon is how long before its end an exception is reported to end soon.
 const ExceptionEndsSoon = 7 * 24 * time.Hour
 
 // Bounds of the exceptions of a policy.
@@ -46,8 +47,20 @@ type exception struct {
 	images  []reference.Reference // with a tag or a digest
 }
 
+// ofNothing are digests of empty content, which scripts compute by mistake.
+var ofNothing = []string{
+	"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", // of an empty file
+	"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", // of {}
+}
+
 // add adds an image as it is written.
 func (e *exception) add(scopes []string, written string) error {
+	if slices.Contains(ofNothing, written[strings.LastIndexByte(written, '@')+1:]) {
+		return fmt.Errorf("%.128q is the digest of an empty file, or of {}, which no image can have", written)
+	}
+	if strings.HasPrefix(written, "sha512:") {
+		return fmt.Errorf("%.128q alone can be the digest of no image: registries name images by sha256; write repository@sha512:… for one that does not", written)
+	}
 	if reference.IsDigest(written) {
 		e.digests = append(e.digests, written)
 		return nil
@@ -61,14 +74,14 @@ func (e *exception) add(scopes []string, written string) error {
 		return err
 	case ref.Tag == "" && ref.Digest == "":
 		return fmt.Errorf("%.128q names neither a tag nor a digest: an exception is for single images", written)
-	case !slices.ContainsFunc(append(Scopes(ref), catchAll), func(scope string) bool { return slices.Contains(scopes, scope) }):
+	case !slices.ContainsFunc(append(Scopes(ref), CatchAll), func(scope string) bool { return slices.Contains(scopes, scope) }):
 		return fmt.Errorf("%s is in none of the policy's scopes", ref)
 	}
 	e.images = append(e.images, ref)
 	return nil
 }
 
-// has reports whether an image that is asked for by a reference is one of the exception's.
+// has reports whether the exception includes an image, given a reference to it and its digest.
 func (e *exception) has(asked reference.Reference, digest string) bool {
 	if slices.Contains(e.digests, digest) {
 		return true

@@ -3,7 +3,7 @@ package policy
 import (
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Identity is a parsed signedIdentity: the rule for the reference inside a signature.
@@ -14,12 +14,12 @@ type Identity struct {
 	signedPrefix string
 }
 
-// DigestOnly tells that only the digest inside the signature matters, not the reference. It is the
-// only rule that a sigstore bundle can meet, since bundles carry no reference.
+// DigestOnly reports whether only the digest inside the signature matters, not the reference. It is
+// the only rule that a sigstore bundle can meet, because bundles have no reference.
 func (i Identity) DigestOnly() bool { return i.match == MatchDigestOnly }
 
-// LooksAtTags tells that the rule may accept a signature for one tag of a repository and refuse it
-// for another tag, or for a digest.
+// LooksAtTags reports whether the rule may accept a signature for one tag of a repository and
+// refuse it for another tag, or for a digest.
 func (i Identity) LooksAtTags() bool {
 	switch i.match {
 	case MatchRepository, MatchExactRepository, MatchDigestOnly:
@@ -39,13 +39,13 @@ func (i Identity) String() string {
 	return i.match
 }
 
-// Match reports whether an image asked for as intended may carry a signature that names signed, the
-// docker-reference exactly as it was signed. The rules are those of containers/image
+// Match reports whether a signature that names signed, its unchanged docker-reference, is valid for
+// an image under the reference intended. The rules are those of containers/image
 // (signature/policy_reference_match.go):
 //
-//   - MatchRepoDigestOrExact: signed must have a tag or digest; for an intended tag both must be
-//     equal, for an intended digest the repositories must be. The digest in the name is not looked
-//     at: that which is signed is.
+//   - MatchRepoDigestOrExact: signed must have a tag or digest. For an intended tag, the references
+//     must be equal; for an intended digest, the repositories. The digest in the name is ignored,
+//     because the signed digest is compared.
 //   - MatchRepository: equal repositories.
 //   - ExactRepository: signed is in the configured repository.
 //   - RemapIdentity: a prefix of intended is replaced, then as MatchRepoDigestOrExact.
@@ -58,8 +58,8 @@ func (i Identity) Match(intended reference.Reference, signed string) bool {
 	if err != nil {
 		return false
 	}
-	// Hosts are compared as they are written, except Docker Hub's: to containers/image Example.com
-	// is another host.
+	// Hosts are compared as written, except Docker Hub's: to containers/image, Example.com is another
+	// host than example.com.
 	if host, _, ok := strings.Cut(signed, "/"); ok && host != s.Host && (s.Host != reference.DockerHub || host != strings.ToLower(host)) {
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Bounds on what Load reads.
@@ -27,22 +27,36 @@ const (
 // a folder. If any document is wrong, there is no Set, and the error joins an *Error for every such
 // document.
 func Load(path string) (*Set, error) {
-	policies, err := load(path, Parse)
-	if err != nil {
-		return nil, err
-	}
-	return NewSet(policies)
+	set, _, err := loadSet(path)
+	return set, err
 }
 
-// LoadObjects is Load for documents that are to be objects of the API: an ImagePolicy may be among
-// them.
-func LoadObjects(path string) ([]*Policy, error) { return load(path, ParseObjects) }
+// loadSet is Load, and also returns the contents of the files that could be read.
+func loadSet(path string) (*Set, trusted.Contents, error) {
+	policies, contents, err := load(path, Parse)
+	if err != nil {
+		return nil, contents, err
+	}
+	set, err := NewSet(policies)
+	if err == nil {
+		set.contents = contents
+	}
+	return set, contents, err
+}
 
-func load(path string, parse func(data []byte, file string) ([]*Policy, error)) ([]*Policy, error) {
+// LoadObjects is Load for documents that will be objects of the API. They may include
+// ImagePolicies.
+func LoadObjects(path string) ([]*Policy, error) {
+	policies, _, err := load(path, ParseObjects)
+	return policies, err
+}
+
+func load(path string, parse func(data []byte, file string) ([]*Policy, error)) ([]*Policy, trusted.Contents, error) {
 	files, err := policyFiles(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	contents := trusted.Contents{}
 	var policies []*Policy
 	var errs []error
 	for _, file := range files {
@@ -51,17 +65,18 @@ func load(path string, parse func(data []byte, file string) ([]*Policy, error)) 
 			errs = append(errs, &Error{File: file, Err: err})
 			continue
 		}
+		contents[file] = data
 		more, err := parse(data, file)
 		policies = append(policies, more...)
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, contents, err
 	}
 	if len(policies) == 0 {
-		return nil, &Error{File: path, Err: errors.New("holds no ClusterImagePolicy document")}
+		return nil, contents, &Error{File: path, Err: errors.New("holds no ClusterImagePolicy document")}
 	}
-	return policies, nil
+	return policies, contents, nil
 }
 
 func policyFiles(path string) ([]string, error) {
@@ -81,7 +96,7 @@ func policyFiles(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		// Files with a dot in front belong to editors and to Kubernetes.
+		// Files that begin with a dot belong to editors and to Kubernetes.
 		if e.IsDir() || e.Name()[0] == '.' || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
 			continue
 		}
@@ -102,7 +117,7 @@ func readBounded(path string) ([]byte, error) {
 	return data, nil
 }
 
-// bare strips the path from a file error, because Error states it already.
+// bare removes the path from a file error, because Error has it already.
 func bare(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
@@ -111,11 +126,11 @@ func bare(err error) error {
 }
 
 // Parse reads the YAML documents in data. file is for messages; …Path fields are relative to its
-// folder. Parse returns the documents that are right even when others are wrong.
+// folder. Parse returns the valid documents even if others are invalid.
 func Parse(data []byte, file string) ([]*Policy, error) { return parse(data, file, parseDocument) }
 
-// ParseObjects is Parse for documents that are to be objects of the API: an ImagePolicy may be
-// among them.
+// ParseObjects is Parse for documents that will be objects of the API. They may include
+// ImagePolicies.
 func ParseObjects(data []byte, file string) ([]*Policy, error) {
 	return parse(data, file, parseObject)
 }
@@ -133,7 +148,7 @@ func parse(data []byte, file string, parse func(node *yaml.Node, file string) (*
 		if err == nil && n > maxDocuments {
 			err = fmt.Errorf("more than %d documents in one file", maxDocuments)
 		}
-		if err != nil { // the decoder cannot go on after a syntax error
+		if err != nil { // the decoder cannot continue after a syntax error
 			errs = append(errs, &Error{File: file, Document: n, Err: err})
 			break
 		}

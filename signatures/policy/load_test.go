@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"bytes"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -10,7 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -259,4 +263,61 @@ func TestLoadRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Of a file with two keys or certificates, no part is taken for whole that ends within one, and no
+// damage to one is passed over.
+func TestHalfWrittenTrust(t *testing.T) {
+	key := func() []byte { return signaturestest.NewKey(t, signaturestest.P256).PEM }
+	ca := func() []byte {
+		cert, _ := signaturestest.IssueCA(t, "ca", nil, nil, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		return signaturestest.CertPEM(t, cert)
+	}
+	armored := func() []byte {
+		var b bytes.Buffer
+		w, err := armor.Encode(&b, openpgp.PublicKeyType, nil)
+		if err == nil {
+			_, err = w.Write(signaturestest.NewGPG(t, "ann", time.Now(), 0).Public(t))
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(b.Bytes(), '\n')
+	}
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, root    string
+		first, second []byte
+	}{
+		{"keys", "{policyType: PublicKey, publicKey: {keyPath: trust}}", key(), key()},
+		{"certificates", "{policyType: FulcioCAWithRekor, fulcioCAWithRekor: {fulcioCAPath: trust, rekorKeyData: " + signaturestest.B64(key()) + ", fulcioSubject: {oidcIssuer: https://a.example.com, signedEmail: a@b.example.com}}}", ca(), ca()},
+		{"keyring", "{policyType: GPGKeys, gpgKeys: {keyPath: trust}}", armored(), armored()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			document := []byte(signaturestest.Document("p", "[a.example.com]", c.root, ""))
+			good := func(content []byte) bool {
+				write(t, dir, "trust", string(content))
+				_, err := policy.Parse(document, filepath.Join(dir, "p.yaml"))
+				return err == nil
+			}
+			both := slices.Concat(c.first, c.second)
+			if !good(both) || !good(c.first) {
+				t.Fatal("the whole file is refused")
+			}
+			one := len(bytes.TrimSpace(c.first))
+			for n := range len(bytes.TrimSpace(both)) {
+				if whole := n >= one && n <= len(c.first); !whole && good(both[:n]) {
+					t.Errorf("%d of %d bytes are taken for whole", n, len(both))
+				}
+			}
+			for n := range one { // a line is lost
+				if both[n] == '\n' && good(slices.Concat(both[:n/2], both[n+1:])) {
+					t.Errorf("damage before byte %d is passed over", n)
+				}
+			}
+		})
+	}
 }

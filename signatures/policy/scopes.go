@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// catchAll is the scope of every image that no other scope covers.
-const catchAll = "*"
+// CatchAll is the scope of every image that no other scope covers.
+const CatchAll = "*"
 
 // Scopes returns the scopes that cover the reference, most specific first: the reference itself,
 // its repository, each parent path, host[:port], then "*." and each shorter domain, without the
-// port. It is the search order of containers/image (docker/policyconfiguration), and serves
-// registries.d files too.
+// port. It is the search order of containers/image (docker/policyconfiguration), which also applies
+// to registries.d files.
 func Scopes(r reference.Reference) []string {
 	var scopes []string
 	if r.Tag != "" || r.Digest != "" {
@@ -39,12 +39,13 @@ func Scopes(r reference.Reference) []string {
 	}
 }
 
-// enclosing returns the next scope that holds all of a scope. The catch-all is not one.
+// enclosing returns the next larger scope that contains a scope; "" if there is none. It does not
+// return the catch-all.
 func enclosing(scope string) string {
 	if domain, ok := strings.CutPrefix(scope, "*."); ok {
 		_, domain, ok = strings.Cut(domain, ".")
 		if !ok {
-			return catchAll
+			return CatchAll
 		}
 		return "*." + domain
 	}
@@ -62,13 +63,13 @@ func enclosing(scope string) string {
 	host, _, _ := strings.Cut(scope, ":")
 	_, domain, ok := strings.Cut(host, ".")
 	if !ok {
-		return catchAll
+		return CatchAll
 	}
 	return "*." + domain
 }
 
-// CanonicalScope returns a scope, or a prefix of one, in the form that references have: its host as
-// reference.ParseHost writes it, and an image with its tag or digest as reference.Parse does.
+// CanonicalScope returns a scope, or a prefix of one, in canonical form: its host as from
+// reference.ParseHost, and an image with a tag or digest as from reference.Parse.
 func CanonicalScope(scope string) string {
 	host, path, hasPath := strings.Cut(scope, "/")
 	if hasPath && strings.ContainsAny(path, ":@") {
@@ -87,7 +88,7 @@ func CanonicalScope(scope string) string {
 	return host
 }
 
-// signedScope returns a prefix of the names in signatures, which are compared as containers/image
+// signedScope returns a prefix for names in signatures in the form in which containers/image
 // compares them.
 func signedScope(prefix string) string {
 	host, path, _ := strings.Cut(prefix, "/")
@@ -97,7 +98,7 @@ func signedScope(prefix string) string {
 	return strings.TrimSuffix(host+"/"+path, "/")
 }
 
-// checkScope returns what is wrong with a scope that has no wildcard.
+// checkScope returns an error for an invalid scope without a wildcard.
 func checkScope(scope string) error {
 	host, path, below := strings.Cut(scope, "/")
 	refuse := func(problem string) error {

@@ -12,15 +12,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/notary"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/sigstore"
 )
 
-// Policy is one ClusterImagePolicy or ImagePolicy, parsed and ready to use. It does not change once
-// it is in a Set.
+// Policy is one parsed ClusterImagePolicy or ImagePolicy. It does not change once it is in a Set.
 type Policy struct {
 	// Namespace is the namespace whose pods the policy is for; "" for a ClusterImagePolicy.
 	Namespace string
@@ -30,30 +30,29 @@ type Policy struct {
 	Scopes    []string
 	Identity  Identity
 
-	// The root of trust: one of them is set.
+	// The root of trust: one of the verifiers is set.
 	Sigstore sigstore.Verifier
 	GPG      *gpg.Keyring
 	Notary   *notary.Verifier
 
-	// Attestations are demanded in place of a signature. If there are none, a signature is
-	// demanded.
+	// Attestations, if any, are demanded in place of a signature.
 	Attestations []*attestation.Demand
 
-	// OwnSignatures tells that no signature of an index stands for one of its platforms.
+	// OwnSignatures is true if the signature of an index does not count for its platforms.
 	OwnSignatures bool
 
-	// Admission says what becomes of pods whose images do not meet the policy.
+	// Admission sets what happens to pods whose images do not meet the policy.
 	Admission Admission
 
-	// Spec is the spec of a document that was parsed, with the content of the files that it names.
-	// It is empty for an object.
+	// Spec is the spec of a parsed document, with the contents of the files that it names. It is empty
+	// for an object.
 	Spec DocumentSpec
 
 	exceptions []exception
-	revoked    Signers // who are no longer trusted
+	revoked    Signers // signers that are no longer trusted
 
 	usable func(now time.Time) error
-	lines  map[string]int // of the fields that a set can find fault with
+	lines  map[string]int // of the fields about which NewSet may report an error
 	hash   string
 }
 
@@ -62,16 +61,15 @@ func (p *Policy) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// ID is Key for people: the name, or for a policy of a namespace the namespace, a slash and the
-// name.
+// ID is Key as shown to users: the name or, for a policy of a namespace, namespace/name.
 func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") }
 
-// Hash changes whenever the policy's meaning may have changed. It covers the document and the
-// content of the files that it names.
+// Hash changes if the policy's meaning may have changed. It covers the document and the content of
+// the files that it names.
 func (p *Policy) Hash() string { return p.hash }
 
-// Usable returns why no signature can meet the policy at the time now, not even one of the past.
-// Its CA, or all of its OpenPGP keys, may have expired. It is nil when a signature can.
+// Usable returns why no signature can meet the policy at the time now, not even an old one: its CA,
+// or all of its OpenPGP keys, have expired. It returns nil if a signature can.
 func (p *Policy) Usable(now time.Time) error {
 	if p.usable == nil {
 		return nil
@@ -79,8 +77,8 @@ func (p *Policy) Usable(now time.Time) error {
 	return p.usable(now)
 }
 
-// Excepted returns the exception by which an image, asked for by a reference with a tag or a
-// digest, is let through now, and when that ends. Of several it is the one that ends last.
+// Excepted returns the exception that lets an image through now, given a reference to it with a tag
+// or a digest, and when that ends. Of several exceptions it returns the one that ends last.
 func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Time) (e Exception, until time.Time, ok bool) {
 	if asked.Digest != "" && asked.Digest != digest {
 		return e, until, false
@@ -93,16 +91,16 @@ func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Tim
 	return e, until, ok
 }
 
-// LooksAtTags reports whether the policy may be met by an image that is asked for by one tag, and
-// not by the same image under another tag, or by its digest.
+// LooksAtTags reports whether an image may meet the policy under one tag, and not under another tag
+// or by its digest.
 func (p *Policy) LooksAtTags() bool {
 	return p.Identity.LooksAtTags() || slices.ContainsFunc(p.exceptions, func(e exception) bool {
 		return slices.ContainsFunc(e.images, func(image reference.Reference) bool { return image.Digest == "" })
 	})
 }
 
-// Exceptions returns the policy's exceptions, ended ones too, with when each ends: the next to end
-// first.
+// Exceptions returns the policy's exceptions, including ended ones, and the time when each ends, in
+// the order of these times.
 func (p *Policy) Exceptions() (all []Exception, until []time.Time) {
 	sorted := slices.SortedStableFunc(slices.Values(p.exceptions), func(a, b exception) int { return a.until.Compare(b.until) })
 	for _, e := range sorted {
@@ -118,15 +116,17 @@ type Set struct {
 	byScope  map[string][]*Policy // in order of their names
 	// the policies of namespaces by scope, in order of their namespaces and names
 	inNamespaces map[string][]*Policy
-	byTag        bool // some scope is a repository and a tag
+	byTag        bool // a scope is a repository with a tag
 	hash         string
+	contents     trusted.Contents // of the files from which the set was loaded; nil for none
 }
 
-// maxSharing bounds the policies that share a scope: each costs a verification of each signature.
+// maxSharing bounds the policies that share a scope, because each costs a verification of each
+// signature.
 const maxSharing = 16
 
-// NewSet makes a Set. Two policies with the same name are an error. Policies that share a scope are
-// all demanded, as OpenShift does.
+// NewSet returns a Set. Two policies with the same name are an error. As on OpenShift, an image
+// must meet all policies that share a scope.
 func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
@@ -200,7 +200,7 @@ func (s *Set) Policies() []*Policy {
 	return slices.Clone(s.policies)
 }
 
-// Hash changes whenever one of the policies does, comes or goes.
+// Hash changes if a policy changes, is added or is removed.
 func (s *Set) Hash() string {
 	if s == nil {
 		return ""
@@ -208,8 +208,8 @@ func (s *Set) Hash() string {
 	return s.hash
 }
 
-// For returns the policies for an image, in the order of their names: those with the most specific
-// scope, and no others. All of them are demanded. If no policy covers the image, it returns none.
+// For returns the policies for an image, in the order of their names: only those with the most
+// specific scope. The image must meet all of them. If no policy covers the image, it returns none.
 // The slice must not be changed.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
@@ -220,18 +220,25 @@ func (s *Set) For(r reference.Reference) []*Policy {
 			return p
 		}
 	}
-	return s.byScope[catchAll]
+	return s.byScope[CatchAll]
 }
 
-// InNamespaces returns the policies for an image by the namespaces whose pods they are for. Of each
-// namespace it returns those with the most specific scope. As on OpenShift, a ClusterImagePolicy
-// goes before them: for an image that one covers, InNamespaces returns nothing.
+// Names reports whether a policy without a namespace covers the image by a scope other than the
+// catch-all.
+func (s *Set) Names(r reference.Reference) bool {
+	by := s.For(r)
+	return len(by) > 0 && !(len(s.byScope[CatchAll]) > 0 && &by[0] == &s.byScope[CatchAll][0])
+}
+
+// InNamespaces returns the policies of namespaces for an image, by namespace. For each namespace it
+// returns those with the most specific scope. As on OpenShift, a ClusterImagePolicy takes
+// precedence: for an image that one covers, InNamespaces returns nothing.
 func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	if s == nil || len(s.inNamespaces) == 0 || len(s.For(r)) > 0 {
 		return nil
 	}
 	in := map[string][]*Policy{}
-	for _, scope := range append(Scopes(r), catchAll) {
+	for _, scope := range append(Scopes(r), CatchAll) {
 		for sharing := s.inNamespaces[scope]; len(sharing) > 0; {
 			namespace, n := sharing[0].Namespace, 1
 			for n < len(sharing) && sharing[n].Namespace == namespace {
@@ -246,8 +253,8 @@ func (s *Set) InNamespaces(r reference.Reference) map[string][]*Policy {
 	return in
 }
 
-// Overrides reports whether some ClusterImagePolicy has the given scope, written as a Policy has
-// it, or a scope that holds it. A namespace's policy is then not in force for the given scope.
+// Overrides reports whether a ClusterImagePolicy has the given canonical scope, or a scope that
+// contains it. A namespace's policy is then not in force for the given scope.
 func (s *Set) Overrides(scope string) bool {
 	if s == nil {
 		return false
@@ -256,24 +263,23 @@ func (s *Set) Overrides(scope string) bool {
 		if len(s.byScope[scope]) > 0 {
 			return true
 		}
-		if scope == catchAll {
+		if scope == CatchAll {
 			return false
 		}
 		scope = enclosing(scope)
 	}
 }
 
-// Uncovered reports whether policies enforce something of the pods of a namespace, and none of them
-// has the scope "*". Images that no scope covers are then admitted, under whatever name: an
-// address, or a host that another registry mirrors. With the namespace "" it asks about
-// ClusterImagePolicies alone.
+// Uncovered reports whether policies enforce for the pods of a namespace, and none of them has the
+// scope "*". Images that no scope covers are then admitted, for instance by the registry's IP
+// address or a mirror's name. With the namespace "", only ClusterImagePolicies count.
 func (s *Set) Uncovered(namespace string) bool {
 	enforce := false
 	for _, p := range s.Policies() {
 		if p.Namespace != "" && p.Namespace != namespace {
 			continue
 		}
-		if slices.Contains(p.Scopes, catchAll) {
+		if slices.Contains(p.Scopes, CatchAll) {
 			return false
 		}
 		enforce = enforce || p.Admission.Mode == "" || p.Admission.Mode == ModeEnforce
@@ -284,13 +290,13 @@ func (s *Set) Uncovered(namespace string) bool {
 // ForNamespaces reports whether there are policies of namespaces.
 func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 }
 
-// ForTags reports whether some scope is one tag of a repository. Images there are judged by the tag
-// under which somebody asks for them.
+// ForTags reports whether a scope is one tag of a repository. Images there are judged by the tag of
+// the reference.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
 
-// Demands tells what policies demand of an image, a repository with a digest: signatures,
-// attestations. Policies for any of the repository's tags count, since the image may be under that
-// tag, and so do those of namespaces.
+// Demands reports whether policies demand signatures, and attestations, of an image, given as a
+// repository with a digest. Policies for any tag of the repository count, because the image may
+// have that tag, and so do policies of namespaces.
 func (s *Set) Demands(image reference.Reference) (signatures, attestations bool) {
 	count := func(policies []*Policy) {
 		for _, p := range policies {

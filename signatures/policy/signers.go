@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
@@ -17,19 +18,42 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
 )
 
-// Signers are keys or a subject, as evidence names who signed.
+// Signers are keys or a subject, named as in evidence.
 type Signers struct {
 	keys    []string
 	subject string
+	// met is set when evidence of one of them is judged; nil unless they are from a Set.Revoke
+	met *atomic.Bool
 }
 
-// String names the signers for people: the IDs of the keys, or the subject.
+// String returns the IDs of the keys, or the subject.
 func (s Signers) String() string {
 	return cmp.Or(s.subject, strings.Join(s.keys, ", "))
 }
 
 func (s Signers) made(e *evidence.Evidence) bool {
-	return slices.Contains(s.keys, e.KeyID) || s.subject != "" && s.subject == e.Subject
+	if slices.Contains(s.keys, e.KeyID) || e.SigningKeyID != "" && slices.Contains(s.keys, e.SigningKeyID) {
+		return true
+	}
+	return s.subject != "" && (s.isSubject(e.Subject) || slices.ContainsFunc(e.Names, s.isSubject))
+}
+
+// isSubject reports whether a name is the subject. The attributes of a distinguished name may be in
+// any order and have spaces between them.
+func (s Signers) isSubject(name string) bool {
+	if s.subject == name {
+		return true
+	}
+	return strings.Contains(s.subject, "=") && strings.Contains(name, "=") && slices.Equal(attributes(s.subject), attributes(name))
+}
+
+// attributes returns the attributes of a distinguished name, sorted.
+func attributes(name string) (all []string) {
+	for attribute := range strings.SplitSeq(strings.TrimPrefix(name, "x509.subject:"), ",") {
+		all = append(all, strings.TrimSpace(attribute))
+	}
+	slices.Sort(all)
+	return all
 }
 
 var (
@@ -38,13 +62,13 @@ var (
 	errAuthorityKey = errors.New("it is the certificate of an authority, which vouches for many signers: to see what happens without it, review a policy without it")
 )
 
-// maxKeys bounds the keys that a text in PEM form may hold.
+// maxKeys bounds the keys in a text in PEM form.
 const maxKeys = 64
 
 // MaxSigners bounds the text that ParseSigners reads, in bytes.
 const MaxSigners = 64 << 10
 
-// ParseSigners reads whom somebody means: public keys or certificates in PEM form, an OpenPGP
+// ParseSigners parses signers from user input: public keys or certificates in PEM form, an OpenPGP
 // keyring, fingerprints of keys with commas between them (sha256: and the hex SHA-256 of its
 // SubjectPublicKeyInfo, or an OpenPGP fingerprint), or else a subject: the e-mail address or URI in
 // a certificate, or an OpenPGP user ID.
@@ -61,10 +85,11 @@ func ParseSigners(text string) (Signers, error) {
 			return Signers{}, err
 		}
 		var s Signers
-		for id := range ring.Keys() {
-			s.keys = append(s.keys, id)
+		for _, e := range ring.Signers() {
+			s.keys = append(s.keys, e.KeyID)
 		}
 		slices.Sort(s.keys)
+		s.keys = slices.Compact(s.keys)
 		return s, nil
 	case strings.Contains(text, "-----BEGIN "):
 		return signersOfPEM([]byte(text))
@@ -80,12 +105,12 @@ func ParseSigners(text string) (Signers, error) {
 	return s, nil
 }
 
-// fingerprints returns the IDs of keys that a text may be the fingerprint of, none if it is not
-// one.
+// fingerprints returns the IDs of the keys that may have a text as their fingerprint; none if the
+// text is no fingerprint.
 func fingerprints(text string) []string {
 	if m := keyFingerprint.FindStringSubmatch(text); m != nil {
 		keys := []string{"sha256:" + strings.ToLower(m[1])}
-		if text == m[1] { // OpenPGP's version 6 has as many digits
+		if text == m[1] { // may also be an OpenPGP fingerprint of version 6, with as many digits
 			keys = append(keys, strings.ToUpper(m[1]))
 		}
 		return keys

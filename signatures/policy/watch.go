@@ -6,19 +6,23 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Watcher loads policies again when their files change. It reads the files every Interval and
-// compares their content. It does not ask the kernel for changes, for three reasons: the files are
-// few and small, a folder mounted from a ConfigMap changes by a renamed link, and the files that
-// …Path fields name can be anywhere.
+// compares their content. It does not use the kernel's change notifications, for three reasons: the
+// files are few and small, a folder mounted from a ConfigMap changes by a renamed link, and the
+// files that …Path fields name can be anywhere. A change takes effect when two reads in a row find
+// the same contents. It does not take effect if a file has only the beginning of the contents in
+// force, because the file may be half written.
 type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
 	Clock    clock.WithTicker // the real one if nil
-	// OnChange gets each Set that differs from the one before, and the first after an error.
-	// OnError gets the reason why the files cannot be used, once for each new reason; then the Set
-	// in force stays. Run calls both, one at a time.
+	// OnChange is called with each Set that differs from the previous one, and with the first Set
+	// after an error. OnError is called once for each new reason why the files cannot be used; the Set
+	// in force then stays. Run never calls both at once.
 	OnChange func(*Set)
 	OnError  func(error)
 }
@@ -33,13 +37,27 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 	ticker := c.NewTicker(interval)
 	defer ticker.Stop()
 	reported := ""
+	poll := trusted.Poll{InForce: current.contents}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
-		set, err := Load(w.Path)
+		set, contents, err := loadSet(w.Path)
+		outcome := set.Hash()
+		if err != nil {
+			outcome = "error: " + err.Error()
+		}
+		if !poll.Settled(contents, outcome) {
+			continue
+		}
+		if cut := poll.Cut(contents); cut != nil {
+			err = cut
+		}
+		if err == nil {
+			poll.InForce = contents
+		}
 		switch {
 		case err != nil && err.Error() != reported:
 			reported = err.Error()

@@ -72,6 +72,61 @@ func TestWatcher(t *testing.T) {
 		if p := sets[2].Policies(); len(p) != 1 || p[0].Name != "more" {
 			t.Errorf("policies %v", p)
 		}
+		q := signaturestest.Document("more", "[b.example.com]", signaturestest.TrustKey(key, nil), "")
+		r := signaturestest.Document("third", "[c.example.com]", signaturestest.TrustKey(key, nil), "")
+		write(t, dir, "q.yaml", q+"---\n"+r)
+		pass(4, 4, "one more document")
+		write(t, dir, "q.yaml", q+"---\n")
+		pass(4, 5, "cut between two documents: the policies stay in force")
+		if !strings.Contains(errs[len(errs)-1].Error(), "it ends early") {
+			t.Errorf("the last error is %v", errs[len(errs)-1])
+		}
+		write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", signaturestest.TrustKey(key, nil), ""))
+		write(t, dir, "q.yaml", "")
+		pass(4, 6, "an empty file beside another")
+		write(t, dir, "q.yaml", q+"# complete\n")
+		pass(5, 6, "meant")
+		for _, text := range []string{q + "# 1", q + "# 2", q + "# 3"} {
+			write(t, dir, "q.yaml", text+"\n---\n"+r)
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			write(t, dir, "q.yaml", q+"# complete\n")
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+		}
+		pass(5, 6, "what no second look finds does not count")
+		write(t, dir, "q.yaml", q)
+		pass(5, 6, "the comment may go")
+		cancel()
+		<-done
+	})
+}
+
+// A file that is emptied between the server's first reading and the watcher's.
+func TestFileEmptiedBeforeTheFirstLook(t *testing.T) {
+	dir := t.TempDir()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", signaturestest.TrustKey(key, nil), ""))
+	write(t, dir, "q.yaml", signaturestest.Document("more", "[b.example.com]", signaturestest.TrustKey(key, nil), ""))
+	first, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "q.yaml", "")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var sets []*policy.Set
+		w := policy.Watcher{Path: dir, Interval: 10 * time.Second, OnChange: func(s *policy.Set) { mu.Lock(); defer mu.Unlock(); sets = append(sets, s) }, OnError: func(error) {}}
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, first) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		for _, s := range sets {
+			t.Errorf("%d policies are in force, two were", len(s.Policies()))
+		}
+		mu.Unlock()
 		cancel()
 		<-done
 	})

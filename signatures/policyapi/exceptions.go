@@ -3,6 +3,7 @@ package policyapi
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,10 +41,33 @@ func exceptionState(until, now time.Time) string {
 	return exceptionInForce
 }
 
+// nextEnd returns the index of the first future time in sorted times; -1 if all have passed.
+func nextEnd(until []time.Time, now time.Time) int { return slices.IndexFunc(until, now.Before) }
+
+// exceptionsCell returns the table cell with how many exceptions are in force, and when the next of
+// them ends.
+func exceptionsCell(all []policy.Exception, now time.Time) string {
+	var until []time.Time
+	for _, e := range all {
+		if at, err := time.Parse(time.RFC3339, e.Until); err == nil { // an older version may have accepted it
+			until = append(until, at)
+		}
+	}
+	slices.SortFunc(until, time.Time.Compare)
+	switch next := nextEnd(until, now); {
+	case len(all) == 0:
+		return none
+	case next < 0:
+		return "all have ended"
+	default:
+		return fmt.Sprintf("%d in force; the next ends at %s", len(until)-next, until[next].UTC().Format(time.RFC3339))
+	}
+}
+
 // maxNamed is how many images of an exception are named.
 const maxNamed = 2
 
-// describe says which images an exception lets through, by whom and why.
+// describe returns a text with the images of an exception, who made it and why.
 func describe(e policy.Exception) string {
 	images := strings.Join(e.Images[:min(len(e.Images), maxNamed)], ", ")
 	if more := len(e.Images) - maxNamed; more > 0 {

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,13 +21,14 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// maxPolicies bounds the objects of both kinds, with those that show files. OpenShift's list of one
-// kind may hold as many.
+// maxPolicies bounds the objects of both kinds, including those that show files. OpenShift's list
+// of one kind may have as many.
 const maxPolicies = 1000
 
 const (
@@ -34,43 +36,48 @@ const (
 	pageSize = 50
 	// retryAfter is the time after which failed reads and writes of objects are tried again.
 	retryAfter = 10 * time.Second
+	// together is how long changes are collected before the status of all objects is updated.
+	together = 100 * time.Millisecond
 )
 
 // Keeper keeps policies in force: those of files, and the objects that clients have written.
-// NewKeeper makes one, Storage gives it the objects.
+// [New] makes one.
 type Keeper struct {
 	live  *signatures.Live
 	clock clock.WithTicker
-	// changed is called each time that other policies come into force.
+	// changed is called each time the policies in force change.
 	changed func()
-	// The stores of both kinds, which write without the checks that clients meet.
+	// The stores of both kinds, which write without the checks for clients.
 	cluster, namespaced stores
-	wake                chan struct{}
+	queue               *reconcile.Controller[string]
 	ready               chan struct{} // closed once the objects are in force
 
 	loading sync.Mutex // held while objects are read and put in force
 
-	changes Changes    // nil before Follow
-	polling sync.Mutex // held while changes are asked
-	behind  bool       // there are changes that are not in force
+	changes Changes    // nil if nobody else writes
+	polling sync.Mutex // held while changes are read
+	// Objects with changes that are not in force yet; behindOfAll is true if there may be others.
+	behind      map[types.NamespacedName]struct{}
+	behindOfAll bool
 
-	mu sync.Mutex
-	// revisions at which the keeper wrote a status, and of which changes have not told
-	own   map[int64]struct{}
+	mu    sync.Mutex
 	files *policy.Set
-	// why the last read of the objects failed; errNotLoaded before the first
-	loaded error
-	faults map[types.NamespacedName]fault // why objects are not in force
-	tally  tally
+	// why the last read of the objects failed; errNotLoaded before the first read
+	loaded  error
+	objects map[types.NamespacedName]*entry
+	faults  map[types.NamespacedName]fault // why objects are not in force
+	tally   tally
 
-	uncovered bool // as was logged
+	uncovered bool // the state that was logged
 
 	exceptions *metrics.GaugeVec
-	// the states of exceptions when they were last told, by what names them; Run alone uses it
+	// the last logged states of exceptions; only Run uses it
 	told map[string]string
+	// the warnings about policies that were logged; only Run uses it
+	logged map[types.NamespacedName]string
 }
 
-// stores are where the keeper reads and writes objects of a kind, and where it writes their status.
+// stores are the keeper's stores for the objects of a kind and for their status.
 type stores struct{ objects, status *genericregistry.Store }
 
 // fault says why an object is not in force.
@@ -78,40 +85,85 @@ type fault struct{ reason, message string }
 
 var errNotLoaded = errors.New("the policies in the API are still being read")
 
-// NewKeeper makes a Keeper of live, whose Set holds the policies of files, nil if there are none.
-// Each time that other policies come into force, or what they cover has to be counted again,
-// changed is called; it must not wait. registerMetrics registers its metrics: nil for nowhere.
-func NewKeeper(live *signatures.Live, c clock.WithTicker, changed func(), registerMetrics func(...metrics.Registerable)) *Keeper {
-	k := &Keeper{exceptions: newExceptionsMetric(registerMetrics), live: live, files: live.Set(), clock: c, changed: changed, wake: make(chan struct{}, 1), ready: make(chan struct{}), loaded: errNotLoaded}
-	live.Written = k.Written
+func newKeeper(o Options) *Keeper {
+	k := &Keeper{exceptions: newExceptionsMetric(o.RegisterMetrics), live: o.Live, files: o.Live.Set(), clock: o.Clock, changed: o.Changed, ready: make(chan struct{}), loaded: errNotLoaded, objects: map[types.NamespacedName]*entry{}, logged: map[types.NamespacedName]string{}}
+	k.queue = reconcile.New(k, reconcile.Options[string]{Task: "updating the objects of policies", Retry: retryAfter, MaxRetry: retryAfter, Clock: o.Clock})
+	k.live.CatchUp = k.Current
 	return k
 }
 
 // Load reads the objects and puts their policies in force, beside those of files. A file's policy
-// goes before an object of its name. If the objects cannot be read, the policies in force stay.
+// takes precedence over an object with the same name. If the objects cannot be read, the policies
+// in force stay.
 func (k *Keeper) Load(ctx context.Context) error {
 	k.loading.Lock()
 	defer k.loading.Unlock()
-	k.mu.Lock()
-	policies, faults := k.files.Policies(), map[types.NamespacedName]fault{}
-	k.mu.Unlock()
-	files := len(policies)
-	err := k.each(ctx, func(o object) {
-		if o.GetAnnotations()[FileAnnotation] != "" {
-			return
+	return k.load(ctx)
+}
+
+// load is Load for callers that hold loading.
+func (k *Keeper) load(ctx context.Context) error {
+	read := map[types.NamespacedName]*entry{}
+	err := k.each(ctx, func(o object) { read[keyOf(o)] = k.entryOf(o) })
+	return k.put(err, func() { k.objects = read })
+}
+
+// refresh puts changes of some objects in force. It reads no others.
+func (k *Keeper) refresh(ctx context.Context, keys ...types.NamespacedName) error {
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	if k.Loaded() != nil {
+		return k.load(ctx)
+	}
+	read := map[types.NamespacedName]*entry{}
+	for _, key := range keys {
+		o, err := k.stores(key).objects.Get(request.WithNamespace(ctx, key.Namespace), key.Name, &metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			read[key] = nil
+		case err != nil:
+			return k.put(err, nil)
+		default:
+			if e := k.entryOf(o.(object)); !k.knows(key, e.revision) {
+				read[key] = e
+			}
 		}
-		if i := slices.IndexFunc(policies[:files], func(p *policy.Policy) bool { return p.Key() == keyOf(o) }); i >= 0 {
-			faults[keyOf(o)] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(policies[i]))}
-			return
+	}
+	if len(read) == 0 {
+		return nil
+	}
+	return k.put(nil, func() {
+		for key, e := range read {
+			k.note(key, e)
 		}
-		p, err := policy.New(o.GetNamespace(), o.GetName(), o.spec())
-		if err != nil {
-			faults[keyOf(o)] = fault{ReasonInvalid, fmt.Sprintf("an older version accepted it, but this one cannot use it, so nothing that it covers is trusted: %v", err)}
-			p = policy.Nobody(o.GetNamespace(), o.GetName(), o.spec())
-		}
-		p.Admission = admissionOf(o)
-		policies = append(policies, p)
 	})
+}
+
+// put calls note to store what was read, and puts the policies of files and of all objects in
+// force. err is why the objects could not be read. The caller holds loading.
+func (k *Keeper) put(err error, note func()) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		note()
+	}
+	policies, faults := k.files.Policies(), map[types.NamespacedName]fault{}
+	inFiles := map[types.NamespacedName]*policy.Policy{}
+	for _, p := range policies {
+		inFiles[p.Key()] = p
+	}
+	for key, e := range k.objects {
+		switch file := inFiles[key]; {
+		case e.shows != "":
+		case file != nil:
+			faults[key] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(file))}
+		default:
+			policies = append(policies, e.policy)
+			if e.fault.reason != "" {
+				faults[key] = e.fault
+			}
+		}
+	}
 	var set *policy.Set
 	if err == nil && len(policies) > 0 {
 		set, err = policy.NewSet(policies)
@@ -119,8 +171,6 @@ func (k *Keeper) Load(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("reading the policies in the API; those in force stay: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	before := k.loaded
 	if k.loaded = err; err != nil {
 		if before == nil || before.Error() != err.Error() {
@@ -150,7 +200,7 @@ func (k *Keeper) Load(ctx context.Context) error {
 // Ready is closed once the objects are in force for the first time.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
-// Loaded returns why the objects could not be read; nil when they are in force.
+// Loaded returns why the objects could not be read; nil if they are in force.
 func (k *Keeper) Loaded() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,24 +209,17 @@ func (k *Keeper) Loaded() error {
 
 // Changes reports changes of the objects, by any writer.
 type Changes interface {
-	// CatchUp returns when Any will count all changes that were reported to anybody before the
-	// call.
+	// CatchUp waits until Since will report all changes that were acknowledged before the call.
 	CatchUp(context.Context) error
-	// Any reports whether there were changes since the call before, other than at revisions that
-	// own accepts.
-	Any(ctx context.Context, own func(rev int64) bool) (bool, error)
-	// Ready is signalled when Any may have something to tell.
+	// Since calls visit with each change since the previous call. lost is true if it may have missed
+	// changes.
+	Since(ctx context.Context, visit func(namespace, name string, rev int64)) (lost bool, err error)
+	// Ready is signalled when Since may have changes to report.
 	Ready() <-chan struct{}
 }
 
-// Follow has policies in force that another server has written: before the next verdict, and before
-// long. Call it before Load.
-func (k *Keeper) Follow(changes Changes) {
-	k.changes = changes
-	k.live.Current = k.Current
-}
-
-// Current puts in force what anybody has written before the call.
+// Current puts every policy in force that was written before the call. After an error no verdict
+// may be given, because the policies in force may be out of date.
 func (k *Keeper) Current(ctx context.Context) error {
 	if k.changes == nil {
 		return nil
@@ -186,40 +229,31 @@ func (k *Keeper) Current(ctx context.Context) error {
 	}
 	k.polling.Lock()
 	defer k.polling.Unlock()
-	changed, err := k.changes.Any(ctx, k.wrote)
-	k.behind = k.behind || changed || err != nil
-	if err != nil || !k.behind {
+	lost, err := k.changes.Since(ctx, func(namespace, name string, rev int64) {
+		if key := (types.NamespacedName{Namespace: namespace, Name: name}); !k.knows(key, rev) {
+			if k.behind == nil {
+				k.behind = map[types.NamespacedName]struct{}{}
+			}
+			k.behind[key] = struct{}{}
+		}
+	})
+	// Reading more names than there can be objects costs more than reading all objects.
+	k.behindOfAll = k.behindOfAll || lost || err != nil || len(k.behind) > maxPolicies
+	if err != nil {
 		return err
 	}
-	err = k.Load(context.Background()) // which a caller that goes away does not end for the others
-	k.behind = err != nil
+	// The end of one caller's context must not fail the others.
+	ctx = context.Background()
+	switch {
+	case k.behindOfAll:
+		err = k.Load(ctx)
+	case len(k.behind) > 0:
+		err = k.refresh(ctx, slices.Collect(maps.Keys(k.behind))...)
+	}
+	if err == nil {
+		k.behind, k.behindOfAll = nil, false
+	}
 	return err
-}
-
-// maxOwn bounds Keeper.own. A forgotten revision costs a read of the objects.
-const maxOwn = 2 * maxPolicies
-
-// writes notes a revision at which the keeper wrote a status.
-func (k *Keeper) writes(o object) {
-	rev, err := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.own == nil || len(k.own) >= maxOwn {
-		k.own = map[int64]struct{}{}
-	}
-	k.own[rev] = struct{}{}
-}
-
-// wrote tells, once, whether the keeper wrote a status at a revision.
-func (k *Keeper) wrote(rev int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	_, own := k.own[rev]
-	delete(k.own, rev)
-	return own
 }
 
 // followChanges calls Current when there are changes, until ctx is done.
@@ -229,7 +263,7 @@ func (k *Keeper) followChanges(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.changes.Ready():
-			_ = k.Current(ctx) // Load logs the error, and the next verdict tries again
+			_ = k.Current(ctx) // it logs the error, and the next verdict tries again
 		}
 	}
 }
@@ -242,60 +276,55 @@ func (k *Keeper) SetFiles(ctx context.Context, files *policy.Set) error {
 	return k.Load(ctx)
 }
 
-// written puts in force what a client has written, before the client is answered.
-func (k *Keeper) written() { _ = k.Load(context.Background()) } // which logs the error
+// written puts an object that a client has written in force, before the client gets the answer.
+func (k *Keeper) written(o runtime.Object) {
+	_ = k.refresh(context.Background(), keyOf(o.(object))) // it logs the error
+}
 
-// Run shows the files as objects and keeps the status of all of them until ctx is done.
+// Run shows files as objects and updates the status of all objects until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
 	if k.changes != nil {
 		var following sync.WaitGroup
 		defer following.Wait()
 		following.Go(func() { k.followChanges(ctx) })
 	}
-	logged := map[types.NamespacedName]string{}
-	for ctx.Err() == nil {
-		err := k.Loaded()
-		if err != nil {
-			err = k.Load(ctx)
-		}
-		if err == nil {
-			err = k.show(ctx, logged)
-		}
-		if err != nil && ctx.Err() == nil {
-			slog.Error("Updating the objects of policy files failed, will retry", "after", retryAfter, "err", err)
-			k.sleep(ctx, retryAfter)
-			continue
-		}
-		k.sleep(ctx, k.reportExceptions(k.live.Set().Policies()))
-	}
+	k.awake()
+	_ = k.queue.Run(ctx)
 }
 
-// sleep returns when something has changed, or after d unless d is zero.
-func (k *Keeper) sleep(ctx context.Context, d time.Duration) {
-	var after <-chan time.Time
-	if d > 0 {
-		timer := k.clock.NewTimer(d)
-		defer timer.Stop()
-		after = timer.C()
-	}
+// Reconcile implements [reconcile.Reconciler]. It updates all objects.
+func (k *Keeper) Reconcile(ctx context.Context, _ string) (again time.Duration, err error) {
 	select {
 	case <-ctx.Done():
-	case <-after:
-	case <-k.wake:
+		return 0, ctx.Err()
+	case <-k.clock.After(together):
 	}
+	if err = k.Loaded(); err != nil {
+		err = k.Load(ctx)
+	}
+	if err == nil {
+		err = k.show(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return k.reportExceptions(k.live.Set().Policies()), nil
 }
 
-// awake makes Run look again.
-func (k *Keeper) awake() {
-	select {
-	case k.wake <- struct{}{}:
-	default: // told already
-	}
-}
+// awake makes Run update all objects again.
+func (k *Keeper) awake() { k.queue.Add("") }
 
 type objectList interface {
 	runtime.Object
 	metav1.ListInterface
+}
+
+// stores returns the stores of the kind of a policy.
+func (k *Keeper) stores(key types.NamespacedName) stores {
+	if key.Namespace != "" {
+		return k.namespaced
+	}
+	return k.cluster
 }
 
 // each reads all objects, a page at a time.
@@ -318,16 +347,16 @@ func (k *Keeper) each(ctx context.Context, use func(object)) error {
 	return nil
 }
 
-// with returns the policies in force with p among them. An error tells that p cannot be in force
-// together with the others.
+// with returns the policies in force and p. It returns an error if p cannot be in force together
+// with the others.
 func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
 	return k.live.Set().With(p)
 }
 
-// full reports whether there are as many policies as are allowed.
+// full reports whether the number of policies has reached its limit.
 func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= maxPolicies }
 
-// fromFile returns the policy of that name that a file holds, nil if none does.
+// fromFile returns the policy of that name from a file, nil if there is none.
 func (k *Keeper) fromFile(key types.NamespacedName) *policy.Policy {
 	k.mu.Lock()
 	defer k.mu.Unlock()

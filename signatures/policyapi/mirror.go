@@ -3,6 +3,7 @@ package policyapi
 import (
 	"context"
 	"fmt"
+	"log/slog"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,61 +13,51 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// FileAnnotation is on an object that shows a policy of a file. It names the file and the document
-// within it.
-const FileAnnotation = "tidewaiter.dev/policy-file"
+// FileAnnotation is on an object that shows a policy from a file. It names the file and the
+// document within it.
+const FileAnnotation = policy.FileAnnotation
 
-// mirror is the difference between files and the objects that show them. It leaves out objects that
-// clients wrote.
+// mirror is the difference between files and the objects that show them. Objects that clients wrote
+// are not part of it.
 type mirror struct {
-	missing map[string]*policy.Policy // files that no object shows, by name
-	stale   []string                  // names of objects that show an earlier content of their file
+	missing map[string]*policy.Policy // policies from files that no object shows, by name
+	stale   []string                  // names of objects that show earlier contents of their file
 	objects int
 }
 
 func (k *Keeper) newMirror() *mirror {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	m := &mirror{missing: map[string]*policy.Policy{}}
+	m := &mirror{missing: map[string]*policy.Policy{}, objects: len(k.objects)}
 	for _, p := range k.files.Policies() {
 		m.missing[p.Name] = p
+	}
+	for key, e := range k.objects {
+		if key.Namespace != "" {
+			continue
+		}
+		p, held := m.missing[key.Name]
+		if e.shows != "" && (!held || e.shows != fileOf(p) || e.admission != p.Admission || !apiequality.Semantic.DeepEqual(e.spec, &p.Spec)) {
+			m.stale = append(m.stale, key.Name)
+		}
+		delete(m.missing, key.Name)
 	}
 	return m
 }
 
-// ShowFiles makes objects of the policies of files. It runs before the server answers, so that
-// clients see all policies. Run does it again if it fails, and when the files change.
+// ShowFiles creates objects for the policies from files. It runs after Load and before the server
+// answers, so that clients see all policies. Run repeats it if it fails, and when the files change.
 func (k *Keeper) ShowFiles(ctx context.Context) error {
-	m := k.newMirror()
-	if err := k.each(ctx, func(o object) {
-		if c, ok := o.(*ClusterImagePolicy); ok {
-			m.see(c)
-		}
-	}); err != nil {
-		return err
-	}
-	return k.mirror(request.WithNamespace(ctx, metav1.NamespaceNone), m)
+	return k.mirror(request.WithNamespace(ctx, metav1.NamespaceNone), k.newMirror())
 }
 
-// see looks at one object. It is called once for each.
-func (m *mirror) see(o *ClusterImagePolicy) {
-	m.objects++
-	p, held := m.missing[o.Name]
-	if shows := o.Annotations[FileAnnotation]; shows != "" && (!held || shows != fileOf(p) || admissionOf(o) != p.Admission || !apiequality.Semantic.DeepEqual(o.Spec, p.Spec)) {
-		m.stale = append(m.stale, o.Name)
-	}
-	delete(m.missing, o.Name)
-}
-
-// mirror makes objects of the policies in files, and deletes those whose policy no file has any
-// more.
+// mirror creates objects for the policies in files, and deletes objects whose policy is no longer
+// in a file.
 func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
-	if len(m.stale)+len(m.missing) > 0 {
-		defer k.awake() // the new objects have no status yet
-	}
 	for _, name := range m.stale {
 		if err := k.updateMirror(ctx, name); err != nil {
 			return err
@@ -74,17 +65,20 @@ func (k *Keeper) mirror(ctx context.Context, m *mirror) error {
 	}
 	for _, p := range m.missing {
 		if m.objects == maxPolicies {
-			return fmt.Errorf("%d files have no object: there are %d already, which is the limit", len(m.missing), m.objects)
+			return fmt.Errorf("%s without an object: there are %d already, which is the limit", table.Quantity(len(m.missing), "file"), m.objects)
 		}
 		if _, err := k.cluster.objects.Create(ctx, shown(p), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("%s is in force and not shown as an object: %w", fileOf(p), err)
+		}
+		if err := k.refresh(ctx, p.Key()); err != nil {
+			return err
 		}
 		m.objects++
 	}
 	return nil
 }
 
-// updateMirror brings one object that shows a file up to date.
+// updateMirror updates one object that shows a file.
 func (k *Keeper) updateMirror(ctx context.Context, name string) error {
 	var err error
 	p := k.fromFile(types.NamespacedName{Name: name})
@@ -98,20 +92,25 @@ func (k *Keeper) updateMirror(ctx context.Context, name string) error {
 		})
 		_, _, err = k.cluster.objects.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	}
-	if apierrors.IsNotFound(err) {
-		return nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
-	return err
+	return k.refresh(ctx, types.NamespacedName{Name: name})
 }
 
-// shown is the object for a file's policy.
+// shown returns the object for a file's policy.
 func shown(p *policy.Policy) *ClusterImagePolicy {
 	annotations := p.Admission.Annotations()
 	annotations[FileAnnotation] = fileOf(p)
 	return &ClusterImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Annotations: annotations}, Spec: *p.Spec.DeepCopy()}
 }
 
+// admissionOf reads the annotations of a stored object. It logs an invalid one, which an older
+// version accepted, and uses the strictest value instead.
 func admissionOf(o object) policy.Admission {
-	a, _ := policy.NewAdmission(o.GetAnnotations())
+	a, err := policy.NewAdmission(o.GetAnnotations())
+	if err != nil {
+		slog.Warn("A stored policy has an annotation that cannot be used", "policy", keyOf(o).String(), "err", err)
+	}
 	return a
 }

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// NewSerializer returns the serializer of the group's requests. Its codecs leave out
-// protobuf, which the types of policies do not have. A client that asks for protobuf
-// and takes JSON as well, as the namespace controller does, gets JSON.
+// NewSerializer returns the serializer of the group's requests. Its codecs do not include protobuf,
+// which the types of policies do not support. A client that prefers protobuf and also accepts JSON,
+// such as the namespace controller, gets JSON.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return policySerializer{codecs, slices.DeleteFunc(slices.Clone(codecs.SupportedMediaTypes()), func(i runtime.SerializerInfo) bool {
 		return i.MediaType == runtime.ContentTypeProtobuf
@@ -45,7 +45,7 @@ func (s policySerializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVe
 	return policyDecoder{s.CodecFactory.DecoderToVersion(d, gv)}
 }
 
-// policyDecoder names the field that is not base64, which the decoder beneath does not.
+// policyDecoder adds the name of a field that is not base64 to the error of the wrapped decoder.
 type policyDecoder struct{ runtime.Decoder }
 
 // Decode is part of runtime.Decoder.
@@ -61,14 +61,12 @@ func (d policyDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, in
 
 const isNotBase64 = "is not base64 (encode the file with `base64 -w0`)"
 
-// maxPatch bounds the patches that NameFields looks into, in bytes. The API server refuses longer
-// ones.
+// maxPatch bounds the patches that NameFields checks, in bytes. The API server refuses longer ones.
 const maxPatch = 3 << 20
 
-// NameFields refuses patches of policies that have a field that should hold base64 and does not,
-// and names the field. The API server merges the patches of server-side apply and of kubectl apply
-// without a decoder of ours: it answers without the field, and the first as its own failure.
-// NameFields stands behind authorization.
+// NameFields refuses patches of policies in which a field that must be base64 is not, and names the
+// field. The API server merges patches without our decoder: its own error does not name the field
+// and, for server-side apply, is an internal error. NameFields must run after authorization.
 func NameFields(api http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -96,7 +94,7 @@ func NameFields(api http.Handler, codecs runtime.NegotiatedSerializer) http.Hand
 	})
 }
 
-// notBase64In is notBase64 of a document in YAML or JSON.
+// notBase64In is notBase64 for a document in YAML or JSON.
 func notBase64In(data []byte) string {
 	var document map[string]any
 	if text, err := yaml.YAMLToJSON(data); err != nil || json.Unmarshal(text, &document) != nil {
@@ -105,7 +103,7 @@ func notBase64In(data []byte) string {
 	return notBase64(document, "")
 }
 
-// notBase64 returns the path of a field that should hold base64 and does not, "" if there is none.
+// notBase64 returns the path of a field that must be base64 and is not; "" if there is none.
 func notBase64(document map[string]any, at string) string {
 	for _, key := range slices.Sorted(maps.Keys(document)) {
 		path := strings.TrimPrefix(at+"."+key, ".")

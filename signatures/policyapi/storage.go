@@ -12,11 +12,38 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// Storage returns the REST storage of config.openshift.io/v1, by resource. keeper then keeps its
-// objects in force. scheme is one that Install was called with.
-func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper) (map[string]rest.Storage, error) {
+// Options of the storages.
+type Options struct {
+	// Live has the policies in force, at first only those from files. Required.
+	Live *signatures.Live
+	// Clock is the time. Required.
+	Clock clock.WithTicker
+	// Changes returns the changes of the stored objects; nil if no other server writes them. New calls
+	// it after it has created the storages.
+	Changes func() (Changes, error)
+	// Changed is called each time the policies in force change. It must not wait. Required.
+	Changed func()
+	// RegisterMetrics registers metrics; nil registers none.
+	RegisterMetrics func(...metrics.Registerable)
+}
+
+// Storages are the storages of config.openshift.io/v1, and the Keeper that puts their objects in
+// force.
+type Storages struct {
+	ClusterPolicies, Policies *REST
+	ClusterStatus, Status     *StatusREST
+	Keeper                    *Keeper
+}
+
+// New returns the storages over g. Install must have been called with scheme.
+func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Storages, error) {
+	keeper := newKeeper(o)
 	cluster, err := newStore(g, scheme, keeper, false)
 	if err != nil {
 		return nil, fmt.Errorf("policyapi: %w", err)
@@ -26,12 +53,26 @@ func Storage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keeper
 		return nil, fmt.Errorf("policyapi: %w", err)
 	}
 	keeper.cluster, keeper.namespaced = storesOf(cluster), storesOf(namespaced)
-	return map[string]rest.Storage{
-		"clusterimagepolicies":        &policiesREST{cluster, keeper},
-		"clusterimagepolicies/status": statusREST{cluster},
-		"imagepolicies":               &policiesREST{namespaced, keeper},
-		"imagepolicies/status":        statusREST{namespaced},
+	if o.Changes != nil {
+		if keeper.changes, err = o.Changes(); err != nil {
+			return nil, fmt.Errorf("policyapi: %w", err)
+		}
+	}
+	return &Storages{
+		ClusterPolicies: &REST{cluster, keeper}, ClusterStatus: &StatusREST{cluster},
+		Policies: &REST{namespaced, keeper}, Status: &StatusREST{namespaced},
+		Keeper: keeper,
 	}, nil
+}
+
+// Resources are the storages by resource.
+func (s *Storages) Resources() map[string]rest.Storage {
+	return map[string]rest.Storage{
+		"clusterimagepolicies":        s.ClusterPolicies,
+		"clusterimagepolicies/status": s.ClusterStatus,
+		"imagepolicies":               s.Policies,
+		"imagepolicies/status":        s.Status,
+	}
 }
 
 // newStore makes the store of one of the two kinds.
@@ -47,9 +88,9 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
 		TableConvertor:            policyTable,
-		AfterCreate:               func(runtime.Object, *metav1.CreateOptions) { keeper.written() },
-		AfterUpdate:               func(runtime.Object, *metav1.UpdateOptions) { keeper.written() },
-		AfterDelete:               func(runtime.Object, *metav1.DeleteOptions) { keeper.written() },
+		AfterCreate:               func(o runtime.Object, _ *metav1.CreateOptions) { keeper.written(o) },
+		AfterUpdate:               func(o runtime.Object, _ *metav1.UpdateOptions) { keeper.written(o) },
+		AfterDelete:               func(o runtime.Object, _ *metav1.DeleteOptions) { keeper.written(o) },
 	}
 	if namespaced {
 		store.NewFunc = func() runtime.Object { return &ImagePolicy{} }
@@ -60,8 +101,8 @@ func newStore(g generic.RESTOptionsGetter, scheme *runtime.Scheme, keeper *Keepe
 	return store, store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g})
 }
 
-// storesOf returns the stores for the keeper. Policies that the keeper writes are in force already,
-// so these do not call it.
+// storesOf returns the stores for the keeper. They do not call the keeper, because the policies
+// that it writes are in force already.
 func storesOf(store *genericregistry.Store) stores {
 	objects := *store
 	objects.AfterCreate, objects.AfterUpdate, objects.AfterDelete = nil, nil, nil
@@ -70,18 +111,18 @@ func storesOf(store *genericregistry.Store) stores {
 	return stores{&objects, &status}
 }
 
-// policiesREST is the storage for clients. They cannot write an object that shows a file.
-type policiesREST struct {
+// REST is the storage for clients. They cannot write an object that shows a file.
+type REST struct {
 	*genericregistry.Store
 	keeper *Keeper
 }
 
 // Create is part of rest.Creater.
-func (r *policiesREST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	return r.Store.Create(ctx, obj, r.creatable(validate), options)
 }
 
-func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+func (r *REST) creatable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		p := obj.(object)
 		switch held := r.keeper.fromFile(keyOf(p)); {
@@ -97,9 +138,8 @@ func (r *policiesREST) creatable(validate rest.ValidateObjectFunc) rest.Validate
 }
 
 // Update is part of rest.Updater.
-func (r *policiesREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	// This is checked before the update is validated: validation would find the same fault, but say
-	// it less plainly.
+func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, validate rest.ValidateObjectUpdateFunc, createOnUpdate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	// Check this before validation, which would refuse the update, too, but with a less clear message.
 	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		if before, ok := old.(object); ok && before.GetAnnotations()[FileAnnotation] != "" {
 			return nil, r.readFrom(name, before.GetAnnotations()[FileAnnotation])
@@ -113,17 +153,17 @@ func (r *policiesREST) Update(ctx context.Context, name string, info rest.Update
 }
 
 // Delete is part of rest.GracefulDeleter.
-func (r *policiesREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	return r.Store.Delete(ctx, name, r.deletable(validate), options)
 }
 
-// DeleteCollection is part of rest.CollectionDeleter. It ends at the first object that shows a
+// DeleteCollection is part of rest.CollectionDeleter. It stops at the first object that shows a
 // file.
-func (r *policiesREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	return r.Store.DeleteCollection(ctx, r.deletable(validate), options, list)
 }
 
-func (r *policiesREST) deletable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+func (r *REST) deletable(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if p := obj.(object); p.GetAnnotations()[FileAnnotation] != "" {
 			return r.readFrom(p.GetName(), p.GetAnnotations()[FileAnnotation])
@@ -132,31 +172,31 @@ func (r *policiesREST) deletable(validate rest.ValidateObjectFunc) rest.Validate
 	}
 }
 
-func (r *policiesREST) readFrom(name, file string) error {
+func (r *REST) readFrom(name, file string) error {
 	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("this policy is read from %s: change it there, and the object follows within seconds", file))
 }
 
-func (r *policiesREST) claimsFile(name string) error {
+func (r *REST) claimsFile(name string) error {
 	return apierrors.NewForbidden(r.DefaultQualifiedResource, name, fmt.Errorf("only the server sets the annotation %s, on policies that it reads from files: remove it", FileAnnotation))
 }
 
-// statusREST shows the subresource status. The server writes it, nobody else does.
-type statusREST struct{ store *genericregistry.Store }
+// StatusREST serves the subresource status. Only the server writes it.
+type StatusREST struct{ store *genericregistry.Store }
 
-var _ rest.Getter = statusREST{}
+var _ rest.Getter = &StatusREST{}
 
 // New is part of rest.Storage.
-func (r statusREST) New() runtime.Object { return r.store.New() }
+func (r *StatusREST) New() runtime.Object { return r.store.New() }
 
 // Destroy is part of rest.Storage. The storage belongs to the resource.
-func (statusREST) Destroy() {}
+func (*StatusREST) Destroy() {}
 
 // Get is part of rest.Getter.
-func (r statusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return r.store.Get(ctx, name, options)
 }
 
 // ConvertToTable is part of rest.TableConvertor.
-func (r statusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return r.store.ConvertToTable(ctx, obj, options)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -20,7 +21,7 @@ import (
 // maxSpec bounds the spec of an object as JSON, in bytes.
 const maxSpec = 256 << 10
 
-// strategy is what happens to a policy between decoding and storing.
+// strategy validates and prepares a policy between decoding and storing.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -35,7 +36,7 @@ var (
 )
 
 // NamespaceScoped reports whether the policies are for the pods of a namespace; otherwise they are
-// for images wherever they run.
+// for all images.
 func (s strategy) NamespaceScoped() bool { return s.namespaced }
 
 // AllowCreateOnUpdate is false: PUT of an unknown policy is 404.
@@ -44,7 +45,7 @@ func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
 // AllowUnconditionalUpdate is true, as for OpenShift's kind.
 func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
 
-// GetResetFields says that a client's status is ignored.
+// GetResetFields lists the fields that clients cannot set: the status.
 func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
@@ -83,7 +84,10 @@ func validateAdmission(p object) field.ErrorList {
 // ValidateUpdate reports what is wrong with a changed policy.
 func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	p, before := obj.(object), old.(object)
-	errs := append(validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata")), validateAdmission(p)...)
+	errs := validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata"))
+	if !maps.Equal(p.GetAnnotations(), before.GetAnnotations()) {
+		errs = append(errs, validateAdmission(p)...)
+	}
 	if apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
 		return errs // a policy that an older version accepted can still be labelled and deleted
 	}
@@ -101,8 +105,7 @@ func (s strategy) validateSpec(p object) field.ErrorList {
 	return fieldErrors(err)
 }
 
-// fieldErrors turns the errors of package policy, which name fields by their paths, into field
-// errors.
+// fieldErrors converts errors of package policy, which have field paths, to field errors.
 func fieldErrors(err error) field.ErrorList {
 	if err == nil {
 		return nil
@@ -127,8 +130,8 @@ func fieldErrors(err error) field.ErrorList {
 // Canonicalize has nothing to do.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate says at once what the status will say about a policy that nothing can meet, or
-// that leaves what no policy covers alone.
+// WarningsOnCreate warns about a policy that no signature can meet, or that leaves images
+// uncovered, as the status will do later.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	p := obj.(object)
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
@@ -157,7 +160,7 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 // statusStrategy is for the status, which the server writes.
 type statusStrategy struct{ strategy }
 
-// PrepareForUpdate lets the status change: the server changes nothing else.
+// PrepareForUpdate changes nothing: the server updates only the status.
 func (statusStrategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
 
 // ValidateUpdate is part of rest.RESTUpdateStrategy.

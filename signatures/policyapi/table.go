@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // maxScopes is how many scopes a cell names.
@@ -43,25 +44,21 @@ func row(p object) []any {
 	}
 	covers := none
 	if c := meta.FindStatusCondition(p.status().Conditions, ConditionCoversImages); c != nil {
-		count, at := countIn(c.Message)
-		switch covers = count; {
+		counted := p.status().Covers
+		switch covers = c.Message; { // as an older version wrote it
 		case c.Status == metav1.ConditionUnknown:
 			covers = "unknown: " + c.Message
-		case !at.IsZero():
-			covers += " (" + metatable.ConvertToHumanReadableDateType(metav1.NewTime(at)) + " ago)"
+		case counted != nil:
+			covers = counted.words() + " (" + metatable.ConvertToHumanReadableDateType(counted.AsOf) + " ago)"
 		}
 	}
 	identity := "MatchRepoDigestOrExact"
 	if p.spec().Policy.SignedIdentity != nil {
 		identity = p.spec().Policy.SignedIdentity.MatchPolicy
 	}
-	exceptions := none
-	if c := meta.FindStatusCondition(p.status().Conditions, ConditionExceptions); c != nil {
-		exceptions, _, _ = strings.Cut(c.Message, ": ")
-	}
 	file := cmp.Or(p.GetAnnotations()[FileAnnotation], none)
 	return []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
-		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, exceptions, file}
+		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, exceptionsCell(p.spec().Exceptions, time.Now()), file}
 }
 
 // state shows a condition in a word: its status, or the reason why it is not True.

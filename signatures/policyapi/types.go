@@ -69,6 +69,22 @@ type PolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Covers is what the policy covered when that was counted last; it is absent until then.
+	Covers *Coverage `json:"covers,omitempty"`
+}
+
+// Coverage counts what a policy covers, as the condition CoversImages says in words.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Coverage struct {
+	// Images are the stored images that the policy covers, and Repositories those that they are in.
+	Images       int64 `json:"images"`
+	Repositories int64 `json:"repositories"`
+	// Unmet are the images that do not meet the policy.
+	Unmet int64 `json:"unmet"`
+	// AsOf is when the count began.
+	AsOf metav1.Time `json:"asOf"`
 }
 
 // ClusterImagePolicyList is a list of policies.

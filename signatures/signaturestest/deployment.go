@@ -27,7 +27,7 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/tlog"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 )
 
 // Deployment is a sigstore deployment in memory: a CA that can issue any certificate, and

@@ -10,7 +10,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 )
 
 // GPG is an OpenPGP key.

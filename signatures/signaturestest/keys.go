@@ -1,5 +1,5 @@
-// Package signaturestest makes keys, certificates, log entries and signatures for tests. They are
-// the same bytes that cosign and gpg write, and need neither program.
+// Package signaturestest makes keys, certificates, log entries and signatures for tests. They have
+// the formats that cosign and gpg write, and need neither program.
 package signaturestest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/options"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 )
 
 // Kinds of keys that image signers use.
@@ -47,8 +47,10 @@ type Key struct {
 	Private crypto.Signer
 	// PEM is the public key.
 	PEM []byte
-	// Old signs as cosign 2 and containers/image do: SHA-256 whatever the curve, pure Ed25519.
+	// Old signs as cosign 2 and containers/image do: with SHA-256 for every curve, and pure Ed25519.
 	Old bool
+	// With is the hash with which a key other than Ed25519 signs; 0 is the one that Old implies.
+	With crypto.Hash
 }
 
 // NewKey generates a key.
@@ -84,7 +86,7 @@ func keyOf(t testing.TB, kind string, private crypto.Signer) *Key {
 	return &Key{Kind: kind, Private: private, PEM: pem}
 }
 
-// Hint is how bundles name the key.
+// Hint returns the name of the key in bundles.
 func (k *Key) Hint(t testing.TB) string {
 	t.Helper()
 	der, err := cryptoutils.MarshalPublicKeyToDER(k.Private.Public())
@@ -104,6 +106,8 @@ func (k *Key) ID(t testing.TB) string {
 // Hash is the algorithm with which the key signs payloads.
 func (k *Key) Hash() string {
 	switch {
+	case k.With != 0:
+		return map[crypto.Hash]string{crypto.SHA256: "sha256", crypto.SHA384: "sha384", crypto.SHA512: "sha512"}[k.With]
 	case k.Kind == P384 && !k.Old:
 		return "sha384"
 	case k.Kind == P521 && !k.Old, k.Kind == Ed25519:
@@ -112,7 +116,7 @@ func (k *Key) Hash() string {
 	return "sha256"
 }
 
-// Sign signs a message as cosign does: with envelope the content of an envelope, without it a
+// Sign signs a message as cosign does: the content of an envelope if envelope is true, otherwise a
 // payload.
 func (k *Key) Sign(t testing.TB, message []byte, envelope bool) []byte {
 	t.Helper()
@@ -122,9 +126,12 @@ func (k *Key) Sign(t testing.TB, message []byte, envelope bool) []byte {
 	}
 	var signer signature.Signer
 	var err error
-	if k.Old {
+	switch {
+	case k.With != 0:
+		signer, err = signature.LoadSigner(k.Private, k.With)
+	case k.Old:
 		signer, err = signature.LoadSigner(k.Private, crypto.SHA256)
-	} else {
+	default:
 		signer, err = signature.LoadDefaultSigner(k.Private, opts...)
 	}
 	must(t, err)

@@ -68,5 +68,5 @@ func (d *Deployment) TrustRootKey(t testing.TB, key *Key, edit func(*TrustedRoot
 	return fmt.Sprintf("{policyType: TrustedRoot, trustedRoot: {trustedRootData: %s, keyData: %s}}", B64(d.TrustedRoot(t, edit)), B64(key.PEM))
 }
 
-// B64 is how policies spell binary data.
+// B64 encodes binary data for policies.
 func B64(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

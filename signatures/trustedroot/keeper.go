@@ -1,19 +1,23 @@
-// Package trustedroot keeps files with sigstore's trusted roots as they are in TUF repositories
-// (https://theupdateframework.io), so that the keys of a deployment can change without anybody
-// writing to this machine. Policies name the files.
+// Package trustedroot downloads sigstore's trusted roots from TUF repositories
+// (https://theupdateframework.io) into files, so that a change of a deployment's keys needs no
+// change on this machine. Policies name the files.
 //
-// It opens connections, so it is apart from the packages that judge: they only read the file.
+// Because it opens connections, it is separate from the packages that judge: these only read the
+// files.
 package trustedroot
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/sigstore/sigstore-go/pkg/root"
@@ -21,7 +25,7 @@ import (
 	"github.com/theupdateframework/go-tuf/v2/metadata/fetcher"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // DefaultTarget is the name of a trusted root in sigstore's repositories.
@@ -30,13 +34,12 @@ const DefaultTarget = "trusted_root.json"
 // maxSize bounds one download, in bytes. Policies read no larger files.
 const maxSize = 1 << 20
 
-// Source is a trusted root in a TUF repository, and where it is kept.
+// Source is a trusted root in a TUF repository, and the file for it.
 type Source struct {
-	// File holds the last trusted root that was good. Beside it, a folder of the same name with
-	// ".tuf" added holds what is known of the repository, so that the repository cannot go back to
-	// an older state.
+	// File has the last valid trusted root. Beside it, a folder with the same name and ".tuf" has the
+	// repository's metadata, so that the repository cannot be rolled back.
 	File string
-	// Mirror is the repository's URL. Root is its root.json, with which trust begins. Without both,
+	// Mirror is the repository's URL. Root is its root.json, the initial trust. Without both,
 	// sigstore's public repository is used.
 	Mirror string
 	Root   []byte
@@ -44,18 +47,19 @@ type Source struct {
 	Target string
 }
 
-// Keeper brings the files of sources up to date. Its fields must not change while it works.
+// Keeper updates the files of sources. Its fields must not change while it runs.
 type Keeper struct {
 	Sources  []Source
 	Interval time.Duration    // from one refresh to the next; an hour if zero
 	Clock    clock.WithTicker // the real one if nil
 	Client   *http.Client     // one that gives up after 30 seconds if nil
-	// Done gets every refresh. at is when the repository last confirmed the file, zero if never.
+	// Done is called after every refresh. at is when the repository last confirmed the file, zero if
+	// never.
 	Done func(s Source, at time.Time, err error)
 }
 
-// Missing refreshes the sources that have no file yet: a policy that names a missing file could not
-// be read. The error is that of the first source that cannot be had.
+// Missing refreshes the sources that have no file yet, because a policy that names a missing file
+// cannot be read. It returns the error of the first source that fails.
 func (k *Keeper) Missing() error {
 	for _, s := range k.Sources {
 		if _, err := os.Stat(s.File); !errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +83,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			_ = k.refresh(s) // Done is told
+			_ = k.refresh(s) // Done gets the error
 		}
 		select {
 		case <-ctx.Done():
@@ -104,8 +108,8 @@ func (k *Keeper) refresh(s Source) error {
 	return err
 }
 
-// bring writes the repository's trusted root to the file. The file's time is that of the last
-// success, so it outlives a restart.
+// bring writes the repository's trusted root to the file. The file's modification time records the
+// last success, so that it survives a restart.
 func (k *Keeper) bring(s Source) error {
 	options := &tuf.Options{
 		Root:              s.Root,
@@ -115,6 +119,9 @@ func (k *Keeper) bring(s Source) error {
 	}
 	if s.Mirror == "" && s.Root == nil {
 		options.Root = tuf.DefaultRoot()
+	}
+	if err := discardDamaged(filepath.Join(options.CachePath, tuf.URLToPath(options.RepositoryBaseURL))); err != nil {
+		return err
 	}
 	client, err := tuf.New(options)
 	if err != nil {
@@ -134,6 +141,35 @@ func (k *Keeper) bring(s Source) error {
 	return trusted.Replace(s.File, data, 0o600)
 }
 
+// discardDamaged removes what a crash may leave in a folder: incomplete files, and metadata that is
+// not JSON. The updater would fail on them each time, and can download them again.
+func discardDamaged(folder string) error {
+	unfinished, err := filepath.Glob(filepath.Join(folder, "tuf_tmp*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range unfinished {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := trusted.ReadFile(file, maxSize)
+		if err == nil && !json.Valid(data) {
+			slog.Warn("what was known of a repository of trusted roots is damaged, and is downloaded again", "file", file)
+			err = os.Remove(file)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (k *Keeper) fetcher() fetcher.Fetcher {
 	f := fetcher.NewDefaultFetcher()
 	client := k.Client
@@ -144,7 +180,7 @@ func (k *Keeper) fetcher() fetcher.Fetcher {
 	return f
 }
 
-// bounded is a fetcher that downloads nothing large, whatever a repository's metadata say.
+// bounded is a fetcher that refuses large downloads, even if a repository's metadata allows them.
 type bounded struct{ fetcher.Fetcher }
 
 // DownloadFile implements fetcher.Fetcher.

@@ -8,11 +8,15 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,4 +222,108 @@ func TestMissingTrustedRoot(t *testing.T) {
 	if err := (&trustedroot.Keeper{Sources: []trustedroot.Source{source}}).Missing(); err == nil {
 		t.Error("two megabytes are taken")
 	}
+}
+
+// What a crash leaves of the knowledge of a repository does not keep the file from being brought up
+// to date.
+func TestHalfWrittenKnowledgeIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRepository(t)
+	root, _ := roots(t)
+	r.publish(root, time.Now().AddDate(0, 1, 0))
+	source := trustedroot.Source{File: filepath.Join(t.TempDir(), "root.json"), Mirror: r.url, Root: r.root}
+	keeper := &trustedroot.Keeper{Sources: []trustedroot.Source{source}}
+	r.must(keeper.Missing())
+	var known []string
+	r.must(filepath.WalkDir(source.File+".tuf", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			known = append(known, path)
+		}
+		return err
+	}))
+	if len(known) < 5 {
+		t.Fatalf("only %v is known of a repository", known)
+	}
+	for _, file := range known {
+		data, err := os.ReadFile(file)
+		r.must(err)
+		for name, left := range map[string][]byte{"nothing": {}, "half": data[:len(data)/2]} {
+			r.must(os.WriteFile(file, left, 0o600))
+			r.must(os.Remove(source.File))
+			if err := keeper.Missing(); err != nil {
+				t.Errorf("%s of %s: %v", name, filepath.Base(file), err)
+				r.must(os.WriteFile(file, data, 0o600))
+				r.must(keeper.Missing())
+				continue
+			}
+			wantFile(t, source.File, root)
+		}
+	}
+}
+
+// What was signed is what is read on. A repository that adds another part to its signed metadata,
+// under the same key or under one that differs in its case, does not get its own trusted root
+// taken.
+func TestAttackTwoSignedParts(t *testing.T) {
+	t.Parallel()
+	genuine, forged := roots(t)
+	for _, name := range []string{"timestamp.json", "1.snapshot.json", "1.targets.json"} {
+		for what, edit := range map[string]func(signed, signatures, other string) string{
+			"signed twice": func(s, sig, o string) string {
+				return `{"signed":` + s + `,"signed":` + o + `,"signatures":` + sig + `}`
+			},
+			"signed twice, the other way": func(s, sig, o string) string {
+				return `{"signed":` + o + `,"signed":` + s + `,"signatures":` + sig + `}`
+			},
+			"signed and Signed": func(s, sig, o string) string {
+				return `{"signed":` + s + `,"Signed":` + o + `,"signatures":` + sig + `}`
+			},
+			"Signed and signed": func(s, sig, o string) string {
+				return `{"Signed":` + o + `,"signed":` + s + `,"signatures":` + sig + `}`
+			},
+			"its parts twice": func(s, sig, o string) string {
+				return `{"signed":` + s[:len(s)-1] + `,` + o[1:] + `,"signatures":` + sig + `}`
+			},
+			"its parts twice, the others": func(s, sig, o string) string {
+				return `{"signed":` + o[:len(o)-1] + `,` + s[1:] + `,"signatures":` + sig + `}`
+			},
+			"its parts in two spellings": func(s, sig, o string) string {
+				return `{"signed":` + s[:len(s)-1] + `,` + upper(o)[1:] + `,"signatures":` + sig + `}`
+			},
+			"its parts, the others before": func(s, sig, o string) string {
+				return `{"signed":` + upper(o)[:len(o)-1] + `,` + s[1:] + `,"signatures":` + sig + `}`
+			},
+			"a second document after it": func(s, sig, o string) string {
+				return `{"signed":` + s + `,"signatures":` + sig + `}{"signed":` + o + `}`
+			},
+		} {
+			r, evil := newRepository(t), newRepository(t)
+			r.publish(genuine, time.Now().AddDate(0, 1, 0))
+			evil.publish(forged, time.Now().AddDate(0, 1, 0))
+			part := func(from *repository) (signed, signatures string) {
+				data, err := os.ReadFile(filepath.Join(from.dir, name))
+				r.must(err)
+				var parts map[string]json.RawMessage
+				r.must(json.Unmarshal(data, &parts))
+				return string(parts["signed"]), string(parts["signatures"])
+			}
+			signed, signatures := part(r)
+			other, _ := part(evil)
+			r.write(name, []byte(edit(signed, signatures, other)))
+			sum := sha256.Sum256(forged)
+			r.write("targets/"+hex.EncodeToString(sum[:])+"."+trustedroot.DefaultTarget, forged)
+			source := trustedroot.Source{File: filepath.Join(t.TempDir(), "root.json"), Mirror: r.url, Root: r.root}
+			if err := (&trustedroot.Keeper{Sources: []trustedroot.Source{source}}).Missing(); err == nil {
+				wantFile(t, source.File, genuine)
+			}
+			if got, err := os.ReadFile(source.File); err == nil && bytes.Equal(got, forged) {
+				t.Errorf("%s of %s: the forged root was taken", what, name)
+			}
+		}
+	}
+}
+
+// upper returns an object with its own keys in capitals.
+func upper(object string) string {
+	return regexp.MustCompile(`"(targets|meta|version|expires|spec_version)":`).ReplaceAllStringFunc(object, strings.ToUpper)
 }

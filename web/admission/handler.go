@@ -20,10 +20,11 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the
@@ -55,6 +56,10 @@ type Options struct {
 	Exempt []string
 	// MaxWaiting bounds the images that are waited for at a time. Default 50.
 	MaxWaiting int
+	// Admitted is told of each image of a pod that is admitted, what was found and why; unknown is
+	// true if it is not known whether the image meets the policies. It must not block; nil for
+	// nobody.
+	Admitted func(cluster, namespace, image string, as admit.Action, unknown bool, message string)
 	// RegisterMetrics registers the metrics; nil for nowhere.
 	RegisterMetrics func(...metrics.Registerable)
 	// Clock is for tests; nil is the real one.
@@ -157,7 +162,7 @@ func answerTime(timeout string) time.Duration {
 // finding is an image of a pod with its judgement.
 type finding struct {
 	image string
-	Judgement
+	admit.Judgement
 }
 
 // judge returns what is known about the images of a pod. It first waits for images of which nothing
@@ -169,21 +174,32 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	}
 	images := in.added()
 	if len(images) > maxImages {
-		return []finding{{Judgement: Judgement{Findings: []Finding{{Action: Deny, Reason: fmt.Sprintf("the pod names %d images; at most %d are judged", len(images), maxImages)}}}}}, false, nil
+		return []finding{{Judgement: admit.Judgement{Findings: []admit.Finding{{Action: admit.Deny, Reason: fmt.Sprintf("the pod names %d images; at most %d are judged", len(images), maxImages)}}}}}, false, nil
 	}
-	waiting := false
 	for _, image := range images {
 		f := finding{image: image}
 		if f.Judgement, err = h.Verdicts.Judge(ctx, p, parse(image)); err != nil {
 			return nil, false, err
 		}
-		waiting = waiting || f.Pending
 		found = append(found, f)
 	}
-	if !waiting || in.request.DryRun != nil && *in.request.DryRun {
+	if isDecided(found) || in.request.DryRun != nil && *in.request.DryRun {
 		return found, false, nil
 	}
 	return found, true, h.await(ctx, p, found, deadline)
+}
+
+// isDecided reports whether nothing is left to wait for: all is known, or the pod is refused for
+// what is.
+func isDecided(found []finding) bool {
+	pending := false
+	for _, f := range found {
+		if !f.Pending && f.Findings.Worst() == admit.Deny {
+			return true
+		}
+		pending = pending || f.Pending
+	}
+	return !pending
 }
 
 // parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is not
@@ -196,15 +212,17 @@ func parse(image string) reference.Reference {
 	return ref
 }
 
-// await asks for the import of what is missing, and returns when everything is known or nothing is
-// left to wait for. If the caller has gone away, its places are kept until the deadline.
+// await asks for the import of what is missing, and returns when the pod is decided or nothing is
+// left to wait for. An image without a place waits until another image of the pod needs its place
+// no longer; a pod without any place is answered at once. If the caller has gone away, its places
+// are kept until the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
 	defer limits.Pause(ctx)()
-	var leave []func()
+	held := make([]*place, len(found)) // nil for an image that has none
 	defer func() {
 		all := func() {
-			for _, f := range leave {
-				f()
+			for _, got := range held {
+				h.leave(got)
 			}
 		}
 		if ctx.Err() == nil {
@@ -213,57 +231,17 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		}
 		h.Clock.AfterFunc(deadline.Sub(h.Clock.Now()), all)
 	}()
-	held := make([]*waitSlot, len(found)) // nil for an image that is not waited for
-	for i := range found {
-		if !found[i].Pending {
-			continue
-		}
-		got := h.places.acquire(p.Namespace)
-		if got == nil {
-			found[i].say(tooMany)
-			continue
-		}
-		held[i] = got
-		leave = append(leave, func() { h.places.release(got) })
-		if !found[i].Missing {
-			continue
-		}
-		done, err := h.Verdicts.Import(ctx, p, parse(found[i].image))
-		if err != nil {
-			h.warnings.Warn("import", "Queueing an image of a pod for import failed", "image", found[i].image, "err", err)
-			found[i].say("it cannot be queued for import")
-			held[i] = nil
-			continue
-		}
-		leave = append(leave, done)
-	}
 	ticker := h.Clock.NewTicker(pollInterval)
 	defer ticker.Stop()
 	over := h.Clock.NewTimer(deadline.Sub(h.Clock.Now()))
 	defer over.Stop()
-	for {
-		left := false
-		for i := range found {
-			if held[i] == nil || !found[i].Pending {
-				continue
-			}
-			select {
-			case <-held[i].lost:
-				found[i].say(tooMany)
-				held[i] = nil
-				continue
-			default:
-			}
-			j, err := h.Verdicts.Judge(ctx, p, parse(found[i].image))
-			if err != nil {
-				return err
-			}
-			j.Pending = j.Pending && !j.GivenUp
-			found[i].Judgement = j
-			left = left || j.Pending
+	for first := true; ; first = false {
+		waits, err := h.turn(ctx, p, found, held, first)
+		if err != nil {
+			return err
 		}
-		if !left {
-			return nil
+		if isDecided(found) || !waits {
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -273,53 +251,148 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 		case <-ticker.C():
 		}
 	}
+	return nil
+}
+
+// place is a place to wait at, and what ends the import that was asked for there.
+type place struct {
+	*waitSlot
+	done func()
+}
+
+// leave gives a place back; nil is none.
+func (h *Handler) leave(p *place) {
+	if p == nil {
+		return
+	}
+	h.places.release(p.waitSlot)
+	p.done()
+}
+
+// turn judges again what is pending, gives back the places that are no longer needed, and takes
+// those that are. waits is false if no image waits at a place.
+func (h *Handler) turn(ctx context.Context, p Pod, found []finding, held []*place, first bool) (waits bool, err error) {
+	for i := range found {
+		if !first && found[i].Pending {
+			j, err := h.Verdicts.Judge(ctx, p, parse(found[i].image))
+			if err != nil {
+				return false, err
+			}
+			// what was given up before is tried once more for this pod
+			j.Pending = j.Pending && !(j.GivenUp && held[i] != nil)
+			found[i].Judgement = j
+		}
+		if held[i] != nil && (!found[i].Pending || held[i].isLost()) {
+			h.leave(held[i])
+			held[i] = nil
+		}
+	}
+	if isDecided(found) {
+		return false, nil
+	}
+	for i := range found {
+		if found[i].Pending && held[i] == nil {
+			held[i] = h.take(ctx, p, &found[i])
+		}
+		waits = waits || held[i] != nil
+	}
+	return waits, nil
+}
+
+// take takes a place for an image, and asks for its import if it is missing; nil if there is none,
+// or it cannot be queued.
+func (h *Handler) take(ctx context.Context, p Pod, f *finding) *place {
+	slot := h.places.acquire(owner{p.Cluster, p.Namespace})
+	if slot == nil {
+		f.say(tooMany)
+		return nil
+	}
+	got := &place{slot, func() {}}
+	if f.Missing == (reference.Reference{}) {
+		return got
+	}
+	done, err := h.Verdicts.Import(ctx, p, f.Missing)
+	if err != nil {
+		h.warnings.Warn("import", "Queueing an image of a pod for import failed", "image", f.image, "err", err)
+		h.leave(got)
+		f.say("it cannot be queued for import")
+		f.Pending = false
+		return nil
+	}
+	got.done = done
+	return got
 }
 
 const tooMany = "too many admissions are waiting for images: try again"
 
-// say adds a reason why nothing is known.
+// say adds a reason why nothing is known, once.
 func (f *finding) say(more string) {
 	f.Findings = slices.Clone(f.Findings)
 	for i := range f.Findings {
-		f.Findings[i].Reason += "; " + more
+		if reason := &f.Findings[i].Reason; !strings.HasSuffix(*reason, more) {
+			*reason += "; " + more
+		}
 	}
 }
 
 // decide puts the findings into the answer, and returns what becomes of the pod.
-func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, in *review, found []finding) Action {
-	worst := Allow
+func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, in *review, found []finding) admit.Action {
+	worst := admit.Allow
 	var refusals, audited []string
 	for _, f := range found {
+		worst = max(worst, f.Findings.Worst())
+	}
+	// what is known is said before what is not
+	for i := range 2 * len(found) {
+		f, unknown := found[i%len(found)], i >= len(found)
 		for _, by := range f.Findings {
-			if by.Action == Allow {
+			if by.Action == admit.Allow || by.Unknown != unknown {
 				continue
 			}
-			worst = max(worst, by.Action)
 			text := f.text(by)
 			audited = append(audited, by.Action.String()+": "+text)
 			switch {
-			case by.Action == Deny:
+			case by.Action == admit.Deny:
 				refusals = append(refusals, text)
-			case by.Action == Warn && len(answer.Warnings) < maxMessages:
+			case by.Action == admit.Warn && len(answer.Warnings) < maxMessages:
 				answer.Warnings = append(answer.Warnings, printable.Line(text, maxWarning))
 			}
 		}
 	}
-	if worst == Allow {
+	if worst != admit.Deny {
+		h.tell(cluster, in, found)
+	}
+	if worst == admit.Allow {
 		return worst
 	}
 	answer.AuditAnnotations = map[string]string{"findings": strings.Join(bounded(audited), "; ")}
 	h.warnings.Warn(cluster+"/"+in.request.Namespace+"/"+worst.String(), "A pod names images that do not meet a policy", "cluster", cluster, "namespace", in.request.Namespace,
 		"pod", in.name(), "user", in.request.UserInfo.Username, "decision", worst.String(), "dryRun", in.request.DryRun != nil && *in.request.DryRun, "findings", answer.AuditAnnotations["findings"])
-	if worst == Deny {
+	if worst == admit.Deny {
 		answer.Allowed = false
 		answer.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: strings.Join(bounded(refusals), "; ")}
 	}
 	return worst
 }
 
+// tell tells of the images of an admitted pod.
+func (h *Handler) tell(cluster string, in *review, found []finding) {
+	if h.Admitted == nil || in.request.DryRun != nil && *in.request.DryRun {
+		return
+	}
+	for _, f := range found {
+		unknown, message := false, ""
+		for _, by := range f.Findings {
+			if unknown = unknown || by.Unknown; message == "" && (by.Unknown || by.Action == f.Findings.Worst() && by.Action != admit.Allow) {
+				message = f.text(by)
+			}
+		}
+		h.Admitted(cluster, in.request.Namespace, f.image, f.Findings.Worst(), unknown, message)
+	}
+}
+
 // text names the image, the policy and the reason.
-func (f finding) text(by Finding) string {
+func (f finding) text(by admit.Finding) string {
 	if f.image == "" {
 		return by.Reason
 	}

@@ -20,14 +20,15 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 // stored holds the verdicts that a test chooses.
 type stored struct {
 	mu        sync.Mutex
-	known     map[string]admission.Judgement // by reference; an image that is not here is missing
+	known     map[string]admit.Judgement // by reference; an image that is not here is missing
 	imported  []string
 	answered  int // calls of done
 	asked     []admission.Pod
@@ -36,16 +37,18 @@ type stored struct {
 	err       error
 }
 
-var missing = admission.Judgement{Findings: []admission.Finding{{Policy: "prod", Action: admission.Deny, Unknown: true, Reason: "not imported yet"}}, Pending: true, Missing: true}
+var missing = admit.Judgement{Findings: []admit.Finding{{Policy: "prod", Action: admit.Deny, Unknown: true, Reason: "not imported yet"}}, Pending: true}
 
-func (s *stored) Judge(_ context.Context, pod admission.Pod, image reference.Reference) (admission.Judgement, error) {
+func (s *stored) Judge(_ context.Context, pod admission.Pod, image reference.Reference) (admit.Judgement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, pod)
 	if j, ok := s.known[image.String()]; ok || s.err != nil {
 		return j, s.err
 	}
-	return missing, nil
+	j := missing
+	j.Missing = image
+	return j, nil
 }
 
 func (s *stored) Import(_ context.Context, _ admission.Pod, image reference.Reference) (func(), error) {
@@ -59,23 +62,23 @@ func (s *stored) Import(_ context.Context, _ admission.Pod, image reference.Refe
 	return func() { s.mu.Lock(); defer s.mu.Unlock(); s.answered++ }, err
 }
 
-func (s *stored) set(image string, j admission.Judgement) {
+func (s *stored) set(image string, j admit.Judgement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[image] = j
 }
 
-func finding(policy string, action admission.Action) admission.Judgement {
-	return admission.Judgement{Digest: "sha256:" + strings.Repeat("ab", 32), Findings: []admission.Finding{{Policy: policy, Action: action, Reason: "Unsigned: it has no signature"}}}
+func finding(policy string, action admit.Action) admit.Judgement {
+	return admit.Judgement{Digest: "sha256:" + strings.Repeat("ab", 32), Findings: []admit.Finding{{Policy: policy, Action: action, Reason: "Unsigned: it has no signature"}}}
 }
 
 func newStored() *stored {
-	return &stored{known: map[string]admission.Judgement{
+	return &stored{known: map[string]admit.Judgement{
 		"registry.example.com/good:1":   {},
-		"registry.example.com/bad:1":    finding("prod", admission.Deny),
-		"registry.example.com/warned:1": finding("trial", admission.Warn),
-		"registry.example.com/noted:1":  finding("quiet", admission.Audit),
-		"":                              finding("prod", admission.Deny),
+		"registry.example.com/bad:1":    finding("prod", admit.Deny),
+		"registry.example.com/warned:1": finding("trial", admit.Warn),
+		"registry.example.com/noted:1":  finding("quiet", admit.Audit),
+		"":                              finding("prod", admit.Deny),
 	}}
 }
 
@@ -181,7 +184,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	var images []string
 	for i := range 100 {
 		image := fmt.Sprintf("registry.example.com/bad:%d", i)
-		j := finding("prod", admission.Deny)
+		j := finding("prod", admit.Deny)
 		j.Findings[0].Reason = strings.Repeat("\x1b[31mlong ", 1000)
 		s.set(image, j)
 		images = append(images, image)
@@ -254,14 +257,14 @@ func TestUnknownImages(t *testing.T) {
 	for name, c := range map[string]struct {
 		review, timeout string
 		// what is known three seconds after the import was asked for
-		then        *admission.Judgement
+		then        *admit.Judgement
 		imports     int
 		allowed     bool
 		least, most time.Duration
 		says        string
 	}{
-		"imported in time":     {review: unknown, then: &admission.Judgement{}, imports: 1, allowed: true, least: 3 * time.Second, most: 3200 * time.Millisecond},
-		"imported and refused": {review: unknown, then: new(finding("prod", admission.Deny)), imports: 1, least: 3 * time.Second, most: 3200 * time.Millisecond, says: "does not meet"},
+		"imported in time":     {review: unknown, then: &admit.Judgement{}, imports: 1, allowed: true, least: 3 * time.Second, most: 3200 * time.Millisecond},
+		"imported and refused": {review: unknown, then: new(finding("prod", admit.Deny)), imports: 1, least: 3 * time.Second, most: 3200 * time.Millisecond, says: "does not meet"},
 		"given up":             {review: unknown, then: new(given(missing)), imports: 1, least: 3 * time.Second, most: 3200 * time.Millisecond, says: "is not known to meet"},
 		"never":                {review: unknown, imports: 1, least: 9 * time.Second, most: 9 * time.Second, says: "not imported yet"},
 		"never, in a second":   {review: unknown, timeout: "?timeout=1s", imports: 1, least: 800 * time.Millisecond, most: 800 * time.Millisecond, says: "not imported yet"},
@@ -288,7 +291,7 @@ func TestUnknownImages(t *testing.T) {
 	}
 }
 
-func given(j admission.Judgement) admission.Judgement {
+func given(j admit.Judgement) admit.Judgement {
 	j.GivenUp = true
 	return j
 }
@@ -343,7 +346,7 @@ func TestAttackFillPlaces(t *testing.T) {
 				if !slices.Contains(s.imported, "registry.example.com/new:1") {
 					t.Errorf("what the honest one needs is not imported beside %d", len(s.imported))
 				}
-				s.set("registry.example.com/new:1", admission.Judgement{})
+				s.set("registry.example.com/new:1", admit.Judgement{})
 				all.Wait()
 				cancel()
 				time.Sleep(time.Minute) // the places of those who went away become free
@@ -353,6 +356,84 @@ func TestAttackFillPlaces(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Places are for waiting, and not for judging: a pod that names more images than there are places
+// is judged by what is known, and the rest waits its turn.
+func TestManyImagesOfAPod(t *testing.T) {
+	t.Parallel()
+	names := func(n int, last string) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("registry.example.com/none%d:1", i))
+		}
+		return append(all, last)
+	}
+	for name, c := range map[string]struct {
+		images   []string
+		onImport func(s *stored, image string)
+		allowed  bool
+		says     string
+		imports  int
+		most     time.Duration
+	}{
+		"what is known refuses it at once": {names(8, "registry.example.com/bad:1"), nil, false, "Unsigned", 0, 0},
+		"the last waits its turn": {names(8, "registry.example.com/late:1"), func(s *stored, image string) {
+			time.AfterFunc(time.Second, func() { s.set(image, admit.Judgement{}) })
+		}, true, "", 9, 3 * time.Second},
+		"the last is not verified": {names(8, "registry.example.com/late:1"), func(s *stored, image string) {
+			j := admit.Judgement{}
+			if strings.Contains(image, "late") {
+				j = finding("prod", admit.Deny)
+			}
+			time.AfterFunc(time.Second, func() { s.set(image, j) })
+		}, false, "Unsigned", 9, 3 * time.Second},
+		"the last gets no place": {names(8, "registry.example.com/late:1"), nil, false, "and 1 more", 8, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStored()
+				if c.onImport != nil {
+					s.onImport = func(image string) { c.onImport(s, image) }
+				}
+				h := newHandler(s)
+				start := time.Now()
+				got := answer(t, h, reviewOf("CREATE", pod(c.images...), "", ""))
+				said := got.AuditAnnotations["findings"]
+				if got.Allowed != c.allowed || len(s.imported) != c.imports || time.Since(start) > c.most || !c.allowed && !strings.Contains(said+got.Result.Message, c.says) {
+					t.Errorf("after %v, and %d imports: %+v", time.Since(start), len(s.imported), got)
+				}
+				// every place came back
+				if s.onImport = nil; !answer(t, h, reviewOf("CREATE", pod("registry.example.com/good:1"), "", "")).Allowed || s.answered != c.imports {
+					t.Errorf("%d of %d imports have ended", s.answered, c.imports)
+				}
+			})
+		})
+	}
+}
+
+// Namespaces of one name in two clusters have places of their own.
+func TestNamespacesOfTwoClusters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStored()
+		s.onImport = func(image string) {
+			if strings.Contains(image, "new") {
+				time.AfterFunc(time.Second, func() { s.set(image, admit.Judgement{}) })
+			}
+		}
+		h := newHandler(s)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				ask(h, admission.Path+"/there", reviewOf("CREATE", pod(fmt.Sprintf("registry.example.com/hangs:%d", i)), "", ""))
+			})
+		}
+		synctest.Wait()
+		if got := answer(t, h, reviewOf("CREATE", pod("registry.example.com/new:1"), "", "")); !got.Allowed {
+			t.Errorf("answered %+v", got)
+		}
+		all.Wait()
+	})
 }
 
 // The import is told the pod's own credentials.
@@ -394,4 +475,22 @@ func FuzzReview(f *testing.F) {
 			t.Fatalf("refused without a reason: %s", w.Body)
 		}
 	})
+}
+
+// Of each image of a pod that is admitted it is told how; of one that is refused, or only tried,
+// nothing is.
+func TestAdmittedIsTold(t *testing.T) {
+	t.Parallel()
+	const good, bad, warned = "registry.example.com/good:1", "registry.example.com/bad:1", "registry.example.com/warned:1"
+	h := newHandler(newStored())
+	var told []string
+	h.Admitted = func(cluster, namespace, image string, as admit.Action, unknown bool, message string) {
+		told = append(told, fmt.Sprintf("%s %s %s %t %t", namespace, image, as, unknown, strings.Contains(message, image)))
+	}
+	answer(t, h, reviewOf("CREATE", pod(good, warned), "", ""))
+	answer(t, h, reviewOf("CREATE", pod(good, bad), "", ""))
+	answer(t, h, reviewOf("CREATE", pod(good), "", `,"dryRun":true`))
+	if want := []string{"team " + good + " allowed false false", "team " + warned + " warned false true"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
 }

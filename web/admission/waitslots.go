@@ -5,32 +5,45 @@ import "sync"
 // maxOfNamespace bounds the places of one namespace.
 const maxOfNamespace = 8
 
+// owner is a namespace of a cluster.
+type owner struct{ cluster, namespace string }
+
 // waitSlots are the places where requests wait for images of which nothing is known.
 type waitSlots struct {
 	max int
 
 	mu    sync.Mutex
 	taken int
-	of    map[string][]*waitSlot // by namespace; the one that has waited longest comes first
+	of    map[owner][]*waitSlot // the one that has waited longest comes first
 }
 
 // waitSlot is one of the places. Lost is closed when another namespace gets it.
 type waitSlot struct {
-	of   string
+	of   owner
 	lost chan struct{}
 }
 
-func newWaitSlots(max int) *waitSlots { return &waitSlots{max: max, of: map[string][]*waitSlot{}} }
+// isLost reports whether another namespace got the place.
+func (s *waitSlot) isLost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func newWaitSlots(max int) *waitSlots { return &waitSlots{max: max, of: map[owner][]*waitSlot{}} }
 
 // acquire returns a place for a namespace, nil if it gets none.
-func (p *waitSlots) acquire(namespace string) *waitSlot {
+func (p *waitSlots) acquire(namespace owner) *waitSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.of[namespace]) >= maxOfNamespace {
 		return nil
 	}
 	if p.taken >= p.max {
-		most := ""
+		var most owner
 		for other, list := range p.of {
 			if len(list) > len(p.of[most]) {
 				most = other

@@ -1,10 +1,8 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,14 +19,17 @@ const (
 	receiversPath = "/tidewaiter/receivers"
 )
 
+// livePath is the page that follows Events, below Root.
+const livePath = "activity/live"
+
 // newestEvents selects the Events that the page shows.
 var newestEvents = fmt.Sprint("newest=", pageRows)
 
-// longestLive is how long a live page goes on before its browser connects again, so that one that
-// nobody closed does not hold its watch for ever.
+// longestLive is how long the watch of a live page lasts before its browser connects again, so that
+// a forgotten page does not hold its watch for ever.
 const longestLive = 30 * time.Minute
 
-// eventRow is something that happened.
+// eventRow is a row of the table of Events.
 type eventRow struct {
 	Reason, Message, Kind, Name text
 	Warning                     bool
@@ -40,7 +41,8 @@ type eventRow struct {
 // activityView has the data of the page of activity.
 type activityView struct {
 	Events                []eventRow
-	Live                  string // the address of what is new
+	Unshown               int64  // older Events that the answer had no room for
+	Live                  string // the address of later Events, as they happen
 	Refused, RefusedQueue *notice
 	Jobs                  []job
 	MayChange             bool
@@ -49,7 +51,7 @@ type activityView struct {
 	Done                  string
 }
 
-// eventOf is how an Event is shown.
+// eventOf makes the row of an Event.
 func eventOf(e *event, now time.Time) eventRow {
 	row := eventRow{Reason: e.Reason, Message: e.Message, Kind: e.Involved.Kind, Name: e.Involved.Name, Warning: e.Type == "Warning", Count: e.Count}
 	for _, at := range []time.Time{e.Last, e.EventTime, e.First, e.Metadata.Created} {
@@ -62,21 +64,20 @@ func eventOf(e *event, now time.Time) eventRow {
 	return row
 }
 
-// activity shows what happened, and the queue of pushes.
+// activity shows Events, and the queue of pushes.
 func (v *visit) activity() error {
 	data := &activityView{Done: map[string]string{"retry": "It will be tried again now.", "drop": "It is dropped."}[v.r.URL.Query().Get("done")]}
-	var events list[event]
-	err := v.call.get(v.ctx(), eventsPath, url.Values{"fieldSelector": {newestEvents}}, &events)
+	events, unshown, err := v.newest()
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
-	data.Refused = noticeOf("list events", err)
+	data.Refused, data.Unshown = noticeOf("list events", err), unshown
 	for i := range events.Items {
 		data.Events = append(data.Events, eventOf(&events.Items[i], v.clock.Now()))
 	}
 	slices.SortStableFunc(data.Events, func(a, b eventRow) int { return b.At.Compare(a.At) })
 	if err == nil {
-		data.Live = link("activity/live", "after", events.Metadata.ResourceVersion)
+		data.Live = link(livePath, "after", events.Metadata.ResourceVersion)
 	}
 	var s spool
 	if err := v.call.get(v.ctx(), spoolPath, nil, &s); isCode(err, http.StatusUnauthorized) {
@@ -100,6 +101,28 @@ func (v *visit) activity() error {
 	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --field-selector " + newestEvents, "kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
 }
 
+// muchOfEvents is the size in bytes from which an answer may lack some of the Events.
+const muchOfEvents = 1 << 20
+
+// newest returns the newest Events, and how many older ones the answer had no room for.
+func (v *visit) newest() (events list[event], unshown int64, err error) {
+	a, err := v.call.do(v.ctx(), http.MethodGet, eventsPath, url.Values{"fieldSelector": {newestEvents}}, asJSON, nil)
+	if err != nil {
+		return events, 0, err
+	}
+	if err := a.read(eventsPath, &events); err != nil || len(events.Items) >= pageRows || a.body.Len() < muchOfEvents {
+		return events, 0, err
+	}
+	var first list[event]
+	if err := v.call.get(v.ctx(), eventsPath, url.Values{"limit": {"1"}}, &first); err != nil {
+		return events, 0, err
+	}
+	if first.Metadata.Remaining != nil {
+		unshown = *first.Metadata.Remaining + int64(len(first.Items)-len(events.Items))
+	}
+	return events, max(0, min(unshown, int64(pageRows-len(events.Items)))), nil
+}
+
 // queue retries or drops a push.
 func (v *visit) queue() error {
 	do, id := v.r.PostFormValue("do"), v.r.PostFormValue("id")
@@ -117,74 +140,80 @@ func (v *visit) queue() error {
 	return nil
 }
 
-// live tells a page that is open of events as they happen, as server-sent events whose data are
-// rows of its table.
+// live sends Events to an open page as they happen, as server-sent events whose data are rows of
+// its table.
 func (v *visit) live() error {
 	after := cmp.Or(v.r.Header.Get("Last-Event-Id"), v.r.URL.Query().Get("after"))
 	if strings.ContainsFunc(after, func(r rune) bool { return r < '0' || r > '9' }) {
-		return &apiError{Code: http.StatusBadRequest, Message: "that is not a place to begin at"}
+		return &apiError{Code: http.StatusBadRequest, Message: "the resourceVersion to begin at is not a number"}
+	}
+	ctx, stop := context.WithTimeout(v.ctx(), longestLive)
+	defer stop()
+	if v.session != nil {
+		var left func()
+		ctx, left = v.sessions.follow(ctx, v.session)
+		defer left()
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	told := &liveWriter{v: v, control: http.NewResponseController(v.w)}
 	if told.send(after, "open", "") != nil {
 		return nil // the browser is gone
 	}
-	ctx, stop := context.WithTimeout(v.ctx(), longestLive)
-	defer stop()
 	for {
-		err := v.call.watch(ctx, eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}}, asJSON, told.event)
+		err := v.call.watch(ctx, eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}}, asJSON, told.line)
 		if !isCode(err, http.StatusGone) {
-			return nil // the browser connects again, and is told why it may not
+			return nil // the browser connects again, and then gets the reason
 		}
-		// The place is too long ago: what happened since is on the page when it is loaded again.
+		// The resourceVersion is too old: a reload of the page shows what happened since.
 		var now list[event]
 		if v.call.get(ctx, eventsPath, url.Values{"limit": {"1"}}, &now) != nil {
 			return nil
 		}
-		if after = now.Metadata.ResourceVersion; told.row(after, eventRow{Reason: "Missed", Message: "Events may have been missed: load the page again.", Warning: true, When: when(v.clock.Now(), v.clock.Now())}) != nil {
+		if after = now.Metadata.ResourceVersion; told.warn(after, "Missed", "Events may have been missed: load the page again.") != nil {
 			return nil
 		}
 	}
 }
 
-// liveWriter tells a page that is open.
+// liveWriter sends server-sent events to an open page.
 type liveWriter struct {
 	v       *visit
 	control *http.ResponseController
+	last    string // the resourceVersion of the last event
 }
 
-// send sends an event. A browser that does not read it within half a minute is given up; between
-// events it may wait.
+// send sends an event. If the browser does not read it within half a minute, send fails. Between
+// events there is no limit.
 func (l *liveWriter) send(id, event, data string) error {
-	// a writer that cannot be bound is not a connection
+	// only a writer that is no connection returns an error
 	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()
-	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, strings.ReplaceAll(data, "\n", " ")); err != nil {
+	l.last = id
+	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, data); err != nil {
 		return err
 	}
 	return l.control.Flush()
 }
 
-// row sends a row of the table.
-func (l *liveWriter) row(id string, row eventRow) error {
-	var out bytes.Buffer
-	if err := l.v.pages.byName["activity"].ExecuteTemplate(&out, "event", row); err != nil {
+// warn sends a row about the events themselves.
+func (l *liveWriter) warn(id string, reason, message text) error {
+	now := l.v.clock.Now()
+	data, err := l.v.pages.eventRow(eventRow{Reason: reason, Message: message, Warning: true, At: now, When: when(now, now)})
+	if err != nil {
 		return err
 	}
-	return l.send(id, "row", out.String())
+	return l.send(id, "row", data)
 }
 
-// event tells of a line of the watch. Bookmarks keep the place at which a browser goes on.
-func (l *liveWriter) event(w watchEvent) error {
-	var e event
-	if err := json.Unmarshal(w.Object, &e); err != nil {
-		return err
+// line sends the browser the event in a line of the watch; nil is a line that is too large.
+// Bookmarks update the resourceVersion at which the browser continues.
+func (l *liveWriter) line(line []byte) error {
+	if line == nil {
+		return l.warn(l.last, "Large", "A new Event is too large to be shown here: load the page again.")
 	}
-	switch w.Type {
-	case "ADDED", "MODIFIED":
-		return l.row(e.Metadata.ResourceVersion, eventOf(&e, l.v.clock.Now()))
-	case "BOOKMARK":
-		return l.send(e.Metadata.ResourceVersion, "bookmark", "")
+	e := l.v.liveEvents.of(line)
+	if e.err != nil || e.name == "" {
+		return e.err
 	}
-	return nil
+	return l.send(e.id, e.name, e.data)
 }

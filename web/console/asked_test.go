@@ -1,11 +1,13 @@
 package console
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,14 +20,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
-// What is more than a page counts is told as the last sweep counted it, and the rest of what the
+// The images by verdict are told as the server counted them last, and the rest of what the
 // server knows is on the first page.
 func TestAttention(t *testing.T) {
 	metadata := m{"creationTimestamp": at}
 	b := newBrowser(t, map[string]any{
 		"GET " + imagesPath: m{"metadata": m{"continue": "more", "remainingItemCount": 4899}, "items": l{m{"metadata": metadata}, m{"metadata": metadata}}},
 		"GET " + summaryPath: m{
-			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
+			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234, "True": 3667}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
 			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
 			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
 			"certificates": l{m{"name": "--tls-cert-file", "subject": "CN=registry", "ends": "2026-11-13T08:00:00Z"}, m{"name": "pki/ca.crt", "ends": "2036-01-01T00:00:00Z"}, m{"name": "--client-ca-file", "unknown": "no such file"}},
@@ -39,7 +41,7 @@ func TestAttention(t *testing.T) {
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
 	for _, want := range []string{
-		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">2+</span>`,
+		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">3` + "\u202f" + `667</span>`,
 		"about 1 MB", "4 MB if each image had its own: 75&nbsp;% is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
 		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
 		`<code>--tls-cert-file</code> <span class="warn">ends <time datetime="2026-11-13T08:00:00Z"`, "CN=registry",
@@ -56,6 +58,53 @@ func TestAttention(t *testing.T) {
 		_, rest, _ := strings.Cut(body, "<strong>"+title)
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
 			t.Errorf("%s: %.3s, want %s", title, count, many)
+		}
+	}
+}
+
+// The images by verdict are from one count, with one date, and sum up to the headline, whatever
+// changes while the page is made.
+func TestAttentionSumsUp(t *testing.T) {
+	seed := mathrand.Uint64()
+	r := mathrand.New(mathrand.NewPCG(seed, 0))
+	answers := map[string]any{
+		"GET " + spoolPath: m{}, "GET " + clusterPoliciesPath: m{}, "GET " + policiesPath: m{}, "GET " + clustersPath: m{}, "GET " + podsPath: m{},
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	number := func(text string) (n int) {
+		text, _, _ = strings.Cut(text, "<")
+		n, err := strconv.Atoi(strings.ReplaceAll(strings.TrimSuffix(text, " images known"), "\u202f", ""))
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		return n
+	}
+	for range 30 {
+		verified, all := m{}, 0
+		for _, word := range verdictWords {
+			if r.IntN(3) > 0 {
+				n := r.IntN(1 + []int{2, 200, 100_000}[r.IntN(3)])
+				verified[word], all = n, all+n
+			}
+		}
+		all += 2 // "1 image" is written otherwise
+		verified["True"] = cmp.Or(verified["True"], any(0)).(int) + 2
+		answers["GET "+summaryPath] = m{"imagesAsOf": at, "images": all, "verified": verified, "usedAsOf": at}
+		answers["GET "+imagesPath] = m{"metadata": m{"remainingItemCount": r.IntN(5000)}, "items": l{m{"metadata": m{"creationTimestamp": at}}}}
+		_, body, _ := strings.Cut(b.do("GET", Root, nil).Body.String(), `<p class="count">`)
+		sum := 0
+		for i, row := range strings.Split(body, `<span class="number">`) {
+			if i == 0 {
+				continue
+			}
+			sum += number(row)
+		}
+		if headline := number(body); headline != all || sum != all {
+			t.Fatalf("seed %d: of %v the headline is %d, and the rows sum up to %d", seed, verified, headline, sum)
+		}
+		if _, panel, _ := strings.Cut(body, `id="h-shares"`); strings.Count(panel[:strings.Index(panel, "</section>")], "<time ") != 1 {
+			t.Fatalf("seed %d: the panel does not have one date", seed)
 		}
 	}
 }
@@ -96,12 +145,20 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	// Who may not read the summary sees what runs while that is little enough to be read for the
 	// page.
 	answers["GET "+summaryPath] = http.StatusForbidden
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") || !strings.Contains(body, "tidewaiter:summary-viewer") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
-	answers["GET "+imagesPath] = m{"metadata": m{"continue": "more"}, "items": l{m{"metadata": m{"creationTimestamp": at}}}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
+	}
+	answers["GET "+podsPath] = m{}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is gone from its registry, certificates of this server that end soon: unknown") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+		t.Errorf("without the summary, where little runs, the first page is\n%s", body)
+	}
+	if !slices.ContainsFunc(b.api.asked, func(r *http.Request) bool {
+		return r.URL.Path == podsPath && r.URL.RawQuery == "fieldSelector=verified%3DFalse&limit=50"
+	}) {
+		t.Error("what runs is not asked for by what pods name")
 	}
 }
 
@@ -193,17 +250,25 @@ func TestImagesAreSorted(t *testing.T) {
 	if got, body := order("sort=size&signer=ann"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
 		t.Errorf("those that match have the order %s", got)
 	}
-	// With a verdict, and of what runs, the first that match are known.
+	// What runs with a verdict is a matter of pods: the name that they use decides.
+	for query, to := range map[string]string{
+		"verdict=False&used=true": "running?verified=False", "verdict=False&cluster=prod/shop&repository=r.io/app": "running?cluster=prod&image=r.io%2Fapp&namespace=shop&verified=False",
+	} {
+		if got := b.do("GET", Root+"images?"+query, nil); got.Code != http.StatusSeeOther || got.Header().Get("Location") != Root+to {
+			t.Errorf("%s leads to %d %s", query, got.Code, got.Header().Get("Location"))
+		}
+	}
+	// With a verdict, the first that match are known.
 	many := make(l, maxSorted+1)
 	for i := range many {
 		many[i] = fmt.Sprint("d", i)
 	}
 	many[0], many[1], many[2] = "c", "a", "b"
 	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": many, "verified": m{"True": len(many)}}
-	got, body = order("sort=size&verdict=True&used=true")
+	got, body = order("sort=size&verdict=True")
 	last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector")
-	if got != "cab" || !strings.HasPrefix(last, "digest=c|a|b|d3|") || !strings.HasSuffix(last, "|d99,signatures.verified=True,used=true") ||
-		!strings.Contains(body, "of all that match, as of the last count") || !strings.Contains(body, "summary?first=size&amp;used=true&amp;verified=True") || !strings.Contains(body, `href="/console/images?from=100&amp;sort=size&amp;used=true&amp;verdict=True"`) {
+	if got != "cab" || !strings.HasPrefix(last, "digest=c|a|b|d3|") || !strings.HasSuffix(last, "|d99,signatures.verified=True") ||
+		!strings.Contains(body, "of all that match, as of the last count") || !strings.Contains(body, "summary?first=size&amp;verified=True") || !strings.Contains(body, `href="/console/images?from=100&amp;sort=size&amp;verdict=True"`) {
 		t.Errorf("those that match have the order %s; asked for %s:\n%s", got, last, body)
 	}
 	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": l{"c"}, "verified": m{"True": 3}}
@@ -407,7 +472,7 @@ func TestSignInWithAProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.console = New(b.api, Options{Clock: b.clock, Providers: flow})
+	b.console = New(b.api, Options{Clock: b.clock, Providers: flow, At: Address{Hosts: []string{"console.example"}, Port: 443}})
 	begin := func() url.Values {
 		t.Helper()
 		w := b.do("GET", Root+"sign-in/with?provider=0&next="+url.QueryEscape(Root+"images"), nil)
@@ -449,6 +514,70 @@ func TestSignInWithAProvider(t *testing.T) {
 	}
 	if w := b.do("GET", Root+"sign-in/with?provider=0", nil, func(r *http.Request) { r.TLS = (*tls.ConnectionState)(nil) }); w.Code == http.StatusSeeOther {
 		t.Error("over plain HTTP a browser is sent to a provider")
+	}
+}
+
+// A provider sends a browser back to the configured URL, or to a host of the server, whatever a
+// request says of its host.
+func TestProvidersSendBackToTheServer(t *testing.T) {
+	mux := http.NewServeMux()
+	issuer := httptest.NewTLSServer(mux)
+	defer issuer.Close()
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(m{"issuer": issuer.URL, "authorization_endpoint": issuer.URL + "/auth", "token_endpoint": issuer.URL + "/token"})
+	})
+	b := newBrowser(t, nil)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issuer.Certificate().Raw})
+	flow, err := openid.New([]openid.Provider{{Issuer: issuer.URL, ClientID: "console", CA: string(ca)}}, nil, b.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := Address{Hosts: []string{"localhost", "::1", "Node-1", "*.example.com"}, Port: 6443}
+	configured := Address{URL: "https://tw.example:8443", Hosts: known.Hosts, Port: 6443}
+	for _, c := range []struct {
+		at         Address
+		host, want string // empty where nothing is begun
+	}{
+		{known, "localhost:6443", "https://localhost:6443"},
+		{known, "[::1]:6443", "https://[::1]:6443"},
+		{known, "node-1:6443", "https://node-1:6443"},
+		{Address{Hosts: known.Hosts, Port: 443}, "localhost", "https://localhost"},
+		{known, "evil.example:6443", ""},
+		{known, "a.example.com:6443", ""},
+		{known, "localhost:6444", ""},
+		{known, "localhost", ""},
+		{known, "localhost.:6443", ""},
+		{known, "localhost:6443@evil.example", ""},
+		{known, "evil.example@localhost:6443", ""},
+		{known, "localhost:6443/x", ""},
+		{known, "localhost:6443?x", ""},
+		{known, "", ""},
+		{Address{}, "localhost:443", ""},
+		{configured, "evil.example", "https://tw.example:8443"},
+		{configured, "localhost:6443", "https://tw.example:8443"},
+	} {
+		b.console = New(b.api, Options{Clock: b.clock, Providers: flow, At: c.at})
+		at := func(r *http.Request) { r.Host = c.host }
+		w := b.do("GET", Root+"sign-in/with?provider=0", nil, at)
+		to, err := url.Parse(w.Header().Get("Location"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.want == "" {
+			back := b.do("GET", Root+"sign-in/callback?code=c", nil, at)
+			for _, w := range []*httptest.ResponseRecorder{w, back} {
+				if w.Code < 400 || w.Header().Get("Location") != "" || !strings.Contains(w.Body.String(), "--advertise-url") {
+					t.Errorf("%q: %d to %s", c.host, w.Code, to)
+				}
+			}
+			continue
+		}
+		if got := to.Query().Get("redirect_uri"); got != c.want+callbackPath {
+			t.Errorf("%q: a provider sends the browser back to %q, not to %q", c.host, got, c.want)
+		}
+		if page := b.do("GET", Root+"sign-in", nil, at).Body.String(); !strings.Contains(page, `href="`+c.at.URL+`/console/sign-in/with?`) {
+			t.Errorf("%q: the page leads elsewhere than to %q:\n%s", c.host, c.at.URL, page)
+		}
 	}
 }
 

@@ -11,16 +11,19 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// countUpTo is how far things are counted for a page: it says "100+" rather than read everything,
-// unless a sweep has counted them.
+// countUpTo is how many objects a page counts: it shows "100+" rather than read all, unless a sweep
+// has counted them.
 const countUpTo = 100
 
-// summaryPath is where the API tells what is stored, in numbers.
+// summaryPath is where the API serves counts of stored objects.
 const summaryPath = "/tidewaiter/summary"
 
-// concern is something that may need somebody.
+// concern is something that may need attention.
 type concern struct {
 	counted
 	Title, About, Link string
@@ -38,17 +41,18 @@ type share struct {
 // attentionView has the data of the first page.
 type attentionView struct {
 	Concerns []*concern
-	Fine     []*concern // that were asked and have nothing
+	Fine     []*concern // those with a count of 0
 	Refused  []*concern
 	Shares   []share
-	Total    int64 // of images; -1 if it is not known
+	Total    int64     // number of images; -1 if unknown
+	Counted  time.Time // when Total and Shares were counted, if not now
 	Why      *notice
 	Stored   *storedView
 	NoStored *notice
 	Ending   []certificate // of the server, that end soon
 }
 
-// storedView is how much is stored, and what was pushed lately.
+// storedView shows how much is stored, and the pushes of the last days.
 type storedView struct {
 	summary
 	Days  []pushDay
@@ -97,7 +101,7 @@ func (v *storedView) SharedPercent() int64 {
 	return 100 - int64(float64(v.DistinctLayerBytes)/float64(v.LayerBytes)*100)
 }
 
-// counted is a count of a list, as far as it was read.
+// counted is the count of a list, or of its beginning if it was not read to its end.
 type counted struct {
 	Count   int
 	More    bool // there are more than Count
@@ -105,13 +109,13 @@ type counted struct {
 	Counted time.Time // when it was counted, if not now
 }
 
-// count counts a list, as far as a page counts.
+// count counts up to countUpTo objects of a list.
 func (v *visit) count(path, selector string) (counted, error) {
 	return v.countTo(countUpTo, path, selector)
 }
 
-// countTo reads the beginning of a list. Of some lists the API finds out what matches when it reads
-// them: then the beginning may have none although more follow.
+// countTo counts the beginning of a list. Some selectors are computed for each object that the API
+// reads: then the beginning may have no match although later objects have one.
 func (v *visit) countTo(limit int, path, selector string) (c counted, err error) {
 	var l list[struct {
 		Metadata objectMeta `json:"metadata"`
@@ -121,7 +125,7 @@ func (v *visit) countTo(limit int, path, selector string) (c counted, err error)
 	}
 	if c.Count, c.More = len(l.Items), l.Metadata.Continue != ""; c.More {
 		if c.Count == 0 {
-			return c, unknown("The beginning of the list has none, and it was not read to its end.")
+			return c, unknown("None at the beginning of the list; the rest was not read.")
 		}
 		return c, nil // the oldest may be among the others
 	}
@@ -133,52 +137,54 @@ func (v *visit) countTo(limit int, path, selector string) (c counted, err error)
 	return c, nil
 }
 
-// ofVerdict counts the images with a verdict. Those that are many are as the last sweep counted
-// them. Until the first has ended, a page that may know the count soon reads few of them.
+// ofVerdict returns how many images have a verdict, from the server's last count of all images. If
+// the caller may not read that count, or there is none yet, the page reads a few of the images.
 func (v *visit) ofVerdict(verified string, s *summary, refused error) (counted, error) {
-	swept := counted{Count: int(s.Verified[verified]), Counted: s.ImagesAsOf}
-	if swept.Count > 10*countUpTo {
-		return swept, nil
-	}
 	limit := countUpTo
 	if refused == nil && s.ImagesAsOf.IsZero() {
 		limit = countUpTo / 10
 	}
-	c, err := v.countTo(limit, imagesPath, "signatures.verified="+verified)
-	if c.More && swept.Count > c.Count {
-		return swept, err
+	all := counted{Count: int(s.Verified[verified]), Counted: s.ImagesAsOf}
+	if refused == nil && !s.ImagesAsOf.IsZero() && (all.Count == 0 || all.Count > countUpTo) {
+		return all, nil
 	}
-	return c, err
+	c, err := v.countTo(limit, imagesPath, "signatures.verified="+verified)
+	if refused != nil || s.ImagesAsOf.IsZero() || err != nil {
+		return c, err
+	}
+	all.Oldest = c.Oldest
+	return all, nil
 }
 
-// usedOfVerdict counts the images with a verdict that pods use. To find them the API reads all that
-// pods use. If these are more than a page counts, they are as the server counted them last; refused
-// is why it does not tell, and used counts them.
-func (v *visit) usedOfVerdict(verified string, s *summary, refused error, used func() (counted, error)) (counted, error) {
+// usedOfVerdict counts the pods that name something with a verdict. The API computes that for each
+// pod that it reads. If there are more pods than a page reads, the count is the server's last one;
+// refused is why the page cannot read that count.
+func (v *visit) usedOfVerdict(verified string, s *summary, refused error) (counted, error) {
 	all := int64(0)
 	for _, n := range s.Used {
 		all += n
 	}
 	switch {
-	case refused != nil:
-		if c, err := used(); err != nil || c.More {
-			return counted{}, cmp.Or(err, refused)
-		}
-	case s.UsedAsOf.IsZero():
+	case refused == nil && s.UsedAsOf.IsZero():
 		return counted{}, s.runningUnknown()
-	case all > countUpTo:
+	case refused == nil && all > podRows:
 		return s.running(counted{Count: int(s.Used[verified]), Counted: s.UsedAsOf})
 	}
-	c, err := v.count(imagesPath, "signatures.verified="+verified+",used=true")
-	if err != nil {
+	c, err := v.countTo(podRows, podsPath, "verified="+verified)
+	switch {
+	case refused != nil && c.More:
+		return c, refused
+	case refused != nil:
 		return c, err
+	case err != nil || c.More: // there are more pods than were counted
+		return s.running(counted{Count: int(s.Used[verified]), Counted: s.UsedAsOf})
 	}
 	return s.running(c)
 }
 
-// outdated counts the pods that run something else than their tag leads to. The API finds that out
-// for each pod that it reads, so a page reads few of them if it is refused what the server has
-// found.
+// outdated counts the pods that run another image than their tag leads to. It uses the server's
+// count. If the page may not read that, it reads some pods, because the API computes this for each
+// pod.
 func (v *visit) outdated(s *summary, refused error) (counted, error) {
 	switch {
 	case refused != nil:
@@ -186,24 +192,42 @@ func (v *visit) outdated(s *summary, refused error) (counted, error) {
 		if c.More {
 			return c, refused
 		}
-		return c, err
+		if err != nil {
+			return c, err
+		}
+		others, err := v.countTo(podRows, podsPath, "outdated=unknown")
+		return orUnknown(c, int64(others.Count), err)
 	case s.Outdated == nil:
 		return counted{}, s.runningUnknown()
 	}
-	return s.running(counted{Count: int(*s.Outdated)})
+	c, err := s.running(counted{Count: int(*s.Outdated)})
+	return orUnknown(c, s.OutdatedUnknown, err)
 }
 
-// unknown is why something is not known, in a sentence.
+// orUnknown returns a count of outdated pods, or an error if it is 0 and unsure pods may be
+// outdated.
+func orUnknown(c counted, unsure int64, err error) (counted, error) {
+	switch {
+	case err != nil || unsure == 0:
+		return c, err
+	case c.Count == 0:
+		return c, unknown(fmt.Sprintf("%s perhaps outdated: on Running, choose Not known for Drift.", tablecells.Clause(unsure, "pod", "are")))
+	}
+	c.More = true
+	return c, nil
+}
+
+// unknown is an error that says why a count is not known.
 type unknown string
 
 func (u unknown) Error() string { return string(u) }
 
-// runningUnknown is why the server does not know all that runs.
+// runningUnknown returns why the server's counts of what runs are incomplete.
 func (s *summary) runningUnknown() unknown {
-	return unknown(cmp.Or(joined(s.GoneUnknown, "; "), "What runs is being counted for the first time."))
+	return unknown(cmp.Or(joined(s.GoneUnknown, "; "), "The first count of what runs has not ended."))
 }
 
-// running is a count of what runs. There may be more while not all that runs is known.
+// running completes a count of what runs: if not all clusters are known, there may be more.
 func (s *summary) running(c counted) (counted, error) {
 	if len(s.GoneUnknown) > 0 {
 		if c.Count == 0 {
@@ -214,7 +238,7 @@ func (s *summary) running(c counted) (counted, error) {
 	return c, nil
 }
 
-// gone counts the images that run and that their registries no longer have.
+// gone counts the images that run although their registries no longer have them.
 func gone(s *summary, refused error) (counted, error) {
 	switch {
 	case refused != nil:
@@ -228,7 +252,7 @@ func gone(s *summary, refused error) (counted, error) {
 // verdictWords are the verdicts, as the API has them.
 var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Excepted", "Unknown"}
 
-// verdictChoices are the verdicts with the words that people read.
+// verdictChoices are the verdicts with their words on pages.
 func verdictChoices() (all [][2]string) {
 	for _, verified := range verdictWords {
 		all = append(all, [2]string{verified, verdictOf(verified).Word})
@@ -237,7 +261,7 @@ func verdictChoices() (all [][2]string) {
 }
 
 // certificateEndsSoon is how long before its end a certificate of the server is shown. The server
-// renews its own earlier.
+// renews certificates of its own earlier.
 const certificateEndsSoon = 14 * 24 * time.Hour
 
 // ending counts the server's certificates that end soon.
@@ -259,7 +283,7 @@ func (v *visit) ending(s *summary, refused error) (soon []certificate, c counted
 	return soon, c, err
 }
 
-// attention shows what needs somebody.
+// attention shows what needs attention.
 func (v *visit) attention() error {
 	data, stored := &attentionView{Total: -1}, &summary{}
 	storedErr := v.call.get(v.ctx(), summaryPath, nil, stored)
@@ -269,7 +293,7 @@ func (v *visit) attention() error {
 	if data.NoStored = noticeOf("see how much is stored", storedErr); storedErr == nil {
 		data.Stored = storedOf(stored)
 	}
-	ofVerdict := map[string]func() (counted, error){} // of which two places show the count
+	ofVerdict := map[string]func() (counted, error){} // two places show each count
 	for _, verified := range verdictWords {
 		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
@@ -281,29 +305,28 @@ func (v *visit) attention() error {
 			return s.Jobs, err
 		}
 	}
-	allUsed := sync.OnceValues(func() (counted, error) { return v.count(imagesPath, "used=true") })
 	used := func(verified string) func() (counted, error) {
-		return func() (counted, error) { return v.usedOfVerdict(verified, stored, storedErr, allUsed) }
+		return func() (counted, error) { return v.usedOfVerdict(verified, stored, storedErr) }
 	}
 	all := []struct {
 		*concern
 		ask func() (counted, error)
 	}{
-		{&concern{Title: "Runs and is not verified", About: "pods use images whose signatures no policy trusts", Link: link("images", "verdict", "False", "used", "true"), Grave: true}, used("False")},
-		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of these images, and there is none", Link: link("images", "verdict", "Unsigned", "used", "true"), Grave: true}, used("Unsigned")},
+		{&concern{Title: "Runs and is not verified", About: "pods name images whose signatures their policies do not trust", Link: link("running", "verified", "False"), Grave: true}, used("False")},
+		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of what these pods name, and there is none", Link: link("running", "verified", "Unsigned"), Grave: true}, used("Unsigned")},
 		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored, storedErr) }},
 		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
-		{&concern{Title: "Not verified", About: "images with signatures of which none is trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
-		{&concern{Title: "Not signed", About: "images of which a policy demands a signature", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
+		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
+		{&concern{Title: "Not signed", About: "images without the signature that a policy demands", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
-		{&concern{Title: "Registries that are away", About: "pushes wait for them, and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
-		{&concern{Title: "Clusters that are away", About: "what is known of their pods is old", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
-		{&concern{Title: "Access to clusters that ends soon", About: "in two weeks, or earlier, their pods cannot be followed any more", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
+		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
+		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
+		{&concern{Title: "Access to clusters that ends soon", About: "within two weeks, their pods can no longer be followed", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
 		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).idle)},
-		{&concern{Title: "Certificates and keys that end soon", About: "in 30 days no new signature can meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
-		{&concern{Title: "Exceptions that end soon", About: "in a week, or earlier, what they let through will not meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
-		{&concern{Title: "Certificates of this server that end soon", About: "in two weeks, or earlier, connections by them will fail", Link: "#certificates", Grave: true}, func() (c counted, err error) {
+		{&concern{Title: "Certificates and keys that end soon", About: "within 30 days, new signatures can no longer meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
+		{&concern{Title: "Exceptions that end soon", About: "within a week, the images that they let through no longer meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
+		{&concern{Title: "Certificates of this server that end soon", About: "within two weeks, connections that use them fail", Link: "#certificates", Grave: true}, func() (c counted, err error) {
 			data.Ending, c, err = v.ending(stored, storedErr)
 			return c, err
 		}},
@@ -326,6 +349,10 @@ func (v *visit) attention() error {
 		})
 	}
 	group.Go(func() (err error) {
+		if data.Counted = stored.ImagesAsOf; !data.Counted.IsZero() {
+			data.Total = stored.Images
+			return nil
+		}
 		data.Total, err = v.allImages()
 		return err
 	})
@@ -358,11 +385,11 @@ func (v *visit) attention() error {
 		data.Shares = shares
 	}
 	return v.show(&page{Name: "attention", Title: "Attention", Nav: "attention", Data: data, Commands: []string{
-		"kubectl get images --field-selector signatures.verified=False,used=true", "tidewaiter pods --outdated", "tidewaiter spool list --state dead", "kubectl get --raw " + summaryPath,
+		"kubectl get clusterpods --field-selector verified=False", "tidewaiter pods --outdated", "tidewaiter spool list --state dead", "kubectl get --raw " + summaryPath,
 	}})
 }
 
-// add counts one more, which is since a time.
+// add counts one more, and keeps the earliest since.
 func (c *counted) add(since time.Time) {
 	if c.Count++; c.Oldest.IsZero() || since.Before(c.Oldest) {
 		c.Oldest = since
@@ -380,13 +407,13 @@ func countDead(jobs func() ([]job, error)) func() (counted, error) {
 	}
 }
 
-// countRegistriesAway counts the registries of which pushes wait that failed before.
+// countRegistriesAway counts the registries whose pushes have failed and wait for the next attempt.
 func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
-			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && !strings.HasPrefix(string(j.Receiver), "notify/") {
+			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && push.ParseSource(string(j.Receiver)).Kind != push.Notification {
 				hosts[host] = true
 				c.add(j.Enqueued)
 			}
@@ -396,7 +423,7 @@ func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
 	}
 }
 
-// countClusters counts the followed clusters of which something holds by one of their conditions.
+// countClusters counts the followed clusters for which holds is true.
 func countClusters(clusters func() ([]cluster, error), holds func(*cluster) (condition, bool)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := clusters()
@@ -409,7 +436,7 @@ func countClusters(clusters func() ([]cluster, error), holds func(*cluster) (con
 	}
 }
 
-// countPolicies counts the policies of which something holds by one of their conditions.
+// countPolicies counts the policies for which holds is true.
 func countPolicies(policies func() ([]*policyView, error), holds func(*policyView) (condition, bool)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := policies()
@@ -422,7 +449,7 @@ func countPolicies(policies func() ([]*policyView, error), holds func(*policyVie
 	}
 }
 
-// idle reports whether a policy does nothing, as far as that is known.
+// idle reports whether a policy is known to do nothing.
 func (p *policyView) idle() (condition, bool) {
 	for _, c := range []condition{p.Covers, p.Satisfiable, p.Applied} {
 		if strings.EqualFold(string(c.Status), "False") {
@@ -432,7 +459,7 @@ func (p *policyView) idle() (condition, bool) {
 	return condition{}, false
 }
 
-// endsSoon reports whether all that a policy trusts will have expired soon.
+// endsSoon reports whether all keys and certificates that a policy trusts expire soon.
 func (p *policyView) endsSoon() (condition, bool) {
 	return p.Satisfiable, p.Satisfiable.Status == "True" && p.Satisfiable.Reason == "EndsSoon"
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,6 +17,10 @@ import (
 // maxAnswer bounds an answer of the API, in bytes.
 const maxAnswer = 16 << 20
 
+// maxLive bounds an event of a watch, in bytes, because each open page holds a copy. In place of a
+// larger one, the page gets a notice.
+const maxLive = 64 << 10
+
 // The forms in which the API answers.
 const (
 	asJSON  = "application/json"
@@ -25,15 +28,17 @@ const (
 	asNames = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 )
 
-// caller makes API calls as the person that a page is for.
+// caller makes API calls as the person who requested a page.
 type caller struct {
 	api  http.Handler
-	from *http.Request // the person's request: its address and connection are those of the calls
-	// token is the session's; without one the calls have the credential of the person's request.
+	from *http.Request // the person's request: calls have its remote address and connection
+	// token is the session's token; if it is empty, calls use the credential of the person's request.
 	token string
+	// turn belongs to the page for which the calls are made; nil if there is none.
+	turn *turn
 }
 
-// apiError is an answer of the API that is not what was asked for.
+// apiError is an error that the API returned.
 type apiError struct {
 	Code    int  `json:"code"`
 	Reason  text `json:"reason"`
@@ -47,7 +52,7 @@ type apiError struct {
 
 func (e *apiError) Error() string { return string(e.Message) }
 
-// isCode reports whether err is an answer of the API with this code.
+// isCode reports whether err is an apiError with this code.
 func isCode(err error, code int) bool {
 	var e *apiError
 	return errors.As(err, &e) && e.Code == code
@@ -68,7 +73,7 @@ func (c *caller) request(ctx context.Context, method, path string, query url.Val
 	}
 	for name, values := range c.from.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			// whom the person asks for; the API says whether they may
+			// impersonation headers; the API decides whether the person may use them
 			r.Header[name] = values
 		}
 	}
@@ -91,26 +96,34 @@ func (c *caller) get(ctx context.Context, path string, query url.Values, v any) 
 
 // getAs is get in one of the forms in which the API answers.
 func (c *caller) getAs(ctx context.Context, accept, path string, query url.Values, v any) error {
-	a, err := c.do(ctx, http.MethodGet, path, query, accept, nil)
-	if err != nil {
-		return err
-	}
-	return a.read(path, v)
+	_, err := c.getWarnedAs(ctx, accept, path, query, v)
+	return err
 }
 
 // table reads a list as the table that kubectl prints, with the warnings that come with it.
 func (c *caller) table(ctx context.Context, path string, query url.Values) (*table, error) {
 	t := &table{}
-	a, err := c.do(ctx, http.MethodGet, path, query, asTable, nil)
+	var err error
+	t.Warnings, err = c.getWarnedAs(ctx, asTable, path, query, t)
+	return t, err
+}
+
+// getWarned is get with the warnings that come with the answer.
+func (c *caller) getWarned(ctx context.Context, path string, query url.Values, v any) ([]text, error) {
+	return c.getWarnedAs(ctx, asJSON, path, query, v)
+}
+
+func (c *caller) getWarnedAs(ctx context.Context, accept, path string, query url.Values, v any) (all []text, err error) {
+	a, err := c.do(ctx, http.MethodGet, path, query, accept, nil)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
-	// those that cannot be read are for no one
+	// warnings that cannot be parsed are dropped
 	warnings, _ := utilnet.ParseWarningHeaders(a.header["Warning"])
 	for _, w := range warnings {
-		t.Warnings = append(t.Warnings, textOf(w.Text))
+		all = append(all, textOf(w.Text))
 	}
-	return t, a.read(path, t)
+	return all, a.read(path, v)
 }
 
 // post sends an object, or nothing if it is nil, and reads the answer into v, unless that is nil.
@@ -129,13 +142,13 @@ func (c *caller) post(ctx context.Context, path string, query url.Values, object
 	return a.read(path, v)
 }
 
-// do makes a call, and returns the whole answer if the API has not refused it.
+// do makes a call, and returns the complete answer, or an error if the API returned one.
 func (c *caller) do(ctx context.Context, method, path string, query url.Values, accept string, body []byte) (*answer, error) {
 	r, err := c.request(ctx, method, path, query, accept, body)
 	if err != nil {
 		return nil, err
 	}
-	a := &answer{header: http.Header{}}
+	a := &answer{header: http.Header{}, turn: c.turn}
 	if err := serve(c.api, a, r); err != nil {
 		return nil, err
 	}
@@ -143,8 +156,8 @@ func (c *caller) do(ctx context.Context, method, path string, query url.Values, 
 		return nil, err
 	}
 	switch {
-	case a.tooLong:
-		return nil, fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+	case a.err != nil:
+		return nil, a.err
 	case a.code >= http.StatusBadRequest:
 		return nil, errorOf(a.code, path, a.body.Bytes())
 	}
@@ -164,12 +177,12 @@ func errorOf(code int, path string, body []byte) *apiError {
 	return e
 }
 
-// serve has api answer r. A handler that gives up its connection, as the chain does when it is
-// late, fails the call alone.
+// serve calls api with r. If a handler aborts the connection, as the chain does after a timeout,
+// only this call fails.
 func serve(api http.Handler, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p == http.ErrAbortHandler {
-			err = errors.New("the API broke off its answer")
+			err = errors.New("the API ended its answer early")
 		} else if p != nil {
 			panic(p)
 		}
@@ -178,16 +191,21 @@ func serve(api http.Handler, w http.ResponseWriter, r *http.Request) (err error)
 	return nil
 }
 
-// answer takes the answer to a call.
+// errLargeAnswer is the error of an answer of more than maxAnswer bytes.
+var errLargeAnswer = fmt.Errorf("the answer has more than %d MiB", maxAnswer>>20)
+
+// answer receives the answer to a call.
 type answer struct {
-	header  http.Header
-	code    int
-	body    bytes.Buffer
-	tooLong bool
+	header http.Header
+	code   int
+	body   bytes.Buffer
+	turn   *turn // counts the answer's bytes; may be nil
+	err    error // why the answer is incomplete
 }
 
 // read reads what the API answered at a path into v.
 func (a *answer) read(path string, v any) error {
+	defer a.turn.work()()
 	if err := json.Unmarshal(a.body.Bytes(), v); err != nil {
 		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
 	}
@@ -203,73 +221,74 @@ func (a *answer) WriteHeader(code int) { a.code = cmp.Or(a.code, code) }
 // Write implements http.ResponseWriter.
 func (a *answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
-	if a.body.Len()+len(p) > maxAnswer {
-		a.tooLong = true
-		return 0, io.ErrShortBuffer
+	switch {
+	case a.err != nil:
+	case a.body.Len()+len(p) > maxAnswer:
+		a.err = errLargeAnswer
+	case a.turn != nil:
+		a.err = a.turn.count(len(p))
+	}
+	if a.err != nil {
+		return 0, a.err
 	}
 	return a.body.Write(p)
 }
 
-// Flush implements http.Flusher: there is nobody to tell yet.
+// Flush implements http.Flusher. It does nothing, because the answer is collected.
 func (*answer) Flush() {}
 
-// CloseNotify is what Kubernetes' filters ask of a writer that is to be flushed.
+// CloseNotify implements http.CloseNotifier, which Kubernetes' filters require of an http.Flusher.
 func (a *answer) CloseNotify() <-chan bool {
 	return make(chan bool)
 }
 
-// stream takes the answer to a watch, and hands on its events whenever they are flushed. A page
-// that is open has no goroutine besides that of its request: a thousand of them would hold 16 MiB
-// of stacks.
+// stream receives the answer to a watch and passes each line on as soon as it is complete, so it
+// holds one line at most. An open page needs only the goroutine of its request: a second one for
+// each of a thousand pages would take 16 MiB of stacks.
 type stream struct {
 	answer
-	each func(watchEvent) error
-	stop context.CancelFunc // ends the watch
-	err  error              // why it was ended
+	each  func(line []byte) error // gets nil for a line of more than maxLive bytes
+	stop  context.CancelFunc      // ends the watch
+	err   error                   // why the watch was ended
+	large bool                    // the line under way has more than maxLive bytes
 }
 
 // Write implements http.ResponseWriter.
 func (s *stream) Write(p []byte) (int, error) {
-	if s.err != nil {
-		return 0, s.err
+	if s.WriteHeader(http.StatusOK); s.code != http.StatusOK {
+		return s.answer.Write(p)
 	}
-	return s.answer.Write(p)
-}
-
-// Flush implements http.Flusher: what was written is whole events.
-func (s *stream) Flush() {
-	if s.code != http.StatusOK || s.err != nil {
-		return
-	}
-	for decoder := json.NewDecoder(&s.body); s.err == nil; {
-		var event watchEvent
-		if s.err = decoder.Decode(&event); s.err == nil {
-			s.err = s.hand(event)
+	for line := range bytes.Lines(p) {
+		if s.err != nil {
+			return 0, s.err
+		}
+		if s.body.Len()+len(line) > maxLive {
+			s.large = true
+			s.body = bytes.Buffer{}
+		}
+		switch whole := line[len(line)-1] == '\n'; {
+		case !whole && !s.large:
+			s.body.Write(line)
+			continue
+		case !whole:
+			continue
+		case s.large:
+			s.large, line = false, nil
+		case s.body.Len() > 0:
+			s.body.Write(line)
+			line, s.body = s.body.Bytes(), bytes.Buffer{}
+		}
+		if s.err = s.each(line); s.err != nil {
+			s.stop()
 		}
 	}
-	s.body = bytes.Buffer{} // frees the memory of a large event
-	if s.err == io.EOF {
-		s.err = nil
-		return
-	}
-	s.stop()
+	return len(p), s.err
 }
 
-// hand hands on an event.
-func (s *stream) hand(event watchEvent) error {
-	if event.Type != "ERROR" {
-		return s.each(event)
-	}
-	e := &apiError{}
-	if err := json.Unmarshal(event.Object, e); err != nil {
-		return err
-	}
-	return e
-}
-
-// watch follows a list from a resourceVersion on, and calls each with every event until ctx ends,
-// the watch does, or each returns an error.
-func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(event watchEvent) error) error {
+// watch watches a list from a resourceVersion on. It calls each with every event, as a line of
+// JSON, until ctx or the watch ends, or each returns an error. For an event of more than maxLive
+// bytes, each gets nil.
+func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(line []byte) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	query.Set("watch", "true")
@@ -279,7 +298,6 @@ func (c *caller) watch(ctx context.Context, path string, query url.Values, accep
 	}
 	s := &stream{answer: answer{header: http.Header{}}, each: each, stop: stop}
 	err = serve(c.api, s, r)
-	s.Flush()
 	switch {
 	case s.err != nil:
 		return s.err
@@ -289,12 +307,7 @@ func (c *caller) watch(ctx context.Context, path string, query url.Values, accep
 	return err
 }
 
-type watchEvent struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
-}
-
-// needs says which role lets a person do what the API refused.
+// needs returns the role that permits what the API refused.
 func needs(e *apiError) string {
 	path := e.Path
 	if e.Details.Group != "" && strings.HasPrefix(path, "/apis/") {
@@ -317,10 +330,10 @@ func needs(e *apiError) string {
 	return "view"
 }
 
-// whoAmIPath is where the API says who calls.
+// whoAmIPath is where the API returns the caller's name.
 const whoAmIPath = "/apis/user.openshift.io/v1/users/~"
 
-// whoAmI returns the name of the person. In a cluster that does not let people ask, it is empty.
+// whoAmI returns the name of the person. It is empty if a cluster does not permit the request.
 func (c *caller) whoAmI(ctx context.Context) (text, error) {
 	var u user
 	err := c.get(ctx, whoAmIPath, nil, &u)

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // side is one of two images that are compared.
@@ -19,7 +19,7 @@ type side struct {
 	Why    *notice
 }
 
-// difference is something that differs; an empty side does not have it.
+// difference is a setting that differs; an empty side lacks it.
 type difference struct {
 	What, Key, A, B text
 }
@@ -31,7 +31,7 @@ type layerPair struct {
 	InA, InB bool
 }
 
-// comparison has the data of the page of two images.
+// comparison has the data of the page that compares two images.
 type comparison struct {
 	A, B        side
 	Whole       bool // both are known
@@ -115,7 +115,8 @@ func layerNames(layers []imageLayer) sets.Set[text] {
 	return names
 }
 
-// maps adds the keys that differ. An empty value is shown as such: it is not the same as none.
+// maps adds the keys that differ. An empty value is shown as empty, because it differs from a
+// missing key.
 func (c *comparison) maps(what string, a, b map[text]text) {
 	value := func(m map[text]text, key text) text {
 		if v, ok := m[key]; ok && v == "" {
@@ -132,7 +133,7 @@ func (c *comparison) maps(what string, a, b map[text]text) {
 	}
 }
 
-// variables are those of an environment, by name. The last one of a name counts.
+// variables returns the variables of an environment by name. The last one of a name counts.
 func variables(env []text) map[text]text {
 	all := map[text]text{}
 	for _, e := range env {

@@ -4,41 +4,49 @@ import (
 	"cmp"
 	"crypto/rand"
 	"log/slog"
+	"math"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/room"
 	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
 // maxForm bounds a form, in bytes. A token is the longest thing in one.
 const maxForm = 16 << 10
 
-// policy lets a browser load what this server has and nothing else, run no script that is written
-// into a page, and show no page within another.
+// policy is the Content-Security-Policy: a browser loads only files of this server, runs no inline
+// script, and shows no page in a frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// Options say what a console is made from.
+// Options configure a Console.
 type Options struct {
 	// Clock tells the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Providers signs people in with providers of OpenID Connect; nil for none.
+	// Providers signs people in with OpenID Connect providers; nil for none.
 	Providers *openid.Flow
-	// Secret is what servers share whose sessions are the same; empty for one of this server's own.
+	// At is the address at which browsers reach the console, and to which providers send them back.
+	At Address
+	// Secret is shared by servers that accept each other's sessions; empty for a secret of this server
+	// alone.
 	Secret []byte
 }
 
-// New makes a console whose pages are made of answers of api, the handler chain of the API server.
+// New returns a Console that makes its pages from answers of api, the handler chain of the API
+// server.
 func New(api http.Handler, o Options) *Console {
 	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	if len(o.Secret) == 0 {
 		o.Secret = []byte(rand.Text() + rand.Text())
 	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, files: files, pages: newPages(files.path)}
+	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), unread: unread{max: maxUnread}, working: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))}
+	c.liveEvents = &liveEvents{pages: c.pages, clock: o.Clock, byLine: map[string]*liveEvent{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)
 	mux.HandleFunc("GET "+Root+"sign-in", c.signInPage)
@@ -50,22 +58,22 @@ func New(api http.Handler, o Options) *Console {
 	mux.HandleFunc("POST "+Root+"sign-out", c.signOut)
 	mux.HandleFunc("POST "+Root+"theme", c.setTheme)
 	for path, handle := range map[string]func(*visit) error{
-		"GET " + Root + "{$}":           (*visit).attention,
-		"GET " + Root + "images":        (*visit).images,
-		"GET " + Root + "image":         (*visit).image,
-		"GET " + Root + "raw":           (*visit).raw,
-		"POST " + Root + "import":       (*visit).importReference,
-		"GET " + Root + "repositories":  (*visit).repositories,
-		"GET " + Root + "repository":    (*visit).repository,
-		"GET " + Root + "compare":       (*visit).compare,
-		"GET " + Root + "running":       (*visit).running,
-		"GET " + Root + "running.csv":   (*visit).runningCSV,
-		"GET " + Root + "policies":      (*visit).policies,
-		"POST " + Root + "verify":       (*visit).verify,
-		"GET " + Root + "activity":      (*visit).activity,
-		"GET " + Root + "activity/live": (*visit).live,
-		"POST " + Root + "queue":        (*visit).queue,
-		"GET " + Root:                   (*visit).nothing,
+		"GET " + Root + "{$}":          (*visit).attention,
+		"GET " + Root + "images":       (*visit).images,
+		"GET " + Root + "image":        (*visit).image,
+		"GET " + Root + "raw":          (*visit).raw,
+		"POST " + Root + "import":      (*visit).importReference,
+		"GET " + Root + "repositories": (*visit).repositories,
+		"GET " + Root + "repository":   (*visit).repository,
+		"GET " + Root + "compare":      (*visit).compare,
+		"GET " + Root + "running":      (*visit).running,
+		"GET " + Root + "running.csv":  (*visit).runningCSV,
+		"GET " + Root + "policies":     (*visit).policies,
+		"POST " + Root + "verify":      (*visit).verify,
+		"GET " + Root + "activity":     (*visit).activity,
+		"GET " + Root + livePath:       (*visit).live,
+		"POST " + Root + "queue":       (*visit).queue,
+		"GET " + Root:                  (*visit).nothing,
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, handle) })
 	}
@@ -96,10 +104,10 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	// A slow client holds a page for this long. A kept connection outlives the deadlines of its
-	// requests.
+	// A slow client may take a minute for a page. A deadline stays with a kept-alive connection, so
+	// each request sets its own.
 	control, patience := http.NewResponseController(w), time.Now().Add(time.Minute)
-	_ = control.SetWriteDeadline(patience) // a writer that cannot be bound is not a connection
+	_ = control.SetWriteDeadline(patience) // only a writer that is no connection returns an error
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
 	if r.Method == http.MethodPost {
 		_ = control.SetReadDeadline(patience)

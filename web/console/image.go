@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // imageView has the data of the page of an image.
@@ -23,18 +23,18 @@ type imageView struct {
 	Image    *image    // nil if it is not stored
 	Layers   []layerView
 	InLayers int64     // bytes
-	Config   [][2]text // what is set, and to what
+	Config   [][2]text // settings of the config: name and value
 	Env      []text
 	Labels   [][2]text
 	Pull     []string
 	Checks   []checkView
-	// Documents say which packages the image has. With none, NoPackages may say why they are not
-	// known.
+	// Documents list the image's packages. If there are none, NoPackages may say why.
 	Documents  []document
 	NoPackages *notice
 	Refused    *notice
-	MayAsk     bool   // the person may have the registry asked
-	Done       string // what has just been asked for
+	MayAsk     bool     // the person may import the image
+	Done       string   // confirms the import that was just requested
+	Ran        *ranView // when it ran; nil if there is nothing to ask about
 }
 
 // layerView is a layer with its share of the image.
@@ -42,7 +42,7 @@ type layerView struct {
 	Digest, By text
 	Size       int64
 	Share      int // of the largest, in percent
-	// the images with this layer, this one among them; nil if they were not counted
+	// the number of images with this layer, including this image; nil if they were not counted
 	In *counted
 }
 
@@ -54,7 +54,7 @@ type checkView struct {
 	Claims            [][2]text
 }
 
-// image shows all that is known of an image.
+// image shows an image.
 func (v *visit) image() error {
 	data := &imageView{Asked: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("ref"), 1024))}
 	if data.Asked == "" {
@@ -85,13 +85,22 @@ func (v *visit) image() error {
 			data.Refused = noticeOf("read images", err)
 		}
 	}
+	if about := a.Meaning.Digest; about != "" || a.Meaning.Reference != "" {
+		if about == "" {
+			about = a.Meaning.Reference
+		}
+		if data.Ran, err = v.ranAbout(string(about)); err != nil {
+			return err
+		}
+		p.Commands = append(p.Commands, "tidewaiter ran "+quoted(string(about)))
+	}
 	return v.show(p)
 }
 
-// importsPath is where the API is asked to import a reference.
+// importsPath is the API's path to import a reference.
 const importsPath = "/tidewaiter/imports"
 
-// askedFor says that an import was asked for, on the page to which that leads.
+// askedFor returns the confirmation of an import that was just requested; "" if there was none.
 func (v *visit) askedFor() string {
 	if v.r.URL.Query().Get("done") != "import" {
 		return ""
@@ -99,7 +108,7 @@ func (v *visit) askedFor() string {
 	return "The registry is being asked. Load the page again in a moment; Activity shows how it went."
 }
 
-// importReference has the registry of a reference asked, now or again.
+// importReference requests the import of a reference.
 func (v *visit) importReference() error {
 	ref := strings.TrimSpace(printable.Line(v.r.PostFormValue("ref"), 1024))
 	if err := v.call.post(v.ctx(), importsPath, url.Values{"reference": {ref}}, nil, nil); err != nil {
@@ -156,7 +165,7 @@ const (
 	layerUpTo     = 10
 )
 
-// countLayers counts in how many images each layer is, but for those of an image with very many.
+// countLayers counts for each layer the images that have it, unless the image has very many layers.
 func (v *visit) countLayers(layers []layerView) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -175,7 +184,7 @@ func (v *visit) countLayers(layers []layerView) error {
 	return group.Wait()
 }
 
-// fill makes what is shown of what was read.
+// fill derives what the page shows from what was read.
 func (d *imageView) fill() {
 	m := &d.Answer.Meaning
 	if m.Tag != "" {
@@ -220,7 +229,7 @@ func (d *imageView) fill() {
 	}
 }
 
-// layers puts the layers beside the lines of the config that made them.
+// layers assigns each layer the entry of the config's history that made it.
 func (d *imageView) layers() {
 	var h history
 	_ = json.Unmarshal([]byte(d.Image.Config), &h) // without a history the layers have no lines
@@ -244,7 +253,7 @@ func (d *imageView) layers() {
 	}
 }
 
-// words is a command, each word in quotes if it needs some.
+// words writes a command, with quotes around words that need them.
 func words(all []text) text {
 	quotedWords := make([]string, len(all))
 	for i, w := range all {
@@ -253,7 +262,7 @@ func words(all []text) text {
 	return text(strings.Join(quotedWords, " "))
 }
 
-// raw shows an object as the API has it.
+// raw shows an Image as the API returns it.
 func (v *visit) raw() error {
 	digest := v.r.URL.Query().Get("digest")
 	if digest == "" || strings.ContainsAny(digest, "/?#%") {
@@ -267,11 +276,16 @@ func (v *visit) raw() error {
 	if err != nil {
 		return err
 	}
+	defer v.call.turn.work()()
 	var out bytes.Buffer
 	if err := json.Indent(&out, a.body.Bytes(), "", "  "); err != nil {
 		return fmt.Errorf("the answer at %s cannot be read: %w", path, err)
 	}
+	shown := printable.Text(out.String())
+	if len(shown) > maxPage {
+		return errLargePage
+	}
 	v.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	send(v.w, v.r, http.StatusOK, []byte(printable.Text(out.String())))
+	send(v.w, v.r, http.StatusOK, []byte(shown))
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // Paths of the API.
@@ -24,8 +24,8 @@ const (
 const (
 	// pageRows is how many rows of a list a page reads and shows.
 	pageRows = 100
-	// maxSorted is how many images a page reads to show those that come first in an order that
-	// nobody has counted.
+	// maxSorted is how many images a page reads to sort them itself, if the server has no order for
+	// them.
 	maxSorted = 500
 )
 
@@ -33,12 +33,12 @@ const (
 type imageRow struct {
 	Digest, Repository, Verdict, Size, Platform, Signers, Pods, Outdated text
 	Tags                                                                 []text
-	// as the table has it
+	// Created is as in the table
 	Created string
 	Known   time.Time
 }
 
-// imageFilter is a field that images are selected by, on the page.
+// imageFilter is a field of the page's filters.
 type imageFilter struct {
 	Name, Field, Label, Value string
 	More                      bool        // it is folded away until it is used
@@ -58,23 +58,23 @@ type imageList struct {
 	Total     int64 // -1 if it is not known
 	Sort      string
 	Sorted    bool // all that match are on the page, in the order asked for
-	// when the images on the page were the first that match in the order; zero if that was not
-	// counted
+	// FirstOf is when the server computed the order in which the page shows images; zero if it has
+	// none.
 	FirstOf time.Time
-	// the places of the images on the page in the order of all that match; 0 if they are not known
+	// From and To are the places of the page's images in the order of all that match; 0 if unknown
 	From, To int
-	NoOrder  *notice // why they are not
-	OwnOrder bool    // the images on the page are sorted among themselves alone
+	NoOrder  *notice // why they are unknown
+	OwnOrder bool    // only the images on this page are sorted, not all that match
 	Next     string
 	First    string // the address of the first page, on a later one
-	ByDigest string // that of those that match in the order of their digests
+	ByDigest string // the address of the list in the order of digests
 	Refused  *notice
 	Warnings []text // of the API
-	MayAsk   bool   // the person may have what is not known imported
-	Done     string // what has just been asked for
+	MayAsk   bool   // the person may import an image that is not stored
+	Done     string // confirms the import that was just requested
 }
 
-// filters are the filters of the page with their values in a query.
+// filters returns the filters of the page with their values in a query, and their field selector.
 func filters(query url.Values) (all []imageFilter, selector string) {
 	all = []imageFilter{
 		{Name: "verdict", Field: "signatures.verified", Label: "Verdict", Choices: verdictChoices()},
@@ -87,7 +87,7 @@ func filters(query url.Values) (all []imageFilter, selector string) {
 		{Name: "layer", More: true, Field: "layer", Label: "Layer"},
 		{Name: "package", More: true, Field: "package", Label: "Package"},
 	}
-	if query.Has("gone") { // as the first page leads here
+	if query.Has("gone") { // the first page links here with it
 		all = append(all, imageFilter{Name: "gone", More: true, Field: "gone", Label: "Registry", Choices: [][2]string{{"true", "No longer has it"}}})
 	}
 	var terms []string
@@ -106,9 +106,33 @@ func escapeTerm(value string) string {
 	return strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`).Replace(value)
 }
 
-// images shows the table of images, and what a search finds.
+// runningInstead returns the address of the page Running if a query selects images that run by
+// their verdict, because pods have the verdict for the name that they use; "" otherwise.
+func runningInstead(query url.Values) string {
+	verdict, by := query.Get("verdict"), query.Get("cluster")
+	if verdict == "" || query.Get("used") != "true" && by == "" {
+		return ""
+	}
+	to := url.Values{"verified": {verdict}}
+	if cluster, namespace, ok := strings.Cut(by, "/"); ok {
+		to.Set("cluster", cluster)
+		to.Set("namespace", namespace)
+	} else if by != "" {
+		to.Set("cluster", by)
+	}
+	if repository := query.Get("repository"); repository != "" {
+		to.Set("image", repository)
+	}
+	return Root + "running?" + to.Encode()
+}
+
+// images shows the table of images, or the result of a search.
 func (v *visit) images() error {
 	query := v.r.URL.Query()
+	if to := runningInstead(query); to != "" {
+		v.goTo(to)
+		return nil
+	}
 	data := &imageList{Query: strings.TrimSpace(printable.Line(query.Get("q"), 1024)), Total: -1, Sort: query.Get("sort")}
 	if data.Query != "" {
 		found, err := v.find(data)
@@ -161,13 +185,13 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		data.First = Root + "images?" + query.Encode()
 	}
 	t, err := v.call.table(v.ctx(), imagesPath, ask)
-	if isCode(err, http.StatusGone) { // the place in the list is too long ago
+	if isCode(err, http.StatusGone) { // the continue token is too old
 		ask.Del("continue")
 		data.First = ""
 		t, err = v.call.table(v.ctx(), imagesPath, ask)
 	}
 	if err == nil && data.Sort != "" && data.First == "" && t.Metadata.Continue != "" && data.Total <= maxSorted {
-		// or not known
+		// or unknown
 		err = v.readToSort(t, ask)
 	}
 	if err != nil {
@@ -203,7 +227,7 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	return nil
 }
 
-// readToSort adds the rows after a first page to it if all are at most maxSorted.
+// readToSort reads the rest of the list if all rows together are at most maxSorted.
 func (v *visit) readToSort(t *table, ask url.Values) error {
 	ask.Set("limit", strconv.Itoa(maxSorted-pageRows))
 	ask.Set("continue", t.Metadata.Continue)
@@ -214,8 +238,8 @@ func (v *visit) readToSort(t *table, ask url.Values) error {
 	return err
 }
 
-// place makes the page one of several that show n images in the order that was asked for, as the
-// address says where it begins.
+// place sets the page's place among n images in the order of the query, and the links to its
+// neighbours.
 func (data *imageList) place(query url.Values, n int) {
 	from, _ := strconv.Atoi(query.Get("from")) // anything but a number is the beginning
 	from = min(max(from, 0), n-1)
@@ -231,8 +255,8 @@ func (data *imageList) place(query url.Values, n int) {
 	}
 }
 
-// amongFiltered says among which images the summary tells the first, if it does so with these
-// filters.
+// amongFiltered returns the query by which the summary returns the first images with these filters;
+// known is false if it cannot.
 func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
 	among = url.Values{}
 	for _, f := range filters {
@@ -249,9 +273,9 @@ func amongFiltered(filters []imageFilter) (among url.Values, known bool) {
 	return among, true
 }
 
-// readFirst reads a page of the images that come first in the order that was asked for, among those
-// that match: a sweep has found that out. It does nothing if they are few enough to be sorted as
-// they are now, or the order is not known.
+// readFirst reads a page of matching images in the order of the query, which the server's last
+// sweep has computed. It does nothing if the images are few enough to be read and sorted now, or if
+// the order is not known.
 func (v *visit) readFirst(data *imageList, selector string, among, query url.Values) (done bool, err error) {
 	if selector == "" {
 		if data.Total, err = v.allImages(); err != nil || data.Total >= 0 && data.Total <= maxSorted {
@@ -273,7 +297,7 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	digests := s.First[data.From-1 : data.To]
 	chosen := "digest=" + joined(digests, "|")
 	if selector != "" {
-		chosen += "," + selector // what has changed since the count does not match any more
+		chosen += "," + selector // leaves out images that no longer match
 	}
 	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"includeObject": {"Metadata"}, "fieldSelector": {chosen}})
 	if err != nil {
@@ -291,8 +315,8 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	return true, nil
 }
 
-// matching is how many images the summary's last count found that match; of those that pods use,
-// how many it tells of.
+// matching returns how many images matched at the summary's last count; for images that pods use,
+// how many the summary lists.
 func matching(s *summary, among url.Values) int64 {
 	if among.Has("used") {
 		return int64(len(s.First))
@@ -300,7 +324,7 @@ func matching(s *summary, among url.Values) int64 {
 	return s.Verified[among.Get("verified")]
 }
 
-// allImages is how many images there are; -1 if the API does not say.
+// allImages returns how many images there are; -1 if the API does not return it.
 func (v *visit) allImages() (int64, error) {
 	var l list[struct{}]
 	err := v.call.getAs(v.ctx(), asNames, imagesPath, url.Values{"limit": {"1"}}, &l)
@@ -315,7 +339,7 @@ func (v *visit) allImages() (int64, error) {
 	return int64(len(l.Items)), nil
 }
 
-// sortImages sorts rows: the newest first, if nothing else was asked for.
+// sortImages sorts rows; by default the newest are first.
 func sortImages(rows []imageRow, by string) {
 	slices.SortStableFunc(rows, func(a, b imageRow) int {
 		switch by {
@@ -330,7 +354,7 @@ func sortImages(rows []imageRow, by string) {
 	})
 }
 
-// leading is the number that a cell begins with; -1 if it begins with none.
+// leading returns the number at the beginning of a cell; -1 if there is none.
 func leading(cell text) float64 {
 	digits := string(cell)
 	if end := strings.IndexFunc(digits, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }); end >= 0 {
@@ -343,7 +367,7 @@ func leading(cell text) float64 {
 	return n
 }
 
-// inBytes is about how much a size in a table is; less than nothing if it is not known.
+// inBytes returns about how many bytes a size in a table is; negative if it is unknown.
 func inBytes(cell text) float64 {
 	n := leading(cell)
 	for i, unit := range []string{"kB", "MB", "GB", "TB", "PB", "EB"} {
@@ -354,8 +378,8 @@ func inBytes(cell text) float64 {
 	return n
 }
 
-// wholeName is a repository whose beginning a table has cut off, if a verdict of the image tells
-// it: <verdict>@<repository>,...
+// wholeName returns the full name of a repository that the table has shortened, if the image's
+// verdicts (<verdict>@<repository>,...) have it.
 func wholeName(cell, verdicts text) text {
 	end, isCut := strings.CutPrefix(string(cell), "…")
 	end, more, several := strings.Cut(end, ",+")

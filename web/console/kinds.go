@@ -2,7 +2,7 @@ package console
 
 import "time"
 
-// The parts of the API's kinds that pages show.
+// The types below have the fields of the API's kinds that pages show.
 
 type listMeta struct {
 	ResourceVersion string `json:"resourceVersion"`
@@ -15,7 +15,7 @@ type objectMeta struct {
 	Namespace       text              `json:"namespace"`
 	ResourceVersion string            `json:"resourceVersion"`
 	Created         time.Time         `json:"creationTimestamp"`
-	Annotations     map[string]string `json:"annotations"` // as they are: not for a page
+	Annotations     map[string]string `json:"annotations"` // raw: must not be shown
 }
 
 // table is a Table of the API, as kubectl prints it.
@@ -36,8 +36,8 @@ type tableRow struct {
 	} `json:"object"`
 }
 
-// cell is that of a column by its name; of several with one name the first, which has priority 1
-// and holds the most.
+// cell returns the cell of a column by name. If several have the name, it takes the first, which
+// has priority 1 and the most detail.
 func (t *table) cell(row *tableRow, name string) text {
 	for i := range t.Columns {
 		if t.Columns[i].Name == name && i < len(row.Cells) {
@@ -157,7 +157,7 @@ type verdict struct {
 	Attested  text   `json:"attested"`
 }
 
-// Shown is the verdict with the day on which its exception ends, as a table of the API has it.
+// Shown is the verdict with the day on which its exception ends, as in tables of the API.
 func (v *verdict) Shown() text {
 	if v.Until == "" {
 		return v.Verified
@@ -201,6 +201,9 @@ type running struct {
 	Names          []text         `json:"names"`
 	Outdated       int            `json:"outdated"`
 	OutdatedImages []runningImage `json:"outdatedImages"`
+
+	OutdatedUnknown       int  `json:"outdatedUnknown"`
+	OutdatedUnknownReason text `json:"outdatedUnknownReason"`
 }
 
 type runningIn struct {
@@ -263,7 +266,7 @@ type imageLayer struct {
 	Size int64 `json:"size"`
 }
 
-// history is the config's account of how the layers were made.
+// history is the config's history, which lists how the layers were made.
 type history struct {
 	History []struct {
 		CreatedBy text `json:"created_by"`
@@ -323,6 +326,8 @@ type clusterPod struct {
 			Waiting     text `json:"waiting"`
 			NotImported text `json:"notImported"`
 			Outdated    text `json:"outdated"`
+
+			OutdatedUnknown text `json:"outdatedUnknown"`
 		} `json:"containers"`
 	} `json:"spec"`
 }
@@ -386,7 +391,7 @@ type spool struct {
 	Changed int64 `json:"changed"`
 }
 
-// receivers are the receivers of webhooks, with what they have heard since the server started.
+// receivers are the receivers of webhooks, with their last deliveries since the server started.
 type receivers struct {
 	Receivers []struct {
 		Name        text      `json:"name"`
@@ -401,6 +406,7 @@ type receivers struct {
 // summary has the numbers of stored objects.
 type summary struct {
 	ImagesAsOf         time.Time        `json:"imagesAsOf"`
+	Images             int64            `json:"images"`
 	Verified           map[string]int64 `json:"verified"`
 	LayerBytes         int64            `json:"layerBytes"`
 	DistinctLayerBytes int64            `json:"distinctLayerBytes"`
@@ -408,6 +414,7 @@ type summary struct {
 	UsedAsOf           time.Time        `json:"usedAsOf"`
 	Used               map[string]int64 `json:"used"`
 	Outdated           *int64           `json:"outdated"`
+	OutdatedUnknown    int64            `json:"outdatedUnknown"`
 	Gone               *int64           `json:"gone"`
 	GoneSince          time.Time        `json:"goneSince"`
 	GoneUnknown        []text           `json:"goneUnknown"`
@@ -420,7 +427,7 @@ type summary struct {
 	Certificates []certificate `json:"certificates"`
 }
 
-// certificate is one on which the server's connections depend.
+// certificate is a certificate that the server's connections need.
 type certificate struct {
 	Name    text      `json:"name"`
 	Subject text      `json:"subject"`

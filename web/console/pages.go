@@ -1,9 +1,9 @@
 package console
 
 import (
-	"bytes"
 	"compress/gzip"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -13,6 +13,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 //go:embed templates
@@ -32,13 +34,13 @@ type page struct {
 	Theme      string
 	Address    string    // the path and query of the page
 	Now        time.Time // when the page was made
-	AsOf       time.Time // of when its answers are
-	Commands   []string  // that answer the same
+	AsOf       time.Time // the time of its answers
+	Commands   []string  // commands with the same answers
 	GoOn       string    // the page to which the browser is sent at once
 	Data       any
 }
 
-// When is a time as the page shows it.
+// When formats a time for the page.
 func (p *page) When(t time.Time) moment { return when(t, p.Now) }
 
 // pages are the templates, each with the layout.
@@ -47,7 +49,7 @@ type pages struct{ byName map[string]*template.Template }
 // newPages reads the templates. file gives the address of a static file.
 func newPages(file func(name string) string) *pages {
 	functions := template.FuncMap{
-		"file": file, "short": short, "size": size, "spaced": spaced, "quantity": quantity, "icon": iconOf, "verdict": verdictOf,
+		"file": file, "short": short, "size": size, "spaced": spaced, "quantity": tablecells.Quantity[int], "clause": tablecells.Clause[int], "icon": iconOf, "verdict": verdictOf,
 		"link": link, "join": joined, "pair": withData, "split": entryOf, "commas": thousands, "name": nameOf, "brief": brief, "list": listed, "podName": podNameOf,
 	}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
@@ -64,8 +66,14 @@ func newPages(file func(name string) string) *pages {
 
 func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page) {
 	page.Theme = themeOf(r)
-	var out bytes.Buffer
-	if err := p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page); err != nil {
+	var out pageText
+	err := p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page)
+	if errors.Is(err, errLargePage) {
+		code, out = errLargePage.Code, pageText{}
+		page.Name, page.Data = "notice", &notice{Title: "There is too much to show", Message: string(errLargePage.Message)}
+		err = p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page)
+	}
+	if err != nil {
 		slog.Error("A page of the console cannot be made", "page", page.Name, "err", err)
 		http.Error(w, "the page cannot be made; the server has logged why", http.StatusInternalServerError)
 		return
@@ -74,15 +82,15 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *pa
 	send(w, r, code, out.Bytes())
 }
 
-// send sends a body, compressed if the browser takes that. No body has both a secret and a text
-// that somebody else chose, so its length tells nothing.
+// send sends a body, compressed if the browser accepts that. No body has both a secret and text
+// that an attacker chose, so the compressed length reveals nothing.
 func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	w.Header().Add("Vary", "Accept-Encoding")
 	if len(body) > 1024 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.WriteHeader(code)
 		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists
-		_, _ = zip.Write(body)                           // an error is that the browser is gone
+		_, _ = zip.Write(body)                           // an error means that the browser is gone
 		_ = zip.Close()
 		return
 	}
@@ -90,8 +98,8 @@ func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// link is a path of the console with a query, of keys and values in turn; empty values are left
-// out.
+// link returns a path of the console with a query. pairs are keys and values in turn; empty values
+// are left out.
 func link(to string, pairs ...any) string {
 	query := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -105,8 +113,8 @@ func link(to string, pairs ...any) string {
 	return Root + to + "?" + query.Encode()
 }
 
-// name is a reference or a repository with the registry apart, the digest shortened, and with
-// places where a line may break.
+// name is a reference or a repository for a page: the registry apart, the digest shortened, and
+// with places where a line may break.
 type name struct {
 	Host  string
 	Parts []string
@@ -126,7 +134,7 @@ func nameOf(of any) name {
 
 type podName struct{ Cluster, Namespace, Name string }
 
-// podNameOf reads a pod's name in an answer: cluster/namespace/name.
+// podNameOf parses a pod's name from an answer: cluster/namespace/name.
 func podNameOf(whole text) podName {
 	parts := strings.SplitN(string(whole), "/", 3)
 	if len(parts) < 3 {
@@ -135,7 +143,7 @@ func podNameOf(whole text) podName {
 	return podName{parts[0], parts[1], parts[2]}
 }
 
-// listed puts a space behind each comma of a cell.
+// listed puts a space after each comma of a cell.
 func listed(cell text) string { return strings.ReplaceAll(string(cell), ",", ", ") }
 
 // joined joins texts.
@@ -147,7 +155,7 @@ func joined(all []text, by string) string {
 	return strings.Join(words, by)
 }
 
-// pair is what a part of a template gets that needs the page, too.
+// pair is the argument of a template that needs the page, too.
 type pair struct {
 	Page *page
 	Data any
@@ -162,10 +170,10 @@ func entryOf(data any) entry {
 	return entry{parts[0], parts[1], parts[2], parts[3]}
 }
 
-// look is how a verdict looks: an icon, a word and a colour, each of which tells it.
+// look is how a page shows a verdict: by icon, word and colour, each of which is sufficient.
 type look struct{ Icon, Word, Tone, About string }
 
-// verdictOf is the look of a verdict of the API, which may have more in brackets behind it.
+// verdictOf returns the look of a verdict of the API, which may be followed by text in brackets.
 func verdictOf(verified any) look {
 	word := fmt.Sprint(verified)
 	first, rest, _ := strings.Cut(word, " ")
@@ -177,7 +185,7 @@ func verdictOf(verified any) look {
 		"ByIndex":  {"check", "Verified by index", "good", "an index that lists the image is verified"},
 		"False":    {"cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
 		"Unsigned": {"open", "Unsigned", "bad", "a policy demands a signature and there is none"},
-		"NoPolicy": {"dash", "No policy", "plain", "there is no signature and no policy demands one"},
+		"NoPolicy": {"dash", "No policy", "plain", "no policy covers the image, whether it is signed or not"},
 		"Excepted": {"dash", "Excepted", "unsure", "it does not meet the policy, and an exception lets it through"},
 		"<none>":   {"dash", "Not judged", "plain", "this is an artifact and not an image"},
 	}[first]
@@ -205,10 +213,10 @@ func thousands(n any) string {
 // iconOf is the address of an icon within the page.
 func iconOf(name string) string { return "#i-" + name }
 
-// The themes, and the cookie that keeps which one a person chose; without it the system's is used.
+// themeCookie keeps the theme, light or dark, that a person chose. Without it the system's is used.
 const themeCookie = "tidewaiter-theme"
 
-// themeOf is the theme that was chosen; empty for the system's.
+// themeOf returns the theme that was chosen; empty for the system's.
 func themeOf(r *http.Request) string {
 	if cookie, err := r.Cookie(themeCookie); err == nil && (cookie.Value == "light" || cookie.Value == "dark") {
 		return cookie.Value

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,8 @@ func hostileAnswers() map[string]any {
 			"status": m{"items": l{m{"created": at, "image": hostile}, m{"created": at, "image": hostile}}, "conditions": l{m{"type": "ImportSuccess", "status": "False", "reason": hostile, "message": hostile}}}}}},
 		"GET " + podsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "namespace": hostile, "name": hostile, "since": at, "containers": l{m{
 			"name": hostile, "image": hostile, "digest": hostile, "verified": hostile, "waiting": hostile, "notImported": hostile, "outdated": hostile}}}}}},
+		"GET " + runsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "workload": hostile, "container": hostile, "image": hostile, "digest": hostile, "from": at}, "status": m{"until": at, "mostPods": 2, "verdictsDropped": 1,
+			"verdicts": l{m{"since": at, "verified": hostile, "reason": hostile}, m{"since": at, "verified": hostile, "signers": l{hostile}}}, "unseen": l{m{"from": at, "until": at}}}}}},
 		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile}}}}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": metadata, "spec": m{"scopes": l{hostile}, "policy": m{"rootOfTrust": m{"policyType": hostile}}}, "status": m{"conditions": l{m{"type": "Applied", "status": "False", "message": hostile}}}}}},
 		"GET " + policiesPath:        m{},
@@ -136,7 +139,7 @@ func TestHostileTextIsText(t *testing.T) {
 	b := newBrowser(t, hostileAnswers())
 	b.signIn("good")
 	q := url.QueryEscape(hostile)
-	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "policies?try=" + q, "activity", "images?verdict=" + q} {
+	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "running?at=" + at, "policies?try=" + q, "activity", "images?verdict=" + q} {
 		w := b.do("GET", Root+path, nil)
 		if w.Code != http.StatusOK {
 			t.Errorf("%q: %d %s", path, w.Code, w.Body)
@@ -166,7 +169,7 @@ func TestWhatIsRefusedIsSaid(t *testing.T) {
 	b.signIn("good")
 	for path, want := range map[string][]string{
 		"": {"Imports that failed, registries that are away: unknown", "Unknown, for the same reason", "tidewaiter:cluster-viewer", "You may not list images"}, "images": {"You may not list images", "tidewaiter:image-viewer"}, "repositories": {"You may not list tags"},
-		"running": {"You may not list clusters", "You may not list the pods", "tidewaiter:cluster-viewer"}, "policies": {"You may not list policies", "tidewaiter:verifier"},
+		"running": {"You may not list clusters", "You may not list the pods", "tidewaiter:cluster-viewer"}, "running?at=" + at: {"You may not list what ran"}, "policies": {"You may not list policies", "tidewaiter:verifier"},
 		"activity": {"You may not list events", "You may not see the queue", "tidewaiter:queue-viewer"},
 	} {
 		body := b.do("GET", Root+path, nil).Body.String()
@@ -183,6 +186,41 @@ func TestWhatIsRefusedIsSaid(t *testing.T) {
 	}
 }
 
+// What ran at a time is shown with its ends, gaps and verdicts, and the image's page says when it
+// ran.
+func TestWhatRan(t *testing.T) {
+	answers := hostileAnswers()
+	run := func(workload, until string, unseen ...any) m {
+		status := m{"mostPods": 2, "verdicts": l{m{"since": at, "verified": "Unsigned", "reason": "NoSignature"}, m{"since": at, "verified": "True", "signers": l{"key a"}}}, "unseen": unseen}
+		if until != "" {
+			status["until"] = until
+		}
+		return m{"metadata": m{"namespace": "team"}, "spec": m{"cluster": "prod", "workload": workload, "container": "main", "image": "r.io/team/app:v1", "digest": digestA, "from": at}, "status": status}
+	}
+	answers["GET "+runsPath] = m{"metadata": m{"continue": "next"}, "items": l{run("Deployment/goes", ""), run("Deployment/over", "2026-11-01T09:00:00Z", m{"from": "2026-11-01T08:00:00Z", "until": "2026-11-01T09:00:00Z"})}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	for path, want := range map[string][]string{
+		"running?at=2026-11-01T08:30&cluster=prod&pod=app&namespace=team": {"Deployment/goes", "and it runs", "until some time before", "not seen:", "at most 2 pods at once", "signed by key a", "NoSignature", `value="2026-11-01T08:30"`, "continue=next", "tidewaiter ran --at 2026-11-01T08:30:00Z"},
+		"running?at=tuesday":   {"tuesday is not a time"},
+		"image?ref=" + digestA: {"When it ran", "Deployment/over", "until some time before", "It ran at other times, too", "tidewaiter ran " + digestA},
+	} {
+		body := b.do("GET", Root+path, nil).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%q does not say %q:\n%s", path, text, body)
+			}
+		}
+		wantNoMarkup(t, body)
+	}
+	if w := b.do("GET", Root+"running?at=2026-11-01T08:30&cluster=prod&pod=app&namespace=team", nil); w.Code != http.StatusOK {
+		t.Errorf("%d", w.Code)
+	}
+	if last := b.api.asked[len(b.api.asked)-1]; last.URL.Query().Get("fieldSelector") != "at=2026-11-01T08:30:00Z,cluster=prod,namespace=team,workload=app" {
+		t.Errorf("asked for %s", last.URL)
+	}
+}
+
 func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	answers := map[string]any{"GET " + verificationPath: m{}}
 	for path := range hostileAnswers() {
@@ -194,7 +232,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string]string{
-		"": "tidewaiter import", "images": "tidewaiter import", "images?verdict=True": "No image matches", "repositories": "tidewaiter import", "running": "tidewaiter serve --config", "policies": "There is no policy", "activity": "Nothing waits", "compare": "Name two images",
+		"": "tidewaiter import", "images": "tidewaiter import", "images?verdict=True": "No image matches", "repositories": "tidewaiter import", "running": "tidewaiter serve --config", "running?at=" + at: "Nothing is known to have run then", "policies": "There is no policy", "activity": "Nothing waits", "compare": "Name two images",
 	} {
 		if w := b.do("GET", Root+path, nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%q: %d, without %q", path, w.Code, want)
@@ -232,6 +270,62 @@ func TestExport(t *testing.T) {
 	rows, err := csv.NewReader(w.Body).ReadAll()
 	if err != nil || len(rows) != 2 || rows[1][2] != "'=HYPERLINK(1)" || rows[1][3] != "a,b" || rows[1][4] != "'-x" {
 		t.Errorf("%v %q", err, rows)
+	}
+}
+
+// An export of several pages has all of them, and a turn for each; one that fails is not whole.
+func TestExportOfPages(t *testing.T) {
+	pod := l{m{"spec": m{"name": "a", "containers": l{m{"name": "b"}}}}}
+	var last any = m{"items": pod}
+	b := newBrowser(t, map[string]any{"GET " + podsPath: func(q url.Values) any {
+		if q.Get("continue") == "2" {
+			return last
+		}
+		return m{"items": pod, "metadata": m{"continue": "2"}}
+	}})
+	b.signIn("good")
+	w := b.do("GET", Root+"running.csv", nil)
+	if rows, err := csv.NewReader(w.Body).ReadAll(); err != nil || len(rows) != 3 {
+		t.Errorf("%v %q", err, rows)
+	}
+	last = http.StatusForbidden
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("an export that fails ends with %v", p)
+		}
+	}()
+	b.do("GET", Root+"running.csv", nil)
+}
+
+// A page of an export that has too much text, or too long an answer, is read in parts.
+func TestExportOfLargePods(t *testing.T) {
+	for name, size := range map[string]int{"text": 300, "answer": 700} {
+		t.Run(name, func(t *testing.T) {
+			image := strings.Repeat("a", size)
+			var containers l
+			for range 100 {
+				containers = append(containers, m{"name": "c", "image": image})
+			}
+			const pods = 400
+			b := newBrowser(t, map[string]any{"GET " + podsPath: func(q url.Values) any {
+				after, _ := strconv.Atoi(q.Get("continue"))
+				limit, _ := strconv.Atoi(q.Get("limit"))
+				var items l
+				for range min(limit, pods-after) {
+					items = append(items, m{"spec": m{"name": "p", "containers": containers}})
+				}
+				page := m{"items": items}
+				if after += len(items); after < pods {
+					page["metadata"] = m{"continue": strconv.Itoa(after)}
+				}
+				return page
+			}})
+			b.signIn("good")
+			w := b.do("GET", Root+"running.csv", nil)
+			if rows, err := csv.NewReader(w.Body).ReadAll(); err != nil || len(rows) != 1+100*pods {
+				t.Errorf("%v, %d rows", err, len(rows))
+			}
+		})
 	}
 }
 
@@ -291,11 +385,73 @@ func TestLive(t *testing.T) {
 	<-ended
 }
 
+// Signing out ends the live pages of that session, also one that somebody has opened with a copy of
+// its cookies, and of no other session.
+func TestSigningOutEndsLivePages(t *testing.T) {
+	watched := make(chan struct{})
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == whoAmIPath {
+			fmt.Fprint(w, `{"metadata":{"name":"ann"}}`)
+			return
+		}
+		watched <- struct{}{}
+		<-r.Context().Done()
+	})
+	c := New(api, Options{})
+	left, other := jar{}.signIn(t, c.sessions, "good"), jar{}.signIn(t, c.sessions, "good")
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	open := func(j jar) chan struct{} {
+		r := j.request().WithContext(ctx)
+		r.URL.Path, r.URL.RawQuery = Root+livePath, "after=7"
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		<-watched
+		return ended
+	}
+	first, copied, others := open(left), open(left), open(other)
+	r := left.request()
+	r.Method, r.URL.Path = http.MethodPost, Root+"sign-out"
+	c.ServeHTTP(httptest.NewRecorder(), r)
+	<-first
+	<-copied
+	if ctx.Err() != nil {
+		t.Fatal("the pages went on after their session had ended")
+	}
+	select {
+	case <-others:
+		t.Error("the live page of another session has ended, too")
+	default:
+	}
+	late, done := c.sessions.follow(ctx, c.sessions.find(other.request()))
+	done()
+	if late.Err() == nil {
+		t.Error("a page that was served goes on")
+	}
+	gone := &session{}
+	for id := range c.sessions.ended {
+		gone.ID = id
+	}
+	if late, done := c.sessions.follow(ctx, gone); late.Err() == nil {
+		t.Error("a page begins whose session has just ended")
+	} else {
+		done()
+	}
+	stop()
+	<-others
+	if len(c.sessions.live) != 0 {
+		t.Errorf("%d sessions are remembered without a page", len(c.sessions.live))
+	}
+}
+
 func TestWatchThatIsRefused(t *testing.T) {
 	b := newBrowser(t, map[string]any{"GET " + eventsPath: http.StatusForbidden})
 	b.signIn("good")
 	c := &caller{api: b.api, from: httptest.NewRequest("GET", Root, nil), token: "good"}
-	err := c.watch(t.Context(), eventsPath, url.Values{}, asJSON, func(watchEvent) error { return nil })
+	err := c.watch(t.Context(), eventsPath, url.Values{}, asJSON, func([]byte) error { return nil })
 	if !isCode(err, http.StatusForbidden) {
 		t.Errorf("%v", err)
 	}

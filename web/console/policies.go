@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // Paths of the API.
@@ -15,7 +15,7 @@ const (
 	verificationPath    = "/tidewaiter/verification"
 )
 
-// policyView is a policy and what the server finds about it.
+// policyView is a policy and its status.
 type policyView struct {
 	Name, Namespace, Root, Match text
 	File                         string
@@ -24,7 +24,7 @@ type policyView struct {
 	Exceptions                   condition // zero if there are none
 }
 
-// sweep is how far judging all images again is.
+// sweep is the progress of judging all images again.
 type sweep struct {
 	Number   int64 `json:"sweep"`
 	Running  bool  `json:"running"`
@@ -34,7 +34,7 @@ type sweep struct {
 	Failed   int64 `json:"failed"`
 }
 
-// Share is how much is done, in percent.
+// Share is the percentage of images that are done.
 func (s *sweep) Share() int64 {
 	if s.Total <= 0 {
 		return 100
@@ -72,7 +72,7 @@ func (v *visit) policyViews() (all []*policyView, err error) {
 	return all, nil
 }
 
-// policies shows the policies, and answers what they say of a reference.
+// policies shows the policies, and how they judge a reference.
 func (v *visit) policies() error {
 	query := v.r.URL.Query()
 	data := &policiesView{Asked: strings.TrimSpace(printable.Line(query.Get("try"), 1024)), Namespace: strings.TrimSpace(printable.Line(query.Get("namespace"), 256))}
@@ -105,7 +105,7 @@ func (v *visit) policies() error {
 	return v.show(p)
 }
 
-// verify has all images judged again.
+// verify starts a sweep that judges all images again.
 func (v *visit) verify() error {
 	if err := v.call.post(v.ctx(), verificationPath, nil, nil, nil); err != nil {
 		return err

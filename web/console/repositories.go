@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// repositoryTags is how many tags the page of repositories, or that of one, reads.
+// repositoryTags is how many tags the page of all repositories, or of one repository, reads.
 const repositoryTags = 500
 
 type repositoryRow struct {
@@ -48,8 +48,8 @@ func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
 	return all, err
 }
 
-// follows is the reference that a tag follows, in its parts; ok is false for a tag of a stream that
-// follows none.
+// follows returns repository and tag of the reference that a tag follows; ok is false for a tag of
+// a stream that follows none.
 func (t *imageTag) follows() (repository, tag text, ok bool) {
 	if t.Spec.From == nil || t.Spec.From.Kind != "DockerImage" {
 		return "", "", false
@@ -62,7 +62,7 @@ func (t *imageTag) follows() (repository, tag text, ok bool) {
 	return text(whole[:i]), text(whole[i+1:]), true
 }
 
-// repositories lists repositories by their tags.
+// repositories shows the repositories that have tags.
 func (v *visit) repositories() error {
 	query := v.r.URL.Query()
 	data := &repositoriesView{Query: strings.TrimSpace(printable.Line(query.Get("q"), 256))}
@@ -79,7 +79,7 @@ func (v *visit) repositories() error {
 	return v.show(&page{Name: "repositories", Title: "Repositories", Nav: "repositories", Data: data, Commands: []string{"kubectl get imagetags -A -o wide"}})
 }
 
-// rowsOf are the repositories of tags that have a part in their name.
+// rowsOf returns a row for each repository of tags whose name contains part.
 func rowsOf(tags *list[imageTag], part string) (rows []repositoryRow) {
 	places := map[text]int{}
 	for i := range tags.Items {
@@ -111,7 +111,7 @@ type move struct {
 	Since              time.Time
 }
 
-// tagLine is a tag and its line of time, the newest first.
+// tagLine is a tag with its history, the newest entry first.
 type tagLine struct {
 	Tag, Reference text
 	Moves          []move
@@ -126,7 +126,7 @@ type repositoryView struct {
 	Refused *notice
 }
 
-// repository shows the lines of time of a repository's tags.
+// repository shows the histories of a repository's tags.
 func (v *visit) repository() error {
 	data := &repositoryView{Name: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("name"), 1024))}
 	if data.Name == "" {
@@ -142,7 +142,7 @@ func (v *visit) repository() error {
 		t := &tags.Items[i]
 		line := tagLine{Tag: t.Spec.Name, Reference: text(data.Name) + ":" + t.Spec.Name, Failing: find(t.Status.Conditions, "ImportSuccess")}
 		var by []text
-		// without it nobody is named
+		// without it the history names nobody
 		_ = json.Unmarshal([]byte(t.Metadata.Annotations["tidewaiter.dev/by"]), &by)
 		for j, item := range t.Status.Items {
 			m := move{Digest: item.Image, Since: item.Created}

@@ -2,13 +2,14 @@ package console
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // Paths of the API.
@@ -17,17 +18,16 @@ const (
 	clustersPath = "/apis/tidewaiter.dev/v1/clusters"
 )
 
-// maxExport is how many containers an export has.
+// maxExport bounds the containers of an export.
 const maxExport = 100_000
 
-// podRows is how many pods a page reads. Of each, the API finds out when it is asked what its
-// images are.
+// podRows is how many pods a page reads. For each, the API looks up its images.
 const podRows = 50
 
 // runningRow is a container that runs, or should.
 type runningRow struct {
-	Cluster, Namespace, Pod, Container, Image, Digest, Verified, Outdated, Waiting, NotImported text
-	Since                                                                                       time.Time
+	Cluster, Namespace, Pod, Container, Image, Digest, Verified, Outdated, OutdatedUnknown, Waiting, NotImported text
+	Since                                                                                                        time.Time
 }
 
 // runningView has the data of the page of what runs.
@@ -39,16 +39,22 @@ type runningView struct {
 	Next, Export                     string
 	Refused, RefusedClusters         *notice
 	Pod, Cluster, Namespace, Outdate string
+	Verified                         string
+	Verdicts                         [][2]string
+	// At is the time that is asked about, in UTC as a form has it; Ran is what ran then, nil if the
+	// page shows what runs now.
+	At  string
+	Ran *ranView
 }
 
-// clusterView is a cluster and how old what is known of it is.
+// clusterView is a cluster and the age of its data.
 type clusterView struct {
 	Name, Why text
 	Pods      int
 	Reachable bool
 	Synced    bool
 	LastSeen  time.Time
-	Ends      text // that the credential ends soon, and when; empty if it does not
+	Ends      text // a message if the credential ends soon; empty if it does not
 }
 
 // clusters reads the followed clusters.
@@ -58,7 +64,7 @@ func (v *visit) clusters() ([]cluster, error) {
 	return l.Items, err
 }
 
-// away reports whether what is known of a cluster is old.
+// away reports whether a cluster cannot be reached, so that its data is old.
 func (c *cluster) away() (condition, bool) {
 	reachable := find(c.Status.Conditions, "Reachable")
 	return reachable, reachable.Status != "True"
@@ -70,11 +76,11 @@ func (c *cluster) endsSoon() (condition, bool) {
 	return credential, credential.Reason == "EndsSoon" || credential.Reason == "Ended"
 }
 
-// podSelector makes a selector of the filters in a query.
+// podSelector returns the filters in a query, and their field selector.
 func podSelector(query url.Values) (values map[string]string, selector string) {
 	values = map[string]string{}
 	var terms []string
-	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"pod", "pod"}, {"image", "image"}, {"outdated", "outdated"}} {
+	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"pod", "pod"}, {"image", "image"}, {"outdated", "outdated"}, {"verified", "verified"}} {
 		if value := strings.TrimSpace(printable.Line(query.Get(f[0]), 1024)); value != "" {
 			values[f[0]] = value
 			terms = append(terms, f[1]+"="+escapeTerm(value))
@@ -83,12 +89,13 @@ func podSelector(query url.Values) (values map[string]string, selector string) {
 	return values, strings.Join(terms, ",")
 }
 
-// running shows what runs.
+// running shows the containers that run.
 func (v *visit) running() error {
 	query := v.r.URL.Query()
 	values, selector := podSelector(query)
 	data := &runningView{Filters: values, Filtered: selector != ""}
 	data.Pod, data.Cluster, data.Namespace, data.Outdate = values["pod"], values["cluster"], values["namespace"], values["outdated"]
+	data.Verified, data.Verdicts = values["verified"], verdictChoices()
 	clusters, err := v.clusters()
 	if isCode(err, http.StatusUnauthorized) {
 		return err
@@ -102,6 +109,10 @@ func (v *visit) running() error {
 			shown.Ends = credential.Message
 		}
 		data.Clusters = append(data.Clusters, shown)
+	}
+	if at := strings.TrimSpace(query.Get("at")); at != "" {
+		data.Filtered = true
+		return v.ranAt(data, at)
 	}
 	ask := url.Values{"limit": {fmt.Sprint(podRows)}}
 	if selector != "" {
@@ -138,54 +149,74 @@ func (v *visit) running() error {
 
 func containersOf(p *clusterPod) (all []runningRow) {
 	for _, c := range p.Spec.Containers {
-		all = append(all, runningRow{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Pod: p.Spec.Name, Container: c.Name, Image: c.Image, Digest: c.Digest, Verified: c.Verified, Outdated: c.Outdated, Waiting: c.Waiting, NotImported: c.NotImported, Since: p.Spec.Since})
+		all = append(all, runningRow{Cluster: p.Spec.Cluster, Namespace: p.Spec.Namespace, Pod: p.Spec.Name, Container: c.Name, Image: c.Image, Digest: c.Digest, Verified: c.Verified, Outdated: c.Outdated, OutdatedUnknown: c.OutdatedUnknown, Waiting: c.Waiting, NotImported: c.NotImported, Since: p.Spec.Since})
 	}
 	return all
 }
 
+// exportPage is how many pods an export reads at a time. It reads fewer if a page of them is too
+// large.
+const exportPage = 500
+
 // runningCSV exports what runs, page by page.
 func (v *visit) runningCSV() error {
 	_, selector := podSelector(v.r.URL.Query())
-	ask := url.Values{"limit": {"500"}}
+	ask := url.Values{}
 	if selector != "" {
 		ask.Set("fieldSelector", selector)
 	}
-	var out *csv.Writer
+	made, begun, limit := v.w.(*made), false, exportPage
 	for rows := 0; rows < maxExport; {
 		var pods list[clusterPod]
-		if err := v.call.get(v.ctx(), podsPath, ask, &pods); err != nil {
-			if out == nil {
-				return err
-			}
-			out.Flush()
-			panic(http.ErrAbortHandler) // the browser sees that the file is not whole
+		ask.Set("limit", fmt.Sprint(limit))
+		err := v.call.get(v.ctx(), podsPath, ask, &pods)
+		if errors.Is(err, errLargeAnswer) && limit > 1 {
+			limit /= 2
+			continue
 		}
-		if out == nil {
-			h := v.w.Header()
+		if err != nil && !begun {
+			return err
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // so that the browser notices that the file is incomplete
+		}
+		before, out, n := made.body.Len(), csv.NewWriter(made), 0
+		if !begun {
+			h := made.Header()
 			h.Set("Content-Type", "text/csv; charset=utf-8")
 			h.Set("Content-Disposition", `attachment; filename="running.csv"`)
-			out = csv.NewWriter(v.w)
-			_ = out.Write([]string{"cluster", "namespace", "pod", "container", "image", "digest", "verified", "outdated", "waiting", "not imported", "since"})
+			_ = out.Write([]string{"cluster", "namespace", "pod", "container", "image", "digest", "verified", "outdated", "waiting", "not imported", "since", "outdated unknown"})
 		}
 		for i := range pods.Items {
 			for _, r := range containersOf(&pods.Items[i]) {
-				rows++
-				cells := []string{string(r.Cluster), string(r.Namespace), string(r.Pod), string(r.Container), string(r.Image), string(r.Digest), string(r.Verified), string(r.Outdated), string(r.Waiting), string(r.NotImported), r.Since.UTC().Format(time.RFC3339)}
+				n++
+				cells := []string{string(r.Cluster), string(r.Namespace), string(r.Pod), string(r.Container), string(r.Image), string(r.Digest), string(r.Verified), string(r.Outdated), string(r.Waiting), string(r.NotImported), r.Since.UTC().Format(time.RFC3339), string(r.OutdatedUnknown)}
 				for i := range cells {
 					cells[i] = inert(cells[i])
 				}
 				_ = out.Write(cells)
 			}
 		}
-		if out.Flush(); out.Error() != nil || pods.Metadata.Continue == "" {
+		if out.Flush(); errors.Is(out.Error(), errLargePage) && limit > 1 {
+			made.body.Truncate(before)
+			limit /= 2
+			continue
+		}
+		rows, begun = rows+n, true
+		switch {
+		case out.Error() != nil:
+			panic(http.ErrAbortHandler)
+		case pods.Metadata.Continue == "":
 			return nil
+		case made.flush() != nil:
+			panic(http.ErrAbortHandler)
 		}
 		ask.Set("continue", pods.Metadata.Continue)
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// inert is a cell that no spreadsheet takes for a formula.
+// inert makes a cell that no spreadsheet interprets as a formula.
 func inert(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t", rune(cell[0])) {
 		return "'" + cell

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// finding is what a text that is not a reference may be: a layer, a signer, a pod, or a part of
-// repositories' names.
+// finding is a list in which a search text that is not a reference was found: by layer, signer,
+// pod, or part of a repository's name.
 type finding struct {
 	counted
 	Title, Link string
@@ -19,8 +19,8 @@ type finding struct {
 // wholeDigest is a digest, or the digits of one of SHA-256.
 var wholeDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
 
-// elsewhere looks for a text that is not a reference. It returns what it found, and what it could
-// not look for.
+// elsewhere searches lists for a text that is not a reference. It returns the lists in which it
+// found the text, and those that it could not read.
 func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	list := func(title, path, selector, link string) func() (*finding, error) {
 		return func() (*finding, error) {
@@ -64,8 +64,8 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	return found, nil
 }
 
-// find asks what a search means. It goes to the image if it means one, and else to the only list
-// that has what is looked for.
+// find looks up a search text. It sends the browser to the image if the text is a reference to one,
+// otherwise to the list that has the text, if only one has.
 func (v *visit) find(data *imageList) (found bool, err error) {
 	answers, err := v.review(false, data.Query)
 	if err != nil {
@@ -95,7 +95,7 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 	return false, nil
 }
 
-// review asks about references.
+// review gets the API's answers about references.
 func (v *visit) review(former bool, references ...string) (*reviewStatus, error) {
 	asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{FormerTags: former}}
 	for _, r := range references {
@@ -106,7 +106,7 @@ func (v *visit) review(former bool, references ...string) (*reviewStatus, error)
 		return nil, err
 	}
 	if len(got.Status.References) != len(references) {
-		return nil, &apiError{Code: http.StatusBadGateway, Message: "the API did not answer all that was asked", Path: reviewsPath}
+		return nil, &apiError{Code: http.StatusBadGateway, Message: "the API did not answer all questions", Path: reviewsPath}
 	}
 	return &got.Status, nil
 }

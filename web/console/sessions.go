@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -18,49 +19,62 @@ import (
 const (
 	idleTime    = 2 * time.Hour
 	longestTime = 12 * time.Hour
-	// renewAfter is how old the time of the last page in a cookie may be.
+	// renewAfter is how old the time of the last page in a cookie may be before the cookie is renewed.
 	renewAfter = 5 * time.Minute
-	// maxEnded is how many sessions are remembered that ended early.
+	// maxEnded is how many sessions that were ended early are remembered.
 	maxEnded = 4096
-	// maxPiece bounds the value of a cookie, in bytes: browsers take 4,096 with its name. maxPieces
-	// is how many cookies a session with the longest token takes.
+	// maxPiece bounds the value of a cookie, in bytes: browsers accept 4,096 with its name. maxPieces
+	// is how many cookies a session with the longest token needs.
 	maxPiece  = 3800
 	maxPieces = 5
 )
 
-// cookieName is that of the first cookie; others have a number behind it. Browsers take one of such
-// a name from this host alone, over TLS, for all paths (RFC 6265bis).
+// cookieName is the name of the first cookie; others have a number after it. With the prefix
+// __Host-, browsers accept the cookie only from this host, over TLS and for all paths (RFC
+// 6265bis).
 const cookieName = "__Host-tidewaiter-console"
 
 // session is a person who has signed in with a token. The browser has it in its cookies, sealed.
 type session struct {
 	ID    string    `json:"id"`
 	Token string    `json:"token"`
-	User  text      `json:"user,omitempty"` // empty where the API does not tell
+	User  text      `json:"user,omitempty"` // empty if the API does not return it
 	Begun time.Time `json:"begun"`
 	Used  time.Time `json:"used"`
 }
 
-// sessions seal and open sessions. A server remembers only those that people have ended on it.
+// expires returns when the session ends unless a page renews it.
+func (s *session) expires() time.Time {
+	idle, longest := s.Used.Add(idleTime), s.Begun.Add(longestTime)
+	if idle.Before(longest) {
+		return idle
+	}
+	return longest
+}
+
+// sessions reads and writes the sessions in cookies. A server remembers only sessions that people
+// have ended on it, and sessions whose live pages it serves.
 type sessions struct {
 	clock clock.PassiveClock
 	box   *sealed.Box
 	mu    sync.Mutex
-	ended map[string]time.Time // by ID, until when the session would go on
+	ended map[string]time.Time // by ID, when the session would have expired
+	// live has, by session ID, a function that ends each live page that is being served.
+	live map[string]map[*context.CancelFunc]struct{}
 }
 
-// newSessions makes sessions that every server with the same secret knows.
+// newSessions returns sessions that all servers with the same secret accept.
 func newSessions(secret []byte, c clock.PassiveClock) *sessions {
-	return &sessions{clock: c, box: sealed.New(secret, "session"), ended: map[string]time.Time{}}
+	return &sessions{clock: c, box: sealed.New(secret, "session"), ended: map[string]time.Time{}, live: map[string]map[*context.CancelFunc]struct{}{}}
 }
 
-// begin makes a session and gives it to the browser.
+// begin creates a session and sets its cookies.
 func (s *sessions) begin(w http.ResponseWriter, user text, token string) error {
 	now := s.clock.Now()
 	return s.give(w, &session{ID: rand.Text(), Token: token, User: user, Begun: now, Used: now})
 }
 
-// renew has a session that is used go on.
+// renew extends a session that is in use.
 func (s *sessions) renew(w http.ResponseWriter, one *session) error {
 	if now := s.clock.Now(); now.Sub(one.Used) >= renewAfter {
 		one.Used = now
@@ -83,8 +97,8 @@ func (s *sessions) give(w http.ResponseWriter, one *session) error {
 	return nil
 }
 
-// setPiece sets one of the cookies. One that is not needed is taken away, also if the request does
-// not show it: the way back from a provider brings none.
+// setPiece sets one of the cookies. It deletes a cookie that is not needed, even if the request
+// does not show it: the request that comes back from a provider brings none.
 func setPiece(w http.ResponseWriter, i int, value string) {
 	cookie := &http.Cookie{Name: pieceName(i), Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if value == "" {
@@ -93,7 +107,7 @@ func setPiece(w http.ResponseWriter, i int, value string) {
 	http.SetCookie(w, cookie)
 }
 
-// forget takes the session out of the browser.
+// forget deletes the session's cookies.
 func forget(w http.ResponseWriter) {
 	for i := range maxPieces {
 		setPiece(w, i, "")
@@ -118,7 +132,7 @@ func (s *sessions) find(r *http.Request) *session {
 		all.WriteString(piece.Value)
 	}
 	one, now := &session{}, s.clock.Now()
-	if all.Len() == 0 || s.box.Open(all.String(), one) != nil || now.Sub(one.Used) >= idleTime || now.Sub(one.Begun) >= longestTime {
+	if all.Len() == 0 || s.box.Open(all.String(), one) != nil || !now.Before(one.expires()) {
 		return nil
 	}
 	s.mu.Lock()
@@ -129,8 +143,33 @@ func (s *sessions) find(r *http.Request) *session {
 	return one
 }
 
-// end ends a session on this server before its time, also for anybody who has a copy of its
-// cookies. If there are too many, it forgets the one that would end soonest.
+// follow returns a context for a live page. It ends when the session ends or expires. The browser
+// then connects again, which succeeds if other pages have renewed the session. The caller must call
+// stop after serving the page.
+func (s *sessions) follow(ctx context.Context, one *session) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithTimeout(ctx, one.expires().Sub(s.clock.Now()))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ended := s.ended[one.ID]; ended { // it was ended after find
+		cancel()
+		return ctx, cancel
+	}
+	if s.live[one.ID] == nil {
+		s.live[one.ID] = map[*context.CancelFunc]struct{}{}
+	}
+	s.live[one.ID][&cancel] = struct{}{}
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if delete(s.live[one.ID], &cancel); len(s.live[one.ID]) == 0 {
+			delete(s.live, one.ID)
+		}
+	}
+}
+
+// end ends a session and its live pages on this server, also for copies of its cookies. If too many
+// ended sessions are remembered, it forgets the one that expires soonest.
 func (s *sessions) end(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,4 +185,7 @@ func (s *sessions) end(one *session) {
 		delete(s.ended, soonest)
 	}
 	s.ended[one.ID] = one.Begun.Add(longestTime)
+	for cancel := range s.live[one.ID] {
+		(*cancel)()
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -71,6 +73,27 @@ func TestSessionsEnd(t *testing.T) {
 	if s.find(busy.request()) != nil {
 		t.Errorf("a session is longer than %s", longestTime)
 	}
+}
+
+// A live page ends with its session, also if nobody ends that.
+func TestLivePageOfExpiredSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSessions([]byte("secret"), clock.RealClock{})
+		idle := s.find(jar{}.signIn(t, s, "a").request())
+		long := *idle
+		long.ID, long.Begun = "long", idle.Begun.Add(idleTime/2-longestTime)
+		for _, of := range []*session{&long, idle} {
+			page, done := s.follow(t.Context(), of)
+			<-page.Done()
+			if at := time.Now(); !at.Equal(of.expires()) {
+				t.Errorf("a live page of a session that expires at %s ended at %s", of.expires(), at)
+			}
+			done()
+		}
+		if lasted := time.Since(idle.Begun); lasted != idleTime {
+			t.Errorf("an idle session has lasted %s", lasted)
+		}
+	})
 }
 
 // Servers with one secret know each other's sessions; others do not.

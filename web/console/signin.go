@@ -1,7 +1,11 @@
 package console
 
 import (
+	"cmp"
+	"errors"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,16 +15,19 @@ import (
 // maxToken bounds a token, in bytes.
 const maxToken = 12 << 10
 
-// signInForm has the data of the page to sign in.
+// signInForm has the data of the sign-in page.
 type signInForm struct {
 	Next  string
 	Why   string
-	Token bool // the browser may keep a cookie, as the connection is encrypted
-	// Providers are those to sign in with.
+	Token bool // the page asks for a token: the connection is encrypted, so a cookie is safe
+	// Providers are the names of the providers. Signing in with one begins at the URL At, because the
+	// provider sends the browser back there and the cookie must belong to that host. An empty At is
+	// the host of the page.
 	Providers []string
+	At        string
 }
 
-// signInPage asks for a token.
+// signInPage shows the sign-in page.
 func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 	form := &signInForm{Next: within(r.URL.Query().Get("next")), Token: r.TLS != nil}
 	if r.URL.Query().Get("why") == "ended" {
@@ -31,7 +38,7 @@ func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, form *signInForm) {
 	if c.providers != nil && form.Token {
-		form.Providers = c.providers.Names()
+		form.Providers, form.At = c.providers.Names(), c.at.URL
 	}
 	c.pages.write(w, r, code, &page{Name: "signin", Title: "Sign in", Data: form, Now: c.clock.Now(), Address: Root})
 }
@@ -54,7 +61,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin begins a session with a token; if the API does not accept it, it shows the form again.
+// begin begins a session with a token. If the API does not accept the token, it shows the form
+// again.
 func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, form *signInForm) (ok bool) {
 	call := &caller{api: c.api, from: r, token: token}
 	name, err := call.whoAmI(r.Context())
@@ -79,13 +87,32 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, fo
 	return true
 }
 
-// callbackPath is where a provider sends a browser back to.
+// callbackPath is the path to which a provider sends a browser back.
 const callbackPath = Root + "sign-in/callback"
 
-// callback is the address of callbackPath, as the browser knows the server.
-func callback(r *http.Request) string { return "https://" + r.Host + callbackPath }
+// Address is where browsers reach a console. It is configured, because the Host header of a request
+// cannot be trusted.
+type Address struct {
+	// URL is https://HOST[:PORT]; empty if it is not configured.
+	URL string
+	// Hosts and Port are the server's names, IP addresses and port. They are used if URL is empty.
+	Hosts []string
+	Port  int
+}
 
-// beginSignIn sends a browser to a provider.
+// callback returns the URL of callbackPath.
+func (a *Address) callback(r *http.Request) (string, error) {
+	if a.URL != "" {
+		return a.URL + callbackPath, nil
+	}
+	at, err := url.Parse("https://" + r.Host)
+	if err != nil || at.Host != r.Host || !slices.ContainsFunc(a.Hosts, func(host string) bool { return strings.EqualFold(host, at.Hostname()) }) || cmp.Or(at.Port(), "443") != strconv.Itoa(a.Port) {
+		return "", errors.New("this page's address is not one of the server's: its operator must set --advertise-url to the address that browsers use")
+	}
+	return "https://" + at.Host + callbackPath, nil
+}
+
+// beginSignIn redirects a browser to a provider.
 func (c *Console) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	form := &signInForm{Next: within(r.URL.Query().Get("next")), Token: r.TLS != nil}
 	place, err := strconv.Atoi(r.URL.Query().Get("provider"))
@@ -93,7 +120,13 @@ func (c *Console) beginSignIn(w http.ResponseWriter, r *http.Request) {
 		c.showSignIn(w, r, http.StatusBadRequest, form)
 		return
 	}
-	to, cookie, err := c.providers.Begin(r.Context(), place, callback(r), form.Next)
+	back, err := c.at.callback(r)
+	if err != nil {
+		form.Why = "You cannot sign in with a provider here: " + err.Error() + "."
+		c.showSignIn(w, r, http.StatusMisdirectedRequest, form)
+		return
+	}
+	to, cookie, err := c.providers.Begin(r.Context(), place, back, form.Next)
 	if err != nil {
 		form.Why = err.Error()
 		c.showSignIn(w, r, http.StatusServiceUnavailable, form)
@@ -103,11 +136,16 @@ func (c *Console) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// endSignIn begins the session of a browser that a provider sends back. The session's cookie is not
-// sent with what another site leads to, so the browser goes on from a page of this one.
+// endSignIn begins the session of a browser that a provider sends back. Browsers do not send the
+// session's cookie with a request that comes from another site, so endSignIn shows a page that
+// leads to the next one.
 func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 	form := &signInForm{Token: r.TLS != nil}
-	token, next, err := c.providers.End(r, callback(r))
+	var token, next string
+	back, err := c.at.callback(r)
+	if err == nil {
+		token, next, err = c.providers.End(r, back)
+	}
 	http.SetCookie(w, openid.Forget())
 	form.Next = within(next)
 	switch {
@@ -131,7 +169,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Root+"sign-in", http.StatusSeeOther)
 }
 
-// within returns a path of the console to go on with: that which was asked for, or the first page.
+// within returns next if it is a path of the console, otherwise the path of the first page.
 func within(next string) string {
 	if strings.HasPrefix(next, Root) && !strings.ContainsAny(next, "\\\r\n") {
 		return next

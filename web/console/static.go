@@ -15,8 +15,8 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// static serves the files that pages load. The address of a file has a part of its hash, so
-// browsers may keep it for ever.
+// static serves the files that pages load. The address of a file contains a part of its hash, so
+// browsers may cache it for ever.
 type static struct {
 	byPath map[string]staticFile
 	paths  map[string]string // by name
@@ -77,5 +77,5 @@ func (s *static) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		body = f.gzip
 	}
-	_, _ = w.Write(body) // an error is that the browser is gone
+	_, _ = w.Write(body) // an error means that the browser is gone
 }

@@ -8,17 +8,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // maxText bounds a text on a page, in bytes.
 const maxText = 4 << 10
 
-// text is text that anybody may have written, made fit for people to read when it comes in.
-// Templates escape it.
+// text is text of unknown origin. It is made printable when it is read, and templates escape it.
 type text string
 
-// UnmarshalText implements encoding.TextUnmarshaler, by which JSON fills strings and keys.
+// UnmarshalText implements encoding.TextUnmarshaler, which package json uses for strings and keys.
 func (t *text) UnmarshalText(b []byte) error {
 	*t = text(printable.Line(string(b), maxText))
 	return nil
@@ -32,7 +31,7 @@ func textOf(cell any) text {
 	return text(printable.Line(fmt.Sprint(cell), maxText))
 }
 
-// short is the part of a digest that people compare.
+// short returns the first 12 digits of a digest.
 func short(digest text) string {
 	algorithm, digits, ok := strings.Cut(string(digest), ":")
 	if !ok {
@@ -44,7 +43,7 @@ func short(digest text) string {
 // wholeDigests are digests within a message.
 var wholeDigests = regexp.MustCompile(`\b(sha256:[0-9a-f]{12})[0-9a-f]{52}\b`)
 
-// brief is a message with the part of its digests that people compare.
+// brief shortens the digests in a message.
 func brief(message text) text {
 	return text(wholeDigests.ReplaceAllString(string(message), "$1…"))
 }
@@ -54,7 +53,7 @@ type moment struct {
 	Ago, At, Machine string
 }
 
-// when is a time as it is shown at now.
+// when formats a time relative to now.
 func when(t, now time.Time) moment {
 	if t.IsZero() {
 		return moment{Ago: "unknown"}
@@ -91,15 +90,7 @@ func spaced(cell text) string {
 	return digits + " " + strings.TrimPrefix(string(cell), digits)
 }
 
-// quantity is a number with its noun.
-func quantity(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
-// quoted is a word for a shell.
+// quoted quotes a word for a shell, if it needs quotes.
 func quoted(word string) string {
 	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
 		return !strings.ContainsRune("@%+=:,./-_", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')

@@ -11,18 +11,26 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/room"
 	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
 // Console serves pages below [Root].
 type Console struct {
-	api       http.Handler
-	clock     clock.PassiveClock
-	sessions  *sessions
-	providers *openid.Flow // nil for none
-	pages     *pages
-	files     http.Handler
-	handler   http.Handler
+	api        http.Handler
+	clock      clock.PassiveClock
+	sessions   *sessions
+	providers  *openid.Flow // nil for none
+	at         Address
+	pages      *pages
+	files      http.Handler
+	handler    http.Handler
+	making     *room.Room // places for pages that are made
+	heavy      *room.Room // places for heavy pages
+	resting    *room.Room // one place for each person, taken by a heavy page and the rest after it
+	working    chan struct{}
+	unread     unread
+	liveEvents *liveEvents
 }
 
 // visit is a person's request for a page.
@@ -37,10 +45,10 @@ type visit struct {
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
 
-// errNobody is that a request has neither a session nor a credential.
+// errNobody is the error of a request that has neither a session nor a credential.
 var errNobody = errors.New("nobody has signed in")
 
-// visitOf finds out whose a request is.
+// visitOf finds the person of a request, by its credential or session.
 func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error) {
 	v := &visit{Console: c, w: w, r: r, call: &caller{api: c.api, from: r}}
 	switch one := c.sessions.find(r); {
@@ -59,7 +67,7 @@ func (c *Console) visitOf(w http.ResponseWriter, r *http.Request) (*visit, error
 func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*visit) error) {
 	v, err := c.visitOf(w, r)
 	if err == nil {
-		err = handle(v)
+		err = v.inTurn(handle)
 	}
 	switch {
 	case err == nil || r.Context().Err() != nil:
@@ -92,20 +100,22 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
-// fail shows why there is no page.
+// fail shows an error in place of the page.
 func (v *visit) fail(err error) {
 	code, n := http.StatusInternalServerError, noticeOf("see this page", err)
 	if e, ok := errors.AsType[*apiError](err); ok {
-		code = e.Code
+		if code = e.Code; code == http.StatusTooManyRequests {
+			v.w.Header().Set("Retry-After", "1")
+		}
 	} else {
 		slog.Error("A page of the console cannot be made", "page", v.r.URL.Path, "err", err)
 	}
 	v.showWith(code, &page{Name: "notice", Title: n.Title, Data: n})
 }
 
-// nothing answers for pages that are not there.
+// nothing answers for paths without a page.
 func (v *visit) nothing() error {
-	v.showWith(http.StatusNotFound, &page{Name: "notice", Title: "There is no such page", Data: &notice{Title: "There is no such page", Message: "The address leads nowhere. The search box finds tags, digests and repositories."}})
+	v.showWith(http.StatusNotFound, &page{Name: "notice", Title: "There is no such page", Data: &notice{Title: "There is no such page", Message: "There is nothing at this address. The search box finds tags, digests and repositories."}})
 	return nil
 }
 
@@ -125,6 +135,7 @@ func (v *visit) showWith(code int, p *page) {
 	if p.AsOf.IsZero() {
 		p.AsOf = p.Now
 	}
+	defer v.call.turn.work()()
 	v.pages.write(v.w, v.r, code, p)
 }
 
@@ -133,20 +144,20 @@ type notice struct {
 	Title, Message, Role string
 }
 
-// noticeOf explains an error of something that a person wanted to do.
+// noticeOf explains an error. what is what the person wanted to do, as in "see this page".
 func noticeOf(what string, err error) *notice {
 	var e *apiError
 	switch {
 	case err == nil:
 		return nil
 	case !errors.As(err, &e):
-		return &notice{Title: "It is not known", Message: err.Error()}
+		return &notice{Title: "Not known", Message: err.Error()}
 	case e.Code == http.StatusForbidden:
 		return &notice{Title: "You may not " + what, Message: string(e.Message), Role: needs(e)}
 	case e.Code == http.StatusNotFound:
-		return &notice{Title: "There is nothing here", Message: string(e.Message)}
+		return &notice{Title: "Not found", Message: string(e.Message)}
 	case e.Code == http.StatusTooManyRequests:
-		return &notice{Title: "You ask for much at once", Message: fmt.Sprintf("%s Wait for a moment and load the page again.", e.Message)}
+		return &notice{Title: "Too many requests at once", Message: fmt.Sprintf("%s Wait for a moment and load the page again.", e.Message)}
 	}
 	return &notice{Title: "The server could not answer", Message: cmp.Or(string(e.Message), http.StatusText(e.Code))}
 }
@@ -154,8 +165,8 @@ func noticeOf(what string, err error) *notice {
 // reviewPath is where the API reports whether a person may do something.
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// may reports whether the person may do something at a path. Where that is not known, a button is
-// shown and the API decides.
+// may reports whether the person may use a path with a verb. If that is not known, it returns true,
+// and the API decides later.
 func (v *visit) may(verb, path string) bool {
 	asked := map[string]any{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": map[string]any{"nonResourceAttributes": map[string]string{"path": path, "verb": verb}}}
 	var got struct {

@@ -389,8 +389,15 @@ func (AuditNames) Validate(ctx context.Context, a admission.Attributes, _ admiss
 		}}
 		audit.LogRequestObject(audited, bare, metav1.SchemeGroupVersion, a.GetResource(), a.GetSubresource(), bareObjects)
 	}
+	if several, ok := a.GetObject().(interface{ Audited() []string }); ok {
+		audit.AddAuditAnnotation(audited, AuditObjects, strings.Join(several.Audited(), " "))
+	}
 	return nil
 }
+
+// AuditObjects is the annotation of an audit event with the names of what a request is about that
+// is about several objects.
+const AuditObjects = "tidewaiter.dev/objects"
 
 // bareObjects encodes metadata without an object.
 var bareObjects = func() runtime.NegotiatedSerializer {

@@ -2,6 +2,7 @@ package filters
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -30,15 +31,18 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 		case "image.openshift.io", "config.openshift.io":
 			return limits.BodyBound{Bytes: int(limit), Values: 50_000, Value: 256}
 		case "tidewaiter.dev":
-			if info.Resource == "admissionreviews" {
+			switch info.Resource {
+			case "admissionreviews":
 				return limits.BodyBound{Bytes: maxReview, Values: 50_000, Value: 256}
+			case "imagerecords":
+				return limits.BodyBound{Bytes: int(limit), Values: 50_000, Value: 256}
 			}
 		}
 		return limits.BodyBound{Bytes: int(limit), Values: 10_000, Value: 8 << 10}
 	}
 }
 
-// FromWithin reports whether a request came by [Local].
+// FromWithin reports whether a request came from within this process.
 func FromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
 // localRemote is the address of the other end of a connection of dial, which no other connection
@@ -48,5 +52,5 @@ const localRemote = "pipe"
 // Question reports whether a request asks for an answer that is put together from many objects, and
 // stores nothing.
 func Question(_ *http.Request, info *request.RequestInfo) bool {
-	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && (info.Resource == "referencereviews" || info.Resource == "impactreviews")
+	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && slices.Contains([]string{"referencereviews", "localreferencereviews", "impactreviews"}, info.Resource)
 }

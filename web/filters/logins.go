@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // Logins authenticates callers, and tells an administrator of those that fail. It

@@ -1,10 +1,6 @@
 package hooks
 
-import (
-	"encoding/json"
-
-	"github.com/tidewaiter/tidewaiter/importer/push"
-)
+import "github.com/tidewaiter/tidewaiter/internal/push"
 
 // acr is Azure Container Registry. It sends one of distribution's events, bare, and has
 // actions of its own beside push and delete (quarantine, chart_push, ping).
@@ -14,7 +10,7 @@ var acr = vendor{
 	header: "Authorization",
 	decode: func(d *delivery) ([]push.Event, error) {
 		var e distributionEvent
-		if err := json.Unmarshal(d.body, &e); err != nil {
+		if err := unmarshal(d.body, &e); err != nil {
 			return nil, err
 		}
 		return []push.Event{e.event()}, nil

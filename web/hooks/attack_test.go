@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -290,5 +291,109 @@ func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
 				eventually(t, name+" holds nothing", func() bool { n, _ := h.Held(name); return n == 0 })
 			}
 		})
+	}
+}
+
+// A body has one meaning, whoever signed it and with whatever parser: a key in another spelling is
+// another key, and one that is given twice counts for nothing. What is not signed, the headers,
+// does not turn a signed body into another event.
+func TestAttackBodyReadInTwoWays(t *testing.T) {
+	good := `"references":["r.example.com/team/app:1"]`
+	for name, tc := range map[string]struct {
+		body   string
+		queued int
+	}{
+		"honest":                       {`{` + good + `}`, 1},
+		"another spelling after it":    {`{` + good + `,"References":["r.example.com/team/evil:1"]}`, 1},
+		"another spelling alone":       {`{"References":["r.example.com/team/evil:1"]}`, 0},
+		"with a letter that folds":     {`{"reference\u017f":["r.example.com/team/evil:1"]}`, 0},
+		"twice":                        {`{` + good + `,"references":["r.example.com/team/evil:1"]}`, 0},
+		"the action in another case":   {`{` + good + `,"ACTION":"delete"}`, 1},
+		"a second document after it":   {`{` + good + `}{"references":["r.example.com/team/evil:1"]}`, 0},
+		"a key that is unknown, twice": {`{` + good + `,"x":1,"x":2}`, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, spool := t.TempDir(), &memorySpool{}
+			h := newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com"))
+			r := newRequest(t, "generic", "", []byte(tc.body))
+			r.Header.Del("Authorization")
+			r.Header.Set("X-Hub-Signature-256", "sha256="+sign(testSecret, []byte(tc.body)))
+			_, got := serve(t, h, r)
+			events := spool.take()
+			if len(events) != tc.queued || got.Queued != tc.queued {
+				t.Errorf("queued %v: %+v", events, got)
+			}
+			for _, e := range events {
+				if e.Repository != "team/app" || e.Action != "push" {
+					t.Errorf("it became %+v", e)
+				}
+			}
+		})
+	}
+	all := fixtures(t)
+	for _, typ := range []string{"github", "gitea"} {
+		for name, f := range all[typ] {
+			for _, event := range []string{"package", "registry_package", "push", "ping", ""} {
+				dir, spool := t.TempDir(), &memorySpool{}
+				h := newHandler(t, dir, spool, newReceiver(t, dir, typ, f.Hosts...))
+				r := newRequest(t, typ, testSecret, f.Body)
+				for _, header := range []string{"X-GitHub-Event", "X-Gitea-Event", "X-Forgejo-Event"} {
+					r.Header.Set(header, event)
+				}
+				serve(t, h, r)
+				for _, e := range spool.take() {
+					if len(f.Jobs) == 0 || e.Action != f.Jobs[0].Action || e.Key() != f.Jobs[0].Key() {
+						t.Errorf("%s/%s with the header %q became %+v", typ, name, event, e)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Of a token counts what was verified, read in one way.
+func TestAttackTokenReadInTwoWays(t *testing.T) {
+	dir, spool := t.TempDir(), &memorySpool{}
+	h := newHandler(t, dir, spool, newReceiver(t, dir, "gar", "europe-docker.pkg.dev"))
+	claims := func(edit func(string) string) []byte {
+		raw, err := json.Marshal(goodClaims())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []byte(edit(string(raw)))
+	}
+	replaced := func(old, with string) func(string) string {
+		return func(raw string) string {
+			if !strings.Contains(raw, old) {
+				t.Fatalf("%s lacks %s", raw, old)
+			}
+			return strings.Replace(raw, old, with, 1)
+		}
+	}
+	same := func(raw string) string { return raw }
+	const email, audience = `"email":"pusher@my-project.iam.gserviceaccount.com"`, `"aud":"https://tidewaiter.example.com/hooks/gar"`
+	honest := testSigner().sign(t, claims(same))
+	parts := strings.Split(honest, ".")
+	for name, tc := range map[string]struct {
+		token string
+		want  int
+	}{
+		"honest":                         {honest, http.StatusAccepted},
+		"of another account":             {testSigner().sign(t, claims(replaced(email, `"email":"evil@example.com"`))), http.StatusUnauthorized},
+		"the account in another case":    {testSigner().sign(t, claims(replaced(email, `"email":"evil@example.com","Email":"pusher@my-project.iam.gserviceaccount.com"`))), http.StatusUnauthorized},
+		"two accounts":                   {testSigner().sign(t, claims(replaced(email, `"email":"evil@example.com",`+email))), http.StatusUnauthorized},
+		"the audience in another case":   {testSigner().sign(t, claims(replaced(audience, `"aud":"https://evil.example.com","AUD":"https://tidewaiter.example.com/hooks/gar"`))), http.StatusUnauthorized},
+		"two audiences":                  {testSigner().sign(t, claims(replaced(audience, `"aud":"https://evil.example.com",`+audience))), http.StatusUnauthorized},
+		"verified in another case":       {testSigner().sign(t, claims(replaced(`"email_verified":true`, `"email_verified":false,"EMAIL_VERIFIED":true`))), http.StatusUnauthorized},
+		"the claims of another":          {parts[0] + "." + strings.Split(testSigner().sign(t, claims(replaced(email, `"email":"evil@example.com"`))), ".")[1] + "." + parts[2], http.StatusUnauthorized},
+		"in the form of JSON":            {`{"protected":"` + parts[0] + `","payload":"` + parts[1] + `","signature":"` + parts[2] + `"}`, http.StatusUnauthorized},
+		"with a fourth part":             {honest + "." + parts[1], http.StatusUnauthorized},
+		"with padding after its payload": {parts[0] + "." + parts[1] + "=." + parts[2], http.StatusUnauthorized},
+	} {
+		r := newRequest(t, "gar", "", fixtures(t)["gar"]["insert"].Body)
+		r.Header.Set("Authorization", "Bearer "+tc.token)
+		if status, _ := serve(t, h, r); status != tc.want && !(tc.want == http.StatusAccepted && status == http.StatusOK) {
+			t.Errorf("%s: status %d, want %d", name, status, tc.want)
+		}
 	}
 }

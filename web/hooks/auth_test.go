@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	jose "gopkg.in/go-jose/go-jose.v2"
-	"gopkg.in/go-jose/go-jose.v2/jwt"
+	jose "github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
@@ -120,7 +120,7 @@ func TestToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, err := jwt.Signed(sig).Claims(goodClaims()).CompactSerialize()
+		token, err := jwt.Signed(sig).Claims(goodClaims()).Serialize()
 		if err != nil {
 			t.Fatal(err)
 		}

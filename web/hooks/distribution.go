@@ -3,7 +3,7 @@ package hooks
 import (
 	"encoding/json"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // distribution is the CNCF registry's notification envelope. It is the same in versions
@@ -20,14 +20,14 @@ var distribution = vendor{
 		var envelope struct {
 			Events []json.RawMessage `json:"events"`
 		}
-		if err := json.Unmarshal(d.body, &envelope); err != nil {
+		if err := unmarshal(d.body, &envelope); err != nil {
 			return nil, err
 		}
 		events := make([]push.Event, 0, len(envelope.Events))
 		var firstErr error
 		for _, raw := range envelope.Events {
 			var e distributionEvent
-			if err := json.Unmarshal(raw, &e); err != nil {
+			if err := unmarshal(raw, &e); err != nil {
 				if firstErr == nil {
 					firstErr = err
 				}

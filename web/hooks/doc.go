@@ -16,7 +16,8 @@
 //
 //	202  the events are on disk
 //	200  authenticated, and nothing in it is of interest: a pull, a layer, a
-//	     ping, a host outside the allow-list, a shape we do not know
+//	     ping, a host outside the allow-list, a shape we do not know; the answer and
+//	     the log say which
 //	400  the body is not JSON
 //	401  there is no such receiver, or its secret is missing or wrong: one
 //	     answer, so that nobody learns which receivers there are. A body that is

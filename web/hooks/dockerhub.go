@@ -3,7 +3,7 @@ package hooks
 import (
 	"encoding/json"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // dockerHub is Docker Hub. It sends a tag and no digest.
@@ -23,7 +23,7 @@ var dockerHub = vendor{
 				RepoName string `json:"repo_name"`
 			} `json:"repository"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		if p.Repository.RepoName == "" {

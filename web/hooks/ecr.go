@@ -1,18 +1,19 @@
 package hooks
 
 import (
-	"encoding/json"
+	"cmp"
+	"fmt"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // ecr is Amazon ECR, by an EventBridge rule whose target is an API destination. It sends
 // the event as EventBridge has it, or turned into a CloudEvent by an input transformer.
 // https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-eventbridge.html
 //
-// AWS's own example has a digest of 60 hex digits. Its event names no host; account and
-// region do.
+// AWS's own example has a digest of 60 hex digits. Its event names no host. Account and region
+// tell which registry it is, and the receiver's hosts tell by which endpoints clients name it.
 var ecr = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
@@ -29,6 +30,7 @@ var ecr = vendor{
 				Digest     string `json:"image-digest"`
 				Tag        string `json:"image-tag"`
 				ActionType string `json:"action-type"`
+				SyncStatus string `json:"sync-status"` // of a pull-through cache
 				MediaType  string `json:"manifest-media-type"`
 			} `json:"detail"`
 
@@ -41,22 +43,27 @@ var ecr = vendor{
 				RegistryID     string `json:"registryId"`
 			} `json:"data"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		e := push.Event{ID: p.ID}
+		var account, region string
 		switch {
-		case p.DetailType == "ECR Image Action" || p.DetailType == "ECR Referrer Action":
-			if p.Detail.Result != "SUCCESS" {
-				return nil, nil
+		case ecrActions[p.DetailType]:
+			// in a replication event, account and region are those of the destination
+			e.Action = map[string]push.Action{"PUSH": push.Pushed, "REPLICATE": push.Pushed, "DELETE": push.Deleted}[p.Detail.ActionType]
+			if p.DetailType == ecrCached {
+				e.Action = push.Pushed
 			}
-			e.Action = map[string]push.Action{"PUSH": push.Pushed, "DELETE": push.Deleted}[p.Detail.ActionType]
-			e.Host = ecrHost(p.Account, p.Region)
+			if result := cmp.Or(p.Detail.Result, p.Detail.SyncStatus); e.Action == "" || result != "SUCCESS" {
+				return other(fmt.Sprint(p.DetailType, " ", p.Detail.ActionType, " ", result)), nil
+			}
+			account, region = p.Account, p.Region
 			e.Repository, e.Tag, e.Digest = p.Detail.Repository, p.Detail.Tag, p.Detail.Digest
 			e.MediaType = p.Detail.MediaType
 		case strings.HasPrefix(p.Type, "com.amazon.ecr.image."):
 			e.Action = push.Action(strings.TrimPrefix(p.Type, "com.amazon.ecr.image."))
-			account, region := p.Data.RegistryID, ""
+			account = p.Data.RegistryID
 			// urn:aws:ecr:REGION:ACCOUNT:repository/NAME
 			if urn := strings.Split(p.Source, ":"); len(urn) >= 5 {
 				region = urn[3]
@@ -64,24 +71,56 @@ var ecr = vendor{
 					account = urn[4]
 				}
 			}
-			e.Host = ecrHost(account, region)
 			e.Repository, e.Tag, e.Digest = p.Data.RepositoryName, p.Data.ImageTag, p.Data.ImageDigest
-		default: // scans, replication, pull-through cache
+		case p.DetailType != "": // a scan
+			return other(p.DetailType), nil
+		default:
 			return nil, nil
 		}
-		return []push.Event{e}, nil
+		hosts := ecrHosts(account, region, d.hosts)
+		events := make([]push.Event, 0, len(hosts))
+		for i, host := range hosts {
+			one := e
+			one.Host = host
+			if i > 0 {
+				one.ID = itemID(e.ID, i)
+			}
+			events = append(events, one)
+		}
+		return events, nil
 	},
 }
 
-// ecrHost returns an account's registry. It is empty when either part is unknown; then the
+// ecrActions are the detail types of EventBridge events about images.
+var ecrActions = map[string]bool{"ECR Image Action": true, "ECR Referrer Action": true, "ECR Replication Action": true, ecrCached: true}
+
+const ecrCached = "ECR Pull Through Cache Action"
+
+// ecrHosts returns the configured hosts that are endpoints of an account's registry, whatever the
+// domain of the partition: AWS adds some. If there is none, it returns the usual endpoint, which is
+// then refused by name. It returns an empty host when account or region is unknown; then the
 // receiver's only host is taken.
-func ecrHost(account, region string) string {
+func ecrHosts(account, region string, configured []string) []string {
 	if account == "" || region == "" {
-		return ""
+		return []string{""}
 	}
-	host := account + ".dkr.ecr." + region + ".amazonaws.com"
-	if strings.HasPrefix(region, "cn-") {
-		host += ".cn"
+	var hosts []string
+	for _, host := range configured {
+		for _, service := range []string{"dkr.ecr", "dkr.ecr-fips", "dkr-ecr", "dkr-ecr-fips"} {
+			if strings.HasPrefix(host, account+"."+service+"."+region+".") {
+				hosts = append(hosts, host)
+			}
+		}
 	}
-	return host
+	if len(hosts) > 0 {
+		return hosts
+	}
+	domain := "amazonaws.com"
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		domain = "amazonaws.com.cn"
+	case strings.HasPrefix(region, "eusc-"):
+		domain = "amazonaws.eu"
+	}
+	return []string{account + ".dkr.ecr." + region + "." + domain}
 }

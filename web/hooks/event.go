@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Spool keeps events until somebody acts on them.
@@ -45,7 +45,7 @@ const (
 // check turns what a decoder found into an event of the receiver, in canonical form, or returns the
 // reason to refuse it.
 func (rc *receiver) check(e push.Event) (push.Event, string) {
-	e.Receiver, e.Actor = rc.Name, printable.Line(e.Actor, push.MaxActor)
+	e.Source, e.Actor = push.OfWebhook(rc.Name), printable.Line(e.Actor, push.MaxActor)
 	if e.Action != push.Pushed && e.Action != push.Deleted {
 		return push.Event{}, reasonAction
 	}
@@ -87,18 +87,42 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 	return e, ""
 }
 
+// why tells in a sentence why an event was refused.
+func (rc *receiver) why(reason string, e push.Event) string {
+	text := ""
+	switch reason {
+	case reasonAction:
+		text = "it reports neither a push nor a deletion"
+		if e.Action != "" {
+			text = fmt.Sprintf("it reports %s, which is neither a push nor a deletion", e.Action)
+		}
+	case reasonMediaType:
+		text = "it reports something of media type " + e.MediaType + ", which is no manifest"
+	case reasonHost:
+		text = "it reports the registry " + e.Host + ", which the receiver's hosts do not name"
+		if e.Host == "" {
+			text = "it does not say which of the receiver's hosts it is from"
+		}
+	case reasonRepository:
+		text = "it reports the repository " + e.Repository + ", which the receiver's repositories do not cover, or which is no repository's name"
+	case reasonReference:
+		text = "it reports a push without a tag or a digest that could be asked for"
+	}
+	return printable.Line(text, maxWhy)
+}
+
 // said returns the text in a part of a payload: a string, or the one under a key of an object. A
 // malformed part is ignored.
 func said(raw json.RawMessage, key string) string {
 	if key != "" {
 		var object map[string]json.RawMessage
-		if json.Unmarshal(raw, &object) != nil {
+		if unmarshal(raw, &object) != nil {
 			return ""
 		}
 		raw = object[key]
 	}
 	var text string
-	if json.Unmarshal(raw, &text) != nil {
+	if unmarshal(raw, &text) != nil {
 		return ""
 	}
 	return text

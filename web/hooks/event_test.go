@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // Registries add who pushed, each in its own shape. Whatever the shape, the push counts, and a

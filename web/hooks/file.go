@@ -6,17 +6,23 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Bounds of the files a receiver reads.
 const (
 	maxFileBytes = 256 << 10
 	maxSecrets   = 8
+	minSecret    = 16 // characters, that a secret cannot be guessed by trying
 	// retryFile is how long a file that cannot be used is left alone before it is read again.
 	retryFile = time.Second
+	// settleFile is how long a file must stay unchanged before it is read.
+	settleFile = time.Second
 )
 
 // reloadedFile holds the parsed content of a file, and reads the file again when it has
@@ -25,51 +31,30 @@ const (
 type reloadedFile[T any] struct {
 	path  string
 	open  func(path string) (*os.File, error)
-	parse func([]byte) (T, error)
+	parse func(content []byte, before T) (T, error) // before is zero at first
 	now   func() time.Time
-	fixed bool // there is no file
 
-	mu     sync.Mutex
-	value  T
-	seen   os.FileInfo // the file when it was looked at, nil if it was not there
-	failed string      // why it could not be used then, which is said once; empty if it could
-	tried  time.Time   // when it failed
+	mu    sync.Mutex
+	value T
+	file  *trusted.Followed // nil if there is no file
 }
 
 // newReloadedFile reads the file with open: trusted.OpenSecret or trusted.Open.
-func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte) (T, error), now func() time.Time) (*reloadedFile[T], error) {
+func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte, T) (T, error), now func() time.Time) (*reloadedFile[T], error) {
 	c := &reloadedFile[T]{path: path, open: open, parse: parse, now: now}
-	return c, c.load()
+	c.file = &trusted.Followed{Names: []string{path}, Load: c.load, Settle: settleFile, Retry: retryFile, Failed: func(err error) {
+		slog.Error("Reading a webhook receiver's file failed, will retry; its previous content stays in force", "err", err)
+	}}
+	return c, c.file.Start(now())
 }
 
 // get returns the current value.
 func (c *reloadedFile[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fixed {
-		return c.value
+	if c.file != nil {
+		c.file.Look(c.now())
 	}
-	now, err := os.Stat(c.path)
-	if err != nil {
-		now = nil
-	}
-	before := c.seen
-	c.seen = now
-	changed := (now == nil) != (before == nil) || now != nil && (!os.SameFile(now, before) || now.Size() != before.Size() || !now.ModTime().Equal(before.ModTime()))
-	if !changed && (c.failed == "" || c.now().Sub(c.tried) < retryFile) {
-		return c.value
-	}
-	if err == nil {
-		err = c.load()
-	}
-	if err == nil {
-		c.failed = ""
-		return c.value
-	}
-	if changed || c.failed != err.Error() {
-		slog.Error("Reading a webhook receiver's file failed, will retry; its previous content stays in force", "err", err)
-	}
-	c.failed, c.tried = err.Error(), c.now()
 	return c.value
 }
 
@@ -80,10 +65,6 @@ func (c *reloadedFile[T]) load() error {
 		return err
 	}
 	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return err
@@ -91,16 +72,17 @@ func (c *reloadedFile[T]) load() error {
 	if len(b) > maxFileBytes {
 		return fmt.Errorf("%s is over %d bytes", c.path, maxFileBytes)
 	}
-	v, err := c.parse(b)
+	v, err := c.parse(b, c.value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.path, err)
 	}
-	c.value, c.seen = v, fi
+	c.value = v
 	return nil
 }
 
-// parseSecrets reads one secret a line; empty lines do not count.
-func parseSecrets(b []byte) ([]string, error) {
+// parseSecrets reads one secret a line and skips empty lines. It refuses a secret that is only the
+// beginning of one in force, because the file may be half written.
+func parseSecrets(b []byte, before []string) ([]string, error) {
 	var secrets []string
 	for line := range bytes.Lines(b) {
 		if s := strings.TrimSpace(string(line)); s != "" {
@@ -113,8 +95,16 @@ func parseSecrets(b []byte) ([]string, error) {
 	case len(secrets) > maxSecrets:
 		return nil, fmt.Errorf("the file has more than %d secrets, one per line", maxSecrets)
 	}
+	for i, s := range secrets {
+		if slices.ContainsFunc(before, func(old string) bool { return len(s) < len(old) && strings.HasPrefix(old, s) }) {
+			return nil, fmt.Errorf("secret %d is only the beginning of one in force, as if it were half written; if it is meant, make another: openssl rand -hex 32", i+1)
+		}
+	}
+	if last := secrets[len(secrets)-1]; len(before) > 0 && len(last) < minSecret && !slices.Contains(before, last) && !bytes.HasSuffix(b, []byte("\n")) {
+		return nil, fmt.Errorf("secret %d is short and its line does not end, as if it were half written; if it is meant, end the line", len(secrets))
+	}
 	for _, s := range secrets {
-		if len(s) < 16 {
+		if len(s) < minSecret {
 			slog.Warn("A webhook receiver's secret is shorter than 16 characters and may be guessed; openssl rand -hex 32 makes a good one")
 			break
 		}
@@ -123,8 +113,8 @@ func parseSecrets(b []byte) ([]string, error) {
 }
 
 // parsePathTokens reads secrets that stand in a URL's path.
-func parsePathTokens(b []byte) ([]string, error) {
-	secrets, err := parseSecrets(b)
+func parsePathTokens(b []byte, before []string) ([]string, error) {
+	secrets, err := parseSecrets(b, before)
 	for _, s := range secrets {
 		for _, c := range []byte(s) {
 			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // A file that cannot be read for a moment is read again, although it does not change any more.
@@ -39,7 +39,10 @@ func TestSecretFileIsTriedAgain(t *testing.T) {
 	if err := os.Rename(replaced, file); err != nil {
 		t.Fatal(err)
 	}
-	full = true
+	if got := c.get(); !slices.Equal(got, []string{secret}) || opened != 1 {
+		t.Errorf("it may be half written, and was opened %d times: %q", opened-1, got)
+	}
+	full, now = true, now.Add(settleFile)
 	for range 10 {
 		if got := c.get(); !slices.Equal(got, []string{secret}) {
 			t.Errorf("while it cannot be read: %q", got)
@@ -51,5 +54,50 @@ func TestSecretFileIsTriedAgain(t *testing.T) {
 	full, now = false, now.Add(retryFile)
 	if got := c.get(); !slices.Equal(got, []string{other}) {
 		t.Errorf("when it can be read again: %q", got)
+	}
+}
+
+// The beginning of a secret is not a secret.
+func TestHalfWrittenSecrets(t *testing.T) {
+	const first, second = "a-secret-of-a-receiver", "b-secret-of-a-receiver-of-another-length"
+	before, err := parseSecrets([]byte(first+"\n"+second+"\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := first + "\n" + second
+	for n := range len(text) {
+		got, err := parseSecrets([]byte(text[:n]), before)
+		if whole := n == len(first) || n == len(first)+1; (err == nil) != whole || whole && !slices.Equal(got, []string{first}) {
+			t.Errorf("%q: %q, %v", text[:n], got, err)
+		}
+	}
+	for _, text := range []string{second, first + "-longer", "another-secret-of-a-receiver"} {
+		if _, err := parseSecrets([]byte(text), before); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A second secret that is being added, as the documents say, and whose writer stands still.
+func TestSecretThatIsBeingAdded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	const first = "a-secret-of-a-receiver"
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(first + "\n")
+	now := time.Now()
+	c, err := newReloadedFile(file, trusted.OpenSecret, parseSecrets, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(first + "\n7")
+	now = now.Add(time.Minute)
+	c.get()
+	now = now.Add(time.Minute)
+	if got := c.get(); slices.Contains(got, "7") {
+		t.Errorf("the secrets are %q", got)
 	}
 }

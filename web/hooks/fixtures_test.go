@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -37,7 +38,12 @@ func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			serve(t, h, newRequest(t, "harbor", testSecret, f.Body))
+			if _, got := serve(t, h, newRequest(t, "harbor", testSecret, f.Body)); got.Message != "not understood by a receiver of type harbor" {
+				t.Errorf("it is answered %+v", got)
+			}
+			if _, got := serve(t, h, newRequest(t, "harbor", testSecret, []byte(`{"events":[]}`))); got.Message != "nothing of interest to a receiver of type harbor" {
+				t.Errorf("a test of another type is answered %+v", got)
+			}
 			for _, want := range []string{"receiver=harbor", "this is a payload of type distribution, but the receiver has type harbor"} {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log has %q, want %q in it", log.String(), want)
@@ -73,7 +79,7 @@ func TestPayloads(t *testing.T) {
 					e := j.Event
 					// BODY stands for an ID made of the body.
 					sum := sha256.Sum256(f.Body)
-					e.Receiver, e.MediaType = typ, j.MediaType
+					e.Source, e.MediaType = push.OfWebhook(typ), j.MediaType
 					e.ID = strings.Replace(j.ID, "BODY", hex.EncodeToString(sum[:16]), 1)
 					want = append(want, e)
 				}
@@ -87,6 +93,9 @@ func TestPayloads(t *testing.T) {
 				if status != wantStatus || got.Queued != len(want) {
 					t.Errorf("status %d, queued %d; want %d, %d", status, got.Queued, wantStatus, len(want))
 				}
+				if (got.Why != "") != (len(f.Refused) > 0) || !strings.Contains(got.Why, f.Why) {
+					t.Errorf("refused %v, and the answer says why: %q", got.Refused, got.Why)
+				}
 				if diff := cmp.Diff(f.Refused, got.Refused, cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("refused (-want +got):\n%s", diff)
 				}
@@ -98,5 +107,43 @@ func TestPayloads(t *testing.T) {
 		if pushes == 0 {
 			t.Errorf("no payload of type %s reaches the spool", typ)
 		}
+	}
+}
+
+// The answer and the access log say why an event was refused, whatever the reason.
+func TestRefusedSaysWhy(t *testing.T) {
+	event := func(repository, host, rest string) string {
+		return `{"events":[{"action":"push","target":{"repository":"` + repository + `"` + rest + `},"request":{"host":"` + host + `"}}]}`
+	}
+	for want, body := range map[string]string{
+		"neither a push nor a deletion":                      `{"events":[{"action":"pull","target":{"repository":"team/app","tag":"v1"},"request":{"host":"r.example.com"}}]}`,
+		"the registry backend:5000,":                         event("team/app", "backend:5000", `,"tag":"v1"`),
+		"which of the receiver's hosts":                      event("team/app", "", `,"tag":"v1"`),
+		"the repository other/app,":                          event("other/app", "r.example.com", `,"tag":"v1"`),
+		"without a tag or a digest":                          event("team/app", "r.example.com", ""),
+		"media type application/x-layer,":                    event("team/app", "r.example.com", `,"mediaType":"application/x-layer"`),
+		"not a payload of type distribution":                 `{"events":7}`,
+		"a payload of type generic, but the receiver":        `{"references":["r.example.com/team/app:v1"]}`,
+		"the registry \ufffd[31m " + strings.Repeat("x", 50): event("team/app", `\u001b[31m\n`+strings.Repeat("x", 5000), `,"tag":"v1"`),
+	} {
+		t.Run(want[:20], func(t *testing.T) {
+			var log bytes.Buffer
+			dir := t.TempDir()
+			r := newReceiver(t, dir, "distribution", "r.example.com", "s.example.com")
+			r.Repositories = []string{"team/**"}
+			h, err := hooks.New(hooks.Options{Receivers: []hooks.Receiver{r}, Dir: dir, Spool: &memorySpool{}, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, got := serve(t, h, newRequest(t, "distribution", testSecret, []byte(body)))
+			if status != http.StatusOK || !strings.Contains(got.Why, want) || len(got.Why) > 300 {
+				t.Errorf("status %d, why %q; want %q in it", status, got.Why, want)
+			}
+			lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+			var access struct{ Why string }
+			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &access); err != nil || access.Why != got.Why {
+				t.Errorf("the access log has why %q (%v), the answer %q", access.Why, err, got.Why)
+			}
+		})
 	}
 }

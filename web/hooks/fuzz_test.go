@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -17,7 +17,7 @@ import (
 func FuzzDelivery(f *testing.F) {
 	dir, spool := f.TempDir(), &memorySpool{}
 	types := hooks.Types()
-	allowed := []string{"r.example.com", "docker.io", "ghcr.io", "quay.io", "harbor.dev", "gcr.io"}
+	allowed := []string{"r.example.com", "docker.io", "ghcr.io", "quay.io", "harbor.dev", "gcr.io", "123456789012.dkr-ecr.eu-central-1.on.aws", "123456789012.dkr.ecr-fips.us-east-1.amazonaws.com"}
 	var receivers []hooks.Receiver
 	for _, typ := range types {
 		hosts := allowed
@@ -59,6 +59,9 @@ func FuzzDelivery(f *testing.F) {
 		case 200, 400, 413:
 			if len(jobs) > 0 {
 				t.Errorf("%d with %d jobs in the spool", w.Code, len(jobs))
+			}
+			if w.Code == 200 && !strings.Contains(w.Body.String(), `"why":"`) {
+				t.Errorf("200 without a reason: %s", w.Body)
 			}
 		default:
 			t.Errorf("status %d: %s", w.Code, w.Body)

@@ -1,9 +1,7 @@
 package hooks
 
 import (
-	"encoding/json"
-
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // gar is Google Artifact Registry (and Container Registry) by a Pub/Sub push
@@ -18,7 +16,7 @@ var gar = vendor{
 				MessageID string `json:"messageId"`
 			} `json:"message"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		var m struct {
@@ -26,11 +24,14 @@ var gar = vendor{
 			Digest string `json:"digest"` // host/project/repository/image@sha256:…
 			Tag    string `json:"tag"`    // host/project/repository/image:tag
 		}
-		if err := json.Unmarshal(p.Message.Data, &m); err != nil {
+		if err := unmarshal(p.Message.Data, &m); err != nil {
 			return nil, err
 		}
-		e := push.Event{ID: p.Message.MessageID}
-		e.Action = map[string]push.Action{"INSERT": push.Pushed, "DELETE": push.Deleted}[m.Action]
+		action, ok := map[string]push.Action{"INSERT": push.Pushed, "DELETE": push.Deleted}[m.Action]
+		if !ok {
+			return other(m.Action), nil
+		}
+		e := push.Event{ID: p.Message.MessageID, Action: action}
 		if m.Tag != "" {
 			e.Host, e.Repository, e.Tag, _ = splitReference(m.Tag)
 		}

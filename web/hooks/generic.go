@@ -3,8 +3,9 @@ package hooks
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // generic is our own format, for scripts and for registries without a type here:
@@ -24,8 +25,11 @@ var generic = vendor{
 			References []string        `json:"references"`
 			Actor      json.RawMessage `json:"actor"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
+		}
+		if len(p.References) == 0 {
+			return nil, errors.New("it has no references")
 		}
 		p.Action = cmp.Or(p.Action, push.Pushed)
 		events, actor := make([]push.Event, 0, len(p.References)), said(p.Actor, "")

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // gitea is the package event of Gitea and Forgejo, signed. They send GitHub's headers
@@ -17,8 +17,12 @@ var gitea = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
 	decode: func(d *delivery) ([]push.Event, error) {
 		event := cmp.Or(d.header.Get("X-Gitea-Event"), d.header.Get("X-Forgejo-Event"))
-		if event != "package" {
+		switch event {
+		case "package":
+		case "":
 			return nil, nil
+		default:
+			return other(event), nil
 		}
 		var p struct {
 			Action  string `json:"action"`
@@ -33,14 +37,17 @@ var gitea = vendor{
 			} `json:"package"`
 			Sender json.RawMessage `json:"sender"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		if p.Package.Type != "container" {
-			return nil, nil
+			return other("package of type " + p.Package.Type), nil
 		}
 		id := cmp.Or(d.header.Get("X-Gitea-Delivery"), d.header.Get("X-Forgejo-Delivery"))
-		action := map[string]push.Action{"created": push.Pushed, "deleted": push.Deleted}[p.Action]
+		action, ok := map[string]push.Action{"created": push.Pushed, "deleted": push.Deleted}[p.Action]
+		if !ok {
+			return other("package " + p.Action), nil
+		}
 		return []push.Event{{
 			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),
 			Repository: strings.ToLower(p.Package.Owner.Login + "/" + p.Package.Name),

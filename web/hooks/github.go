@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // gitHub is GitHub Packages' package and registry_package events, signed.
@@ -20,8 +20,12 @@ import (
 var gitHub = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256"}},
 	decode: func(d *delivery) ([]push.Event, error) {
-		if e := d.header.Get("X-GitHub-Event"); e != "package" && e != "registry_package" {
-			return nil, nil // ping, and whatever else the hook was asked to send
+		switch event := d.header.Get("X-GitHub-Event"); event {
+		case "package", "registry_package":
+		case "":
+			return nil, nil
+		default: // ping, and other events that the hook is configured to send
+			return other(event), nil
 		}
 		var p struct {
 			Action          string          `json:"action"`
@@ -29,15 +33,18 @@ var gitHub = vendor{
 			RegistryPackage gitHubPackage   `json:"registry_package"`
 			Sender          json.RawMessage `json:"sender"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		pkg := p.Package
 		if pkg.Version.PackageURL == "" {
 			pkg = p.RegistryPackage
 		}
-		if !pkg.isContainer() || p.Action != "published" && p.Action != "updated" {
-			return nil, nil
+		if !pkg.isContainer() {
+			return other("package of type " + pkg.PackageType), nil
+		}
+		if p.Action != "published" && p.Action != "updated" {
+			return other("package " + p.Action), nil
 		}
 		v := pkg.Version
 		host, repository, tag, _ := splitReference(v.PackageURL)

@@ -19,9 +19,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
 	"github.com/tidewaiter/tidewaiter/web/limits"
-	"github.com/tidewaiter/tidewaiter/web/warn"
 )
 
 // ReceiverAnnotation names the receiver of a delivery in the audit log. "" stands for
@@ -187,7 +188,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	// This is the access log. It leaves out the rest of the request's path, which may
 	// be a secret.
 	h.log.InfoContext(r.Context(), "Webhook", "receiver", name, "status", out.status,
-		"queued", out.Queued, "refused", out.Refused, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
+		"queued", out.Queued, "refused", out.Refused, "why", out.Why, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
 }
 
 // warn tells an administrator of a refused delivery whose sender, or whose registry, is
@@ -217,6 +218,8 @@ type outcome struct {
 	Message string         `json:"message,omitempty"`
 	Queued  int            `json:"queued"`
 	Refused map[string]int `json:"refused,omitempty"` // by reason
+	// Why tells in a sentence why an event was refused; of several, one of a registry not covered.
+	Why string `json:"why,omitempty"`
 }
 
 // delivery is the part of a request that a decoder sees.
@@ -266,18 +269,26 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	if err != nil {
 		out.Refused[reasonMalformed]++
 		out.mistake = mistake(rc, r.Header, b, err)
-	} else if len(events) == 0 {
-		out.Refused[reasonAction]++
+	} else if !slices.ContainsFunc(events, ofRepository) {
 		out.mistake = mistake(rc, r.Header, b, nil)
+	}
+	if out.mistake != "" {
+		out.Why = printable.Line(out.mistake, maxWhy)
 	}
 	if len(events) > maxEvents {
 		return failed(errTooManyEvents)
+	}
+	if len(events) == 0 && err == nil {
+		events = []push.Event{{}} // an event without an action is refused below
 	}
 	checked := make([]push.Event, 0, len(events))
 	for _, e := range events {
 		event, reason := rc.check(e)
 		if reason != "" {
 			out.Refused[reason]++
+			if out.Why == "" || reason == reasonHost && out.mistake == "" {
+				out.Why = rc.why(reason, e)
+			}
 			if reason == reasonHost {
 				out.host = e.Host
 			}
@@ -289,7 +300,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 		h.metrics.refused.WithLabelValues(rc.Name, reason).Add(float64(n))
 	}
 	if len(checked) == 0 {
-		out.Message = "nothing of interest"
+		out.Message = "nothing of interest to a receiver of type " + rc.Type
+		if out.mistake != "" {
+			out.Message = "not understood by a receiver of type " + rc.Type
+		}
 		return out
 	}
 	if err := h.spool.Enqueue(r.Context(), checked); err != nil {
@@ -315,7 +329,7 @@ func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 		// One event that cannot be read does not make the others those of another type, and
 		// any JSON object can be read as an event without a repository.
 		events, _ := v.decode(&delivery{header: header, body: body, hosts: rc.hosts})
-		if slices.ContainsFunc(events, func(e push.Event) bool { return e.Repository != "" }) {
+		if slices.ContainsFunc(events, ofRepository) {
 			return fmt.Sprintf("this is a payload of type %s, but the receiver has type %s: change the type of one of them", name, rc.Type)
 		}
 	}
@@ -324,6 +338,8 @@ func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 	}
 	return fmt.Sprintf("this is not a payload of type %s: %v", rc.Type, err)
 }
+
+func ofRepository(e push.Event) bool { return e.Repository != "" }
 
 var (
 	errNotJSON       = errors.New("the body is not JSON; set the content type of the hook to application/json")

@@ -20,8 +20,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -276,16 +276,19 @@ tidewaiter_webhook_requests_total{code="401",receiver=""} 1
 
 func TestSecretFileReload(t *testing.T) {
 	dir := t.TempDir()
-	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))
+	clock := testclock.NewFakePassiveClock(testTime)
+	h, err := hooks.New(hooks.Options{Receivers: []hooks.Receiver{newReceiver(t, dir, "generic", "r.example.com")}, Dir: dir, Spool: &memorySpool{}, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(dir, "secret")
-	modified := testTime
 	write := func(content string) {
 		writeFile(t, file, []byte(content))
 		// A file system's clock may be too coarse for a test.
-		modified = modified.Add(time.Second)
-		if err := os.Chtimes(file, modified, modified); err != nil {
+		if err := os.Chtimes(file, clock.Now(), clock.Now()); err != nil {
 			t.Fatal(err)
 		}
+		clock.SetTime(clock.Now().Add(time.Second)) // it has settled
 	}
 	expect := func(when, secret string, want int) {
 		t.Helper()
@@ -304,6 +307,7 @@ func TestSecretFileReload(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
+	clock.SetTime(clock.Now().Add(time.Minute))
 	expect("gone, the last good", "another-secret-of-this-test", 202)
 	write("a-third-secret-of-this-test")
 	expect("back", "a-third-secret-of-this-test", 202)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // maxWhy bounds why a delivery was refused, in bytes.
@@ -47,8 +47,8 @@ func (n *heard) note(out outcome, now time.Time) {
 	switch {
 	case out.status >= http.StatusBadRequest:
 		why = out.Message
-	case why == "" && out.host != "":
-		why = "it reports the registry " + out.host + ", which the receiver's hosts do not name"
+	case out.Refused[reasonHost] > 0:
+		why = out.Why
 	}
 	if why != "" {
 		n.LastRefused, n.Refused = &now, printable.Line(why, maxWhy)

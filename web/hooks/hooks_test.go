@@ -19,11 +19,10 @@ import (
 	"testing"
 	"time"
 
-	jose "gopkg.in/go-jose/go-jose.v2"
-	"gopkg.in/go-jose/go-jose.v2/jwt"
+	jose "github.com/go-jose/go-jose/v4"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
@@ -88,11 +87,24 @@ func (s signer) privateKeySet() ([]byte, error) {
 }
 
 func (s signer) token(t testing.TB, claims map[string]any) string {
+	raw, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.sign(t, raw)
+}
+
+// sign makes a token of claims in JSON.
+func (s signer) sign(t testing.TB, claims []byte) string {
 	sig, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: s.key, KeyID: s.id}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := jwt.Signed(sig).Claims(claims).CompactSerialize()
+	signed, err := sig.Sign(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +200,7 @@ type answer struct {
 	Message string
 	Queued  int
 	Refused map[string]int
+	Why     string
 }
 
 func serve(t testing.TB, h http.Handler, r *http.Request) (int, answer) {
@@ -209,6 +222,7 @@ type fixture struct {
 	Header       map[string]string
 	Jobs         []fixtureEvent
 	Refused      map[string]int
+	Why          string // a part of it
 	Body         json.RawMessage
 }
 

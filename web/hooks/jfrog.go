@@ -1,14 +1,13 @@
 package hooks
 
 import (
-	"encoding/json"
 	"slices"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// jfrog is Artifactory's docker domain: pushed and deleted tags, with the SHA-256 of
+// jfrog is Artifactory's docker domain: pushed, promoted and deleted tags, with the SHA-256 of
 // the manifest. https://docs.jfrog.com/administration/docs/event-types
 //
 // X-JFrog-Event-Auth holds the secret. When the hook is set to sign with it, the header
@@ -28,12 +27,15 @@ var jfrog = vendor{
 			} `json:"data"`
 			Origin string `json:"jpd_origin"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
-		action := map[string]push.Action{"pushed": push.Pushed, "deleted": push.Deleted}[p.EventType]
-		if p.Domain != "docker" || action == "" {
+		action := map[string]push.Action{"pushed": push.Pushed, "promoted": push.Pushed, "deleted": push.Deleted}[p.EventType]
+		switch {
+		case p.Domain == "":
 			return nil, nil
+		case p.Domain != "docker" || action == "":
+			return other(p.Domain + " " + p.EventType), nil
 		}
 		e := push.Event{Action: action, Host: hostOf(p.Origin), Repository: p.Data.RepoKey + "/" + p.Data.ImageName, Tag: p.Data.Tag}
 		if p.Data.SHA256 != "" {

@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"time"
 
-	jose "gopkg.in/go-jose/go-jose.v2"
-	"gopkg.in/go-jose/go-jose.v2/jwt"
+	jose "github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 )
 
 // keySet is a JSON Web Key Set of public keys.
 type keySet struct{ jose.JSONWebKeySet }
 
-func parseKeySet(b []byte) (*keySet, error) {
+func parseKeySet(b []byte, _ *keySet) (*keySet, error) {
 	var ks keySet
 	if err := json.Unmarshal(b, &ks.JSONWebKeySet); err != nil {
 		return nil, fmt.Errorf("not a JSON Web Key Set (https://www.googleapis.com/oauth2/v3/certs serves Google's): %w", err)
@@ -43,14 +43,11 @@ func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 	if len(token) > maxTokenBytes {
 		return errors.New("token is too long")
 	}
-	t, err := jwt.ParseSigned(token)
-	if err != nil {
-		return err
-	}
 	// The key decides which algorithms make sense. The token must not ask for another
 	// (RFC 8725, section 3.1).
-	if len(t.Headers) != 1 || (t.Headers[0].Algorithm != string(jose.RS256) && t.Headers[0].Algorithm != string(jose.ES256)) {
-		return errors.New("token is not signed with RS256 or ES256")
+	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256})
+	if err != nil {
+		return fmt.Errorf("token is not signed with RS256 or ES256: %w", err)
 	}
 	keys := ks.Key(t.Headers[0].KeyID)
 	if len(keys) == 0 {
@@ -68,7 +65,7 @@ func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 		return errors.New("token does not expire")
 	}
 	issuer := cmp.Or(want.Issuer, "https://accounts.google.com")
-	expected := jwt.Expected{Issuer: issuer, Audience: jwt.Audience{want.Audience}, Time: now}
+	expected := jwt.Expected{Issuer: issuer, AnyAudience: jwt.Audience{want.Audience}, Time: now}
 	if err := claims.ValidateWithLeeway(expected, tokenLeeway); err != nil {
 		return err
 	}

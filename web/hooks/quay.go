@@ -1,10 +1,6 @@
 package hooks
 
-import (
-	"encoding/json"
-
-	"github.com/tidewaiter/tidewaiter/importer/push"
-)
+import "github.com/tidewaiter/tidewaiter/internal/push"
 
 // quay is Quay's repo_push notification. It has tags and no digests. Other
 // notifications have no updated_tags. https://docs.quay.io/guides/notifications.html
@@ -18,7 +14,7 @@ var quay = vendor{
 			DockerURL   string   `json:"docker_url"` // host/namespace/name
 			UpdatedTags []string `json:"updated_tags"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		events := make([]push.Event, 0, len(p.UpdatedTags))

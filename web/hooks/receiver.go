@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/db/trusted"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
@@ -125,7 +125,7 @@ type receiver struct {
 func newNobody(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
-		secret: &reloadedFile[[]string]{fixed: true, value: []string{rand.Text()}}, known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
+		secret: &reloadedFile[[]string]{value: []string{rand.Text()}}, known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
 	}
 }
 

@@ -1,6 +1,12 @@
 package hooks
 
-import "github.com/tidewaiter/tidewaiter/importer/push"
+import (
+	"errors"
+
+	kjson "sigs.k8s.io/json"
+
+	"github.com/tidewaiter/tidewaiter/internal/push"
+)
 
 // vendor is how one Receiver.Type authenticates and what its payloads mean.
 type vendor struct {
@@ -15,7 +21,19 @@ type vendor struct {
 	maxBody int
 	// decode reads a body that is known to be JSON. An error means that the body does
 	// not have the vendor's shape. The events hold the payload's values, unchecked and
-	// without a Receiver. Events that do not matter may be left out, or have the
-	// vendor's own Action.
+	// without a Receiver. Events that are neither pushes nor deletions have the vendor's Action, or
+	// come from [other]. There are no events if nothing shows that the payload is the vendor's.
 	decode func(*delivery) ([]push.Event, error)
+}
+
+// other returns the event for a vendor's payload that reports neither pushes nor deletions.
+func other(what string) []push.Event {
+	return []push.Event{{Action: push.Action("the event " + what)}}
+}
+
+// unmarshal reads JSON strictly, so that it means the same to every reader: keys are
+// case-sensitive, and a key that occurs twice is an error.
+func unmarshal(data []byte, into any) error {
+	twice, err := kjson.UnmarshalStrict(data, into, kjson.DisallowDuplicateFields)
+	return errors.Join(append(twice, err)...)
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
 // maxManifest is the size of the largest manifest that is imported.
@@ -27,7 +27,9 @@ var zot = vendor{
 			action = push.Pushed
 		case strings.HasSuffix(t, ".image.deleted"):
 			action = push.Deleted
-		default: // image.lint_failed, image.scanned, repository.created
+		case t != "": // image.lint_failed, image.scanned, repository.created
+			return other(t), nil
+		default:
 			return nil, nil
 		}
 		var p struct {
@@ -37,7 +39,7 @@ var zot = vendor{
 			MediaType string          `json:"mediaType"`
 			Actor     json.RawMessage `json:"actor"`
 		}
-		if err := json.Unmarshal(d.body, &p); err != nil {
+		if err := unmarshal(d.body, &p); err != nil {
 			return nil, err
 		}
 		id := d.header.Get("Ce-Id")

@@ -1,16 +1,16 @@
 // Package limits keeps one caller from taking what all callers share: the connections
 // of a listener and the requests in flight.
 //
-// A limit that is reached takes from the caller who holds most. So a caller that fills
-// a limit waits for itself, and others do not wait for it.
+// A limit that is reached takes from the caller who holds most. So a caller that fills a limit
+// delays only itself.
 package limits
 
 import "net/netip"
 
-// Address is the address that a connection counts for. remote is a remote address as
-// http.Request.RemoteAddr has it. The result is an IPv4 address, or the /64 of an IPv6
-// address (one host usually owns all of it). It is remote itself where that is neither,
-// as for a connection made within the process.
+// Address returns the address under which a connection is counted. remote has the form of
+// http.Request.RemoteAddr. The result is an IPv4 address, or the /64 of an IPv6 address (one host
+// usually owns all of it). If remote is neither, as for a connection within the process, the result
+// is remote itself.
 func Address(remote string) string {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// firstRead is the size of a body's first buffer. A sender that sends nothing takes
-	// that much.
+	// firstRead is the size of a body's first buffer, which it takes even before its first byte
+	// arrives.
 	firstRead = 4 << 10
-	// lightRead is the size of the largest buffer of a body that costs little.
+	// lightRead is the size of the largest buffer of a light body.
 	lightRead = 64 << 10
 )
 
-// Bodies are the bodies of requests that are held in memory, from when the first byte is
-// waited for until the request is answered. Nobody waits for a place among them. A body
-// that is over a bound takes the place of another, from the caller who holds most. Of that
-// caller's bodies it takes the one that has waited longest for its next byte, or the
-// largest if bytes are short. An honest sender's body is small, and arrives.
+// Bodies are the bodies of requests in memory, each from before its first byte until its request is
+// answered. A new body never waits for a place. If a bound is exceeded, it takes the place of
+// another body of the caller who holds most: the one that has waited longest for its next byte or,
+// if bytes are short, the largest. An honest sender's body is small and arrives soon, so it keeps
+// its place.
 type Bodies struct {
 	max, maxBytes int
 
@@ -39,15 +39,15 @@ type Body struct {
 	who string
 	buf []byte
 
-	// larger says whether the body may have more than lightRead bytes, and reads them. nil is for
-	// yes.
+	// larger reports whether the body may have more than lightRead bytes, and returns the reader for
+	// them. nil allows it.
 	larger func(io.Reader) (io.Reader, bool)
 
 	// The mutex of.mu guards these.
-	stop    func() // ends a Read that is waiting, and tells its caller
+	stop    func() // ends a Read that is waiting, or calls lost
 	size    int    // of buf, with its imminent growth
 	last    uint64 // value of reads when it last got bytes
-	reading bool   // it may have to give up its place
+	reading bool   // another body may take its place
 	evicted bool
 }
 
@@ -58,7 +58,7 @@ var (
 	ErrTooLarge = errors.New("the body is too large")
 )
 
-// NewBodies returns room for a number of bodies, and of bytes in all.
+// NewBodies returns Bodies with room for max bodies, and for maxBytes bytes in all of them.
 func NewBodies(max, maxBytes int) *Bodies {
 	return &Bodies{max: max, maxBytes: maxBytes, held: map[*Body]struct{}{}}
 }
@@ -70,17 +70,16 @@ func (bs *Bodies) Held() (n, bytes int) {
 	return len(bs.held), bs.bytes
 }
 
-// Read reads the body of a request of who, of limit bytes at most, in a time. The body
-// counts in bs until Release, which the caller must call on the result, also after an error.
-// A body that has arrived keeps its place; with lost, it does so from Keep on, and lost is
-// called if it loses the place before.
+// Read reads the body of a request of the caller who, within a time and at most limit bytes. The
+// body counts in bs until Release, which must be called on the result, also after an error. A body
+// that was read to its end keeps its place. But if lost is not nil, it keeps its place only after
+// Keep, and lost is called if it loses the place before.
 func (bs *Bodies) Read(w http.ResponseWriter, r *http.Request, who string, limit int, in time.Duration, lost func()) (*Body, error) {
 	return bs.read(w, r, &Body{of: bs, who: who, reading: true}, limit, in, lost)
 }
 
 func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit int, in time.Duration, lost func()) (*Body, error) {
-	// A writer that cannot set deadlines, such as httptest's recorder, is bounded by
-	// its caller.
+	// Where a writer cannot set deadlines, as httptest's recorder, the caller must bound the time.
 	conn := http.NewResponseController(w)
 	b.stop = func() {
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
@@ -95,8 +94,8 @@ func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit in
 	if err := b.fill(http.MaxBytesReader(w, r.Body, int64(limit)), limit, int(r.ContentLength)); err != nil {
 		return b, err
 	}
-	// If the deadline passed before the answer, it would end the request, too: the connection is
-	// read in the background once its body has come to its end.
+	// A deadline that passes before the answer would end the request, too, because net/http reads the
+	// connection in the background after the body's end.
 	if !b.arrived(lost) {
 		return b, ErrBusy
 	}
@@ -107,8 +106,8 @@ func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit in
 	return b, nil
 }
 
-// arrived notes that b was read to its end, so there is no reading to stop if it loses its place.
-// It returns false if b has lost it.
+// arrived notes that b was read to its end, so that losing its place calls lost instead of ending a
+// Read. It returns false if b has lost its place already.
 func (b *Body) arrived(lost func()) bool {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
@@ -123,7 +122,7 @@ func (b *Body) arrived(lost func()) bool {
 // Bytes returns what was read.
 func (b *Body) Bytes() []byte { return b.buf }
 
-// Keep has b keep its place from now on. It returns false if b has lost it.
+// Keep makes b keep its place from now on. It returns false if b has lost it.
 func (b *Body) Keep() bool {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
@@ -133,8 +132,8 @@ func (b *Body) Keep() bool {
 
 func tooLarge(limit int) error { return fmt.Errorf("%w: it is over %d bytes", ErrTooLarge, limit) }
 
-// fill reads all of r, which has so many bytes as are announced, or less than 0 if it does not say.
-// The buffer grows with what arrives: most of what is refused is refused soon.
+// fill reads all of r. announced is the Content-Length, less than 0 if unknown. The buffer grows
+// with the bytes that arrive, because a body that is refused is mostly refused early.
 func (b *Body) fill(r io.Reader, limit, announced int) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
@@ -204,7 +203,7 @@ func (bs *Bodies) reserve(b *Body, n int) bool {
 	return true
 }
 
-// got notes that b got bytes. It returns false once b has lost its place.
+// got notes that bytes of b arrived. It returns false once b has lost its place.
 func (bs *Bodies) got(b *Body) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -213,9 +212,9 @@ func (bs *Bodies) got(b *Body) bool {
 	return !b.evicted
 }
 
-// evict takes the place of one body. It chooses the caller whose bodies weigh most,
-// and there the body that weighs most; of several such, the one that has waited
-// longest. It returns false when all bodies keep their place.
+// evict removes one body from its place. It chooses the caller whose bodies weigh most, and of
+// those the heaviest body; of several, the one that has waited longest. It returns false if every
+// body keeps its place.
 func (bs *Bodies) evict(weight func(*Body) int) bool {
 	share := map[string]int{}
 	for b := range bs.held {

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// caller is who shares a class with others: a user at an address.
+// caller is a user at an address.
 type caller struct{ user, address string }
 
-// bound names the bound for which a request was refused; empty for none.
+// bound names the bound that a request would exceed; empty for none.
 type bound string
 
 // The bounds, as the metric names them.
@@ -19,16 +19,16 @@ const (
 	byServer  bound = "server"  // of all
 )
 
-// class bounds the requests of one kind that are in flight: of all callers, of one user,
-// and of one user at one address. A request that comes when a bound is reached waits for
-// a moment. A place that becomes free goes to the user with the fewest in flight, at the
-// address with the fewest.
+// class bounds the requests of one kind in flight: in all, for each user, and for each user at one
+// address. A request that would exceed a bound waits, for at most maxWait. A place that becomes
+// free goes to the user with the fewest requests in flight, and of that user's addresses to the one
+// with the fewest.
 type class struct {
 	max        int           // in flight
 	perUser    int           // in flight for one user
 	perCaller  int           // in flight, and waiting, for one user at one address
 	maxWaiting int           // waiting for a place
-	maxWait    time.Duration // how long one waits
+	maxWait    time.Duration // how long a request waits for a place
 
 	mu      sync.Mutex
 	running int
@@ -54,8 +54,8 @@ func newClass(max, perUser, perCaller, maxWaiting int, maxWait time.Duration) *c
 	}
 }
 
-// enter takes a place, which leave gives back. If no place became free in time, it
-// returns the bound that is reached.
+// enter takes a place; call leave to free it. If no place becomes free in time, enter returns the
+// bound that is reached.
 func (c *class) enter(ctx context.Context, who caller) bound {
 	c.mu.Lock()
 	s := c.share(who)
@@ -88,7 +88,7 @@ func (c *class) enter(ctx context.Context, who caller) bound {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !told && !c.giveUp(s, admitted) {
-		got = <-admitted // it was told meanwhile
+		got = <-admitted // handOn or roomToWait has answered meanwhile
 	}
 	if got {
 		return ""
@@ -97,7 +97,7 @@ func (c *class) enter(ctx context.Context, who caller) bound {
 	return reached
 }
 
-// giveUp removes a request from those that wait, if it is one of them.
+// giveUp removes a request from those that wait. It returns false if the request no longer waits.
 func (c *class) giveUp(s *share, admitted chan bool) bool {
 	for i, p := range s.waiting {
 		if p == admitted {
@@ -125,7 +125,7 @@ func (c *class) share(who caller) *share {
 	return s
 }
 
-// reached is the bound that keeps s from having one more in flight.
+// reached returns the bound that keeps s from having one more request in flight.
 func (c *class) reached(s *share) bound {
 	switch {
 	case s.running >= c.perCaller:
@@ -144,38 +144,39 @@ func (c *class) run(s *share) {
 	s.user.running++
 }
 
-// roomToWait says whether a request of s may wait. If too many wait, one of them gives
-// up: the last to come, of the user with most of them, at the address with most.
+// roomToWait reports whether a request of s may wait. If too many wait, it refuses one of them: the
+// latest of the user, and of that user's address, that has most.
 func (c *class) roomToWait(s *share) bool {
 	if c.waiting < c.maxWaiting {
 		return true
 	}
-	var most *share
+	var largest *share
 	for _, other := range c.shares {
-		if most == nil || more(other.user.waiting, len(other.waiting), most.user.waiting, len(most.waiting)) {
-			most = other
+		if largest == nil || more(other.user.waiting, len(other.waiting), largest.user.waiting, len(largest.waiting)) {
+			largest = other
 		}
 	}
 	switch {
-	case len(most.waiting) == 0,
-		most.user == s.user && len(most.waiting) <= len(s.waiting)+1,
-		most.user != s.user && most.user.waiting <= s.user.waiting+1:
+	case len(largest.waiting) == 0,
+		largest.user == s.user && len(largest.waiting) <= len(s.waiting)+1,
+		largest.user != s.user && largest.user.waiting <= s.user.waiting+1:
 		return false
 	}
-	last := len(most.waiting) - 1
-	most.waiting[last] <- false
-	most.waiting = most.waiting[:last]
-	most.user.waiting--
+	last := len(largest.waiting) - 1
+	largest.waiting[last] <- false
+	largest.waiting = largest.waiting[:last]
+	largest.user.waiting--
 	c.waiting--
 	return true
 }
 
-// more compares the totals of two users first, then their numbers at an address.
+// more reports whether the first user has more than the other: in total or, if the totals are
+// equal, at the address.
 func more(user, here, otherUser, otherHere int) bool {
 	return user > otherUser || user == otherUser && here > otherHere
 }
 
-// leave gives a place back.
+// leave frees a place.
 func (c *class) leave(who caller) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +184,7 @@ func (c *class) leave(who caller) {
 	c.release(who)
 }
 
-// rest gives a place back to others. It counts as its user's for a while longer.
+// rest frees a place for other users. It still counts for its own user during the pause.
 func (c *class) rest(who caller, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +197,7 @@ func (c *class) rest(who caller, pause time.Duration) {
 	})
 }
 
-// release has a place that was given back count for its user no longer.
+// release ends the pause after rest: the place no longer counts for its user.
 func (c *class) release(who caller) {
 	s := c.shares[who]
 	s.running--
@@ -205,7 +206,7 @@ func (c *class) release(who caller) {
 	c.forget(who, s)
 }
 
-// handOn gives a free place to one that waits.
+// handOn gives a free place to a request that waits.
 func (c *class) handOn() {
 	if c.waiting == 0 {
 		return
@@ -226,7 +227,7 @@ func (c *class) handOn() {
 	c.run(next)
 }
 
-// forget drops a caller that has no request here any more.
+// forget drops a caller that has no more requests in the class.
 func (c *class) forget(who caller, s *share) {
 	if s.running > 0 || len(s.waiting) > 0 || c.shares[who] != s {
 		return

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// maxConnections is how many connections are held if the process may open enough
-// descriptors. An idle one takes some 50 KiB.
+// maxConnections is how many connections a server holds if the process may open enough descriptors.
+// An idle connection takes some 50 KiB.
 const maxConnections = 4096
 
-// Connections bounds the connections of the listeners it wraps. A new connection takes
-// the place of another, at the address that holds most: the place of the connection
-// that has been idle for longest. If none is idle, it takes the place of a busy one at
-// the address that holds most, unless it comes from that address itself.
+// Connections bounds the connections of all listeners that it wraps. If the bound is reached, a new
+// connection replaces the one that has been idle longest, of the address that holds most. If none
+// is idle, it replaces a busy connection of the address that holds most, unless it comes from that
+// address itself.
 type Connections struct {
 	max        int
 	handshakes chan struct{} // the turns of handshakes, see handshaking
@@ -26,7 +26,7 @@ type Connections struct {
 	all       *list.List               // of *connection, the longest unused first
 	byRemote  map[string]*list.Element // by RemoteAddr
 	byAddress map[string]int           // how many, by Address
-	warned    time.Time                // when the log was last told that all are in use
+	warned    time.Time                // when it was last logged that all are in use
 }
 
 // NewConnections bounds connections to max, at least one.
@@ -40,7 +40,7 @@ type connection struct {
 	remote  string
 	address string
 	element *list.Element
-	busy    int // requests in flight of callers who are known
+	busy    int // authenticated requests in flight
 }
 
 // Close implements net.Conn.
@@ -51,8 +51,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// Listen returns a listener whose connections are bounded together with those of
-// every other listener of cs.
+// Listen wraps a listener. One bound counts the connections of all listeners of cs.
 func (cs *Connections) Listen(l net.Listener) net.Listener { return &listener{l, cs} }
 
 type listener struct {
@@ -60,8 +59,8 @@ type listener struct {
 	connections *Connections
 }
 
-// Accept implements net.Listener. Where the process has no descriptor left it
-// closes an idle connection and tries again.
+// Accept implements net.Listener. If the process has no descriptor left, it closes an idle
+// connection and tries again.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -80,7 +79,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add takes in a connection. It returns nil if there is no place for it.
+// add adds a connection. It returns nil if there is no place for it.
 func (cs *Connections) add(conn net.Conn) net.Conn {
 	remote := conn.RemoteAddr().String()
 	c := &connection{Conn: &handshaking{Conn: conn, turns: cs.handshakes}, of: cs, remote: remote, address: Address(remote)}
@@ -103,8 +102,8 @@ func (cs *Connections) full() bool {
 	return cs.all.Len() >= cs.max
 }
 
-// closeOne closes a connection in favour of a new one from an address. It returns false
-// when there is none to close.
+// closeOne closes a connection to make room for a new one from an address. It returns false if it
+// may close none.
 func (cs *Connections) closeOne(address string) bool {
 	cs.mu.Lock()
 	victim := cs.victim(address)
@@ -160,8 +159,8 @@ func (cs *Connections) remove(c *connection) {
 	}
 }
 
-// begin notes that the connection with a remote address has a request of a known caller
-// in flight, until end. It returns nil for a connection of no listener of cs.
+// begin notes that the connection with a remote address has an authenticated request in flight,
+// until end. It returns nil if the connection belongs to no listener of cs.
 func (cs *Connections) begin(remote string) *connection {
 	if cs == nil {
 		return nil

@@ -18,13 +18,13 @@ const (
 	// gets 429. failuresPerSecond is how many more may fail after that.
 	failureBurst      = 500
 	failuresPerSecond = 10
-	// failingAddresses is how many addresses are told apart. For a new one, the one that was
-	// heard of longest ago is forgotten. One takes some 300 bytes.
+	// failingAddresses is how many addresses are remembered. A further address replaces the least
+	// recently used one. Each takes some 300 bytes.
 	failingAddresses = 4096
 )
 
-// Failures bounds the requests of each address that fail authentication. Failures of an address
-// keep no valid credential out, not even at that address.
+// Failures bounds the requests of each address that fail authentication. A valid credential is
+// accepted even from an address that has reached the bound.
 type Failures struct {
 	mu        sync.Mutex
 	addresses *lru.Cache // of *failing, by Address
@@ -32,22 +32,21 @@ type Failures struct {
 	now       func() time.Time
 }
 
-// failing is an address that has failed.
+// failing is the state of an address from which authentication failed.
 type failing struct {
 	left *rate.Limiter
 	turn chan struct{} // holds one while a credential is checked
 }
 
-// NewFailures returns bounds that no address has reached. refused counts the requests that are
-// refused.
+// NewFailures returns a Failures without any failure. refused counts the requests that it refuses.
 func NewFailures(refused *Refused) *Failures {
 	return &Failures{addresses: lru.New(failingAddresses), refused: refused, now: time.Now}
 }
 
-// Check waits until the credential of a request from a remote address may be checked. It
-// does not wait while the address has failures left. When it has none, its credentials are
-// checked one after the other, so that wrong ones take no more than one processor. The
-// caller calls done after its check. Check fails when ctx is done before its turn comes.
+// Check waits until the credential of a request from a remote address may be checked. While the
+// address is below its bound, Check does not wait. Above it, the credentials of the address are
+// checked one after the other, so that wrong ones take no more than one processor. The caller calls
+// done after its check. Check fails if ctx ends first.
 func (f *Failures) Check(ctx context.Context, remote string) (done func(), err error) {
 	kept, ok := f.addresses.Get(Address(remote))
 	if !ok {
@@ -65,8 +64,8 @@ func (f *Failures) Check(ctx context.Context, remote string) (done func(), err e
 	}
 }
 
-// fail counts a failure of an address. It returns 0, or how long the address is to wait
-// when it has no failures left.
+// fail counts a failure of an address. It returns 0 or, if the address is above its bound, how long
+// it should wait.
 func (f *Failures) fail(address string) (wait time.Duration) {
 	f.mu.Lock()
 	kept, ok := f.addresses.Get(address)
@@ -82,8 +81,8 @@ func (f *Failures) fail(address string) (wait time.Duration) {
 	return time.Duration((1 - left.TokensAt(now)) / failuresPerSecond * float64(time.Second))
 }
 
-// WithFailureLimit answers requests that failed authentication. next answers them while their
-// address has failures left, and then the answer is 429.
+// WithFailureLimit answers requests that failed authentication: with next while their address is
+// below its bound, and above it with 429.
 func WithFailureLimit(next http.Handler, f *Failures) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wait := f.fail(Address(r.RemoteAddr))

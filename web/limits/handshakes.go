@@ -7,13 +7,12 @@ import (
 	"sync"
 )
 
-// A TLS handshake takes the server a millisecond of a processor, before anything is known of the
-// caller. A thousand that come at once would take all processors, and everybody else would wait for
-// them. So handshakes take turns. Where there is more than one processor, they leave one to the
-// requests of others.
+// A TLS handshake takes the server a millisecond of processor time before it knows anything about
+// the caller. A thousand at once would occupy all processors, and all requests would wait. So
+// handshakes take turns, and leave one processor to requests if there is more than one.
 
-// newHandshakes returns the turns of handshakes. As many handshakes work at a time as the channel
-// holds.
+// newHandshakes returns the turns of handshakes. The channel's capacity is how many handshakes run
+// at a time.
 func newHandshakes() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
 // recordHeader is how long the header of a TLS record is, and typeHandshake its type (RFC 8446,
@@ -23,15 +22,15 @@ const (
 	typeHandshake = 22
 )
 
-// handshaking is a connection whose handshake takes a turn. The turn begins when the client's
-// first message is there, and ends when the server waits for the next one, so nobody holds it by
-// being slow.
+// handshaking is a connection whose handshake takes a turn. The turn begins when the client's first
+// message has arrived, and ends when the server waits for the next one. So a slow client holds no
+// turn.
 type handshaking struct {
 	net.Conn
 	turns chan struct{}
 
-	begin []byte // what the client has sent so far, while the first message is not whole
-	known bool   // the first message is whole, or there is no handshake
+	begin []byte // what the client has sent so far, until the first message is complete
+	known bool   // the first message is complete, or there is no handshake
 
 	mu   sync.Mutex
 	turn bool // it has a turn
@@ -50,7 +49,8 @@ func (c *handshaking) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// wholeMessage gets what was read. It returns true once, when the client's first message is whole.
+// wholeMessage takes the bytes that were read. It returns true once, when the client's first
+// message is complete.
 func (c *handshaking) wholeMessage(read []byte) bool {
 	c.begin = append(c.begin, read...)
 	switch {

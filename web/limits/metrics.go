@@ -2,12 +2,12 @@ package limits
 
 import "k8s.io/component-base/metrics"
 
-// Refused counts requests that are answered 429, by kind and by whose bound was reached. Label
+// Refused counts requests that are answered 429, by kind and by the bound that was reached. Label
 // values are constants of this package.
 type Refused struct{ requests *metrics.CounterVec }
 
-// NewRefused makes the counter. register registers it, nil for nowhere: legacyregistry.MustRegister
-// in production.
+// NewRefused returns the counter, and registers it with register unless that is nil. In production,
+// register is legacyregistry.MustRegister.
 func NewRefused(register func(...metrics.Registerable)) *Refused {
 	r := &Refused{metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "tidewaiter", Name: "refused_requests_total", StabilityLevel: metrics.ALPHA,

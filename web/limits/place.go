@@ -9,32 +9,31 @@ import (
 )
 
 const (
-	// mostPlaces bounds the users whose heavy bodies are read and decoded at a time.
-	mostPlaces = 16
-	// stalled is how long a body may wait for its sender and keep its user's place.
+	// maxPlaces bounds the users whose heavy bodies are read and decoded at a time.
+	maxPlaces = 16
+	// stalled is how long a body keeps its user's place while it waits for its sender.
 	stalled = 100 * time.Millisecond
-	// ofByte is what reading a byte of a body takes of a processor: decryption, counting and a
-	// copy.
+	// ofByte is the processor time to read a byte of a body: decryption, counting and a copy.
 	ofByte = 4 * time.Nanosecond
-	// ofRefusal is what a body that is over its bound takes of a processor: its connection ends,
-	// and the next one begins with a handshake.
+	// ofRefusal is the processor time that refusing a body costs: its connection is closed, and the
+	// next one begins with a handshake.
 	ofRefusal = time.Millisecond
-	// quickBody is what a heavy body that is taken may take of a processor without a rest. After
-	// another one its user rests so many times as long as it took, longer if it was refused, and
-	// for longestRest at most.
+	// quickBody is the processor time up to which an accepted heavy body needs no rest after it. After
+	// any other heavy body, its user's place rests for a multiple of the body's processor time, a
+	// larger one if the body was refused, and at most for longestRest.
 	quickBody     = 5 * time.Millisecond
 	rest          = 5
 	restOfRefused = 31
 	longestRest   = 2 * time.Second
 )
 
-// newPlaces returns the class of heavy bodies, of which one user has one at a time.
-func newPlaces() *class { return newClass(mostPlaces, 1, math.MaxInt, math.MaxInt, maxWait) }
+// newPlaces returns the class of heavy bodies. Each user has one at a time.
+func newPlaces() *class { return newClass(maxPlaces, 1, math.MaxInt, math.MaxInt, maxWait) }
 
-// place is a heavy body's place among those of its user, which are read and decoded one at a time.
-// The user gets the next place after a rest in proportion to what the body took. So one user's
-// bodies take a sixth of a processor at most, and a thirtieth if they are refused: collecting their
-// garbage delays others, too. A nil *place is one that nobody needs.
+// place is the one place in which a user's heavy bodies are read and decoded, one at a time. After
+// each body it rests in proportion to the body's processor time. So one user's bodies take at most
+// a sixth of a processor, and a thirtieth if they are refused, because collecting their garbage
+// delays others, too. A nil *place does nothing: the body is light.
 type place struct {
 	class *class
 	who   caller
@@ -45,7 +44,7 @@ type place struct {
 	refused bool
 }
 
-// acquire waits for the place, and returns whether the body has it.
+// acquire waits for the place, and reports whether the body got it.
 func (p *place) acquire(ctx context.Context) bool {
 	if p == nil {
 		return true
@@ -71,7 +70,7 @@ func (p *place) release() {
 	}
 }
 
-// finish gives the place back, with a rest if the body took much.
+// finish frees the place, after a rest if the body took much.
 func (p *place) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +97,7 @@ func (p *place) refuse() {
 	p.refused = true
 }
 
-// spend counts what the body takes of a processor.
+// spend counts processor time of the body.
 func (p *place) spend(d time.Duration) {
 	if p == nil {
 		return
@@ -108,7 +107,7 @@ func (p *place) spend(d time.Duration) {
 	p.spent += d
 }
 
-// inPlace reads a body in its place, which it gives up while its sender sends nothing.
+// inPlace reads a body in its place, and frees the place while the sender sends nothing.
 type inPlace struct {
 	io.Reader
 	*place

@@ -26,16 +26,16 @@ type BodyBound struct {
 	Value int
 }
 
-// weight is the weight of a decoded body with that many bytes and values: it is then there as it
-// came, decoded, converted, and encoded for the storage and for the answer.
+// weight is the memory of a decoded body with so many bytes and values. It exists in several
+// copies: as received, decoded, converted, and encoded for the storage and for the answer.
 func (b BodyBound) weight(bytes, values int) int { return 6*bytes + b.Value*values }
 
 // BodyOptions bound the bodies of requests.
 type BodyOptions struct {
 	// Bound returns the bound of a request's body.
 	Bound func(*request.RequestInfo) BodyBound
-	// Exempt tells which requests are the server's own. One that waits for another of them must not
-	// wait for its turn.
+	// Exempt reports which requests are the server's own. They take no turn: a request that calls
+	// another one and waits for it would block it.
 	Exempt func(*http.Request) bool
 	// Serializer writes errors.
 	Serializer apiruntime.NegotiatedSerializer
@@ -44,40 +44,40 @@ type BodyOptions struct {
 }
 
 const (
-	// heldBodies is how many bytes of bodies are held at a time.
+	// heldBodies is how many bytes all bodies together hold at a time.
 	heldBodies = 32 << 20
 	// bodyTimeout is how long a sender may take to send its body.
 	bodyTimeout = 30 * time.Second
 	// lightBody is the weight up to which a body takes no turn.
 	lightBody = 512 << 10
-	// mostTurns bounds the heavy bodies that are decoded at a time.
-	mostTurns = 4
+	// maxTurns bounds the heavy bodies that are decoded at a time.
+	maxTurns = 4
 )
 
-// WithBodyLimits reads the bodies of requests that change something before next, and bounds what
-// they take.
+// WithBodyLimits reads the bodies of changing requests before it calls next, and bounds their
+// memory and processor time.
 //
-// All bodies together have room for 32 MiB. If it is short, the user whose bodies take most loses
-// one that waits, which is answered 429; so is a body that waits for its turn for five seconds. A
-// body with more values than its bound is answered 413 and never decoded.
+// All bodies together may hold 32 MiB. If that is exceeded, the user whose bodies take most loses a
+// body that is still waiting, and its request gets 429. A body that waits for its turn for five
+// seconds gets 429, too. A body with more values than its bound gets 413 and is never decoded.
 //
-// Of a user's bodies of more than 64 KiB, or more than 512 KiB when they are decoded, one at a time
-// is read and decoded, and the next after a rest, see [place]. So are bodies that are over their
-// bound answered. A body that weighs more than 512 KiB also takes a turn when it is decoded. There
-// is one turn fewer than there are processors, and four at most, and the next goes to the user with
-// the fewest. The request gives both up while it waits for its reader, or for anything else with
-// [Pause].
+// A heavy body has more than 64 KiB, or weighs more than 512 KiB when it is decoded. Each user's
+// heavy bodies are read and decoded one at a time, with a rest after each, see [place]. Bodies over
+// their bound are answered in the same place. To be decoded, a body that weighs more than 512 KiB
+// also takes a turn. There is one turn fewer than there are processors, and at most four; the next
+// turn goes to the user with the fewest. The request gives up place and turn while it waits for its
+// reader, or for anything else with [Pause].
 //
-// It stands behind authorization, so nothing of a request is read that is refused.
+// It runs after authorization, so that the body of a forbidden request is not read.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {
-	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), places: newPlaces(), turns: newTurns(min(max(1, runtime.GOMAXPROCS(0)-1), mostTurns))}
+	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), places: newPlaces(), turns: newTurns(min(max(1, runtime.GOMAXPROCS(0)-1), maxTurns))}
 }
 
 type bodyLimits struct {
 	next http.Handler
 	o    BodyOptions
 	held *Bodies
-	// places are those of heavy bodies of one user each, turns those of all that are decoded.
+	// places bound the heavy bodies of each user, turns the bodies that are decoded.
 	places, turns *class
 }
 
@@ -113,8 +113,8 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		own.refuse()
 		if errors.Is(err, ErrTooLarge) || errors.Is(err, errManyValues) {
-			// Most such bodies are refused before they need a place. They wait for one to be
-			// answered.
+			// Most bodies over their bound are noticed before they have a place. They wait for one before
+			// they are answered.
 			body.Release()
 			own.spend(ofRefusal)
 			own.acquire(ctx)
@@ -145,7 +145,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errManyValues = errors.New("the body has too many values")
 
-// refuse says why a body is not taken.
+// refuse answers with the reason why a body is refused.
 func (l *bodyLimits) refuse(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, bound BodyBound, err error) {
 	var status *apierrors.StatusError
 	switch {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,21 +19,19 @@ import (
 // RequestOptions bound the requests in flight. As in kube-apiserver, zero means no bound for
 // MaxReads and MaxWrites.
 type RequestOptions struct {
-	// MaxReads bounds requests that read one object. A quarter of it bounds those that read
-	// many.
+	// MaxReads bounds requests that read one object. A quarter of it bounds requests that read many.
 	MaxReads int
 	// MaxWrites bounds requests that change something.
 	MaxWrites int
-	// Cheap says which reads of one object cost little, however large the object is. They never
+	// Cheap reports which reads of one object cost little, however large the object is. They never
 	// take turns. nil is none.
 	Cheap func(*http.Request, *request.RequestInfo) bool
-	// Question says which requests only ask, though they are sent as creations. They count as
-	// reads. nil is none.
+	// Question reports which creations only read, such as reviews. They count as reads. nil is none.
 	Question func(*http.Request, *request.RequestInfo) bool
-	// LongRunning says which requests run for as long as the client likes.
+	// LongRunning reports which requests run for as long as the client wants.
 	LongRunning request.LongRunningRequestCheck
-	// Connections holds the connections that requests come by. A connection with a request in
-	// flight is not idle.
+	// Connections are the connections of the requests. A connection with a request in flight is not
+	// idle.
 	Connections *Connections
 	// Refused counts the requests that are refused.
 	Refused *Refused
@@ -45,33 +44,32 @@ const (
 	// each waits.
 	maxWaiting = 1024
 	maxWait    = 5 * time.Second
-	// quickWrite is how long a list may wait for its reader and keep its turn.
+	// quickWrite is how long a list keeps its turn while it waits for its reader.
 	quickWrite = 2 * time.Millisecond
 	// muchRead is how many stored bytes a read of one object may decode without a turn. Each object
-	// counts for ofObject more, as finding it costs something, too.
+	// counts as ofObject more bytes, because finding it has a cost, too.
 	muchRead, ofObject = 128 << 10, 4 << 10
 )
 
-// WithRequestLimits bounds the requests in flight before next by kind: reads of one object,
-// reads of many, changes, and what runs long. Unlike the API server's own limit it makes no
-// exception for administrators: in a small installation they are the only callers.
+// WithRequestLimits bounds the requests in flight in next, by kind: reads of one object, reads of
+// many, changes, and long-running requests. Unlike the API server's own limit it makes no exception
+// for administrators: in a small installation they are the only callers.
 //
-// One user has at most three quarters of a kind, and half of it at one address. Of the reads
-// of many, and of what runs long, it is half and a quarter. A request waits when it would be
-// above that, or when its kind is full. After five seconds it is answered 429. It is answered
-// 429 at once when as many of its caller's requests wait as the caller may have in flight.
-// Long-running requests do not wait. A free place goes to the user with the fewest requests, at the
-// address with the fewest. All who prove nothing are one user.
+// One user gets at most three quarters of a kind, and half of it at one address; for reads of many
+// and long-running requests, a half and a quarter. A request that would exceed a bound waits, and
+// gets 429 after five seconds. It gets 429 at once if as many requests of its caller wait as the
+// caller may have in flight. Long-running requests do not wait. A free place goes to the user with
+// the fewest requests, at the address with the fewest. All anonymous requests belong to one user.
+// Metrics and the API's description count as reads of many.
 //
-// Reads of many objects also take turns, and so do watches while they send what exists, see
-// [Begin], and reads of one object that is put together from many, once they have read much,
-// see [Read]. There is one turn fewer than there are processors. So a read of one object finds a
-// processor, however many lists there are. The next turn, too, goes to the user with the
-// fewest. A request gives its turn up while it waits for its reader, or for anything else with
-// [Pause].
+// Three kinds of reads also take turns: reads of many objects; watches, while they send existing
+// objects, see [Begin]; and reads of one object that is computed from many, after they have read
+// much, see [Read]. There is one turn fewer than there are processors, so that a read of one object
+// finds a processor however many lists run. The next turn, too, goes to the user with the fewest. A
+// request gives up its turn while it waits for its reader, or for anything else with [Pause].
 //
-// It stands behind authentication, and before impersonation, by which one caller
-// could be many.
+// It runs after authentication and before impersonation: otherwise one caller could impersonate
+// many users and multiply its share.
 func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 	lists := (o.MaxReads + 3) / 4
 	return &requestLimits{
@@ -84,16 +82,16 @@ func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 	}
 }
 
-// newTurns returns a class of which one caller may have all. Requests wait for a turn without
-// a limit of time or number of their own. They are in flight, which is bounded.
+// newTurns returns a class of turns. One caller may have all of them. Neither the time nor the
+// number of waiting requests has a limit here: they are in flight, which is bounded.
 func newTurns(max int) *class {
 	return newClass(max, math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt64)
 }
 
-// parts returns so many quarters of n, at least one unless n is 0.
+// parts returns quarters/4 of n, rounded up.
 func parts(n, quarters int) int { return (n*quarters + 3) / 4 }
 
-// newShared returns a class whose requests may wait, nil for a class without bound.
+// newShared returns a class whose requests may wait; nil, which bounds nothing, if max is 0.
 func newShared(max, perUser, perCaller int) *class {
 	if max <= 0 {
 		return nil
@@ -136,7 +134,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if class != nil && (class == l.lists || class == l.long) {
 		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: ctx, waits: 1}
-		if info.Verb == "list" { // a request that deletes many waits for the disk
+		if class == l.lists && info.Verb != "deletecollection" { // deletecollection waits for the disk
 			t.reacquire()
 			defer t.release()
 		}
@@ -166,13 +164,16 @@ func (l *requestLimits) refuse(w http.ResponseWriter, r *http.Request, info *req
 	http.Error(w, fmt.Sprintf("Too many requests: of the kind %s, %d of %s are being served. Please try again later.", kind, n, of), http.StatusTooManyRequests)
 }
 
-// class returns the class of a request and what its requests are called.
+// class returns the class of a request and its name.
 func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*class, string) {
 	if l.o.LongRunning != nil && l.o.LongRunning(r, info) {
 		return l.long, "watch"
 	}
 	if l.o.Question != nil && l.o.Question(r, info) {
 		return l.reads, "read"
+	}
+	if !info.IsResourceRequest && (strings.HasPrefix(info.Path, "/metrics") || strings.HasPrefix(info.Path, "/openapi")) {
+		return l.lists, "list" // each answer is computed from many objects
 	}
 	switch info.Verb {
 	case "get", "head", "options":
@@ -183,8 +184,20 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	return l.writes, "change"
 }
 
-// Pause gives up the turn of a request, if it has one, while the request waits for something
-// else than its reader. resume waits for the next turn.
+// User returns the authenticated user of a request, or "" if there is none. It ignores
+// impersonation, so that one user cannot hold the shares of many.
+func User(ctx context.Context) string {
+	if t, ok := ctx.Value(turnKey{}).(*turn); ok {
+		return t.who.user
+	}
+	if u, ok := request.UserFrom(ctx); ok {
+		return u.GetName()
+	}
+	return ""
+}
+
+// Pause gives up the turn of a request, if it has one, while the request waits for anything but its
+// reader. resume waits for the next turn.
 func Pause(ctx context.Context) (resume func()) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if !ok {
@@ -194,7 +207,7 @@ func Pause(ctx context.Context) (resume func()) {
 	return t.reacquire
 }
 
-// Begin waits for the turn of a watch that is about to read what exists. The watch has the
+// Begin waits for the turn of a watch that is about to read existing objects. The watch has the
 // turn until end.
 func Begin(ctx context.Context) (end func()) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
@@ -205,8 +218,8 @@ func Begin(ctx context.Context) (end func()) {
 	return t.release
 }
 
-// Read counts the objects and stored bytes that a request reads. A read of one
-// object that comes to read much waits here for its turn, and has it until the request ends.
+// Read counts the objects and stored bytes that a request reads. When a read of one object has read
+// much, it waits here for its turn, and keeps the turn until the request ends.
 func Read(ctx context.Context, objects, stored int) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if ok && t.byCost && t.read.Add(int64(stored+objects*ofObject)) > muchRead && !t.begun.Swap(true) {
@@ -222,7 +235,7 @@ type turn struct {
 	turns *class
 	who   caller
 	ctx   context.Context
-	own   *place // what the turn needs besides; nil for nothing
+	own   *place // the place that the turn needs, too; nil for none
 	slow  bool   // the last write waited for the reader
 
 	byCost bool         // the turn begins when the request has read much
@@ -230,25 +243,25 @@ type turn struct {
 	begun  atomic.Bool  // the turn has begun, or the request has ended
 
 	mu    sync.Mutex
-	waits int         // how many parts of the request wait; each gives the turn up
+	waits int         // how many goroutines of the request wait; the request has no turn while one does
 	mine  atomic.Bool // the request has the turn
 	since time.Time   // when it got the turn
 }
 
-// of returns the response and the request that have the turn.
+// of returns the response and the request through which a handler uses the turn.
 func (t *turn) of(r *http.Request) (http.ResponseWriter, *http.Request) {
 	return responsewriter.WrapForHTTP1Or2(t), r.WithContext(context.WithValue(r.Context(), turnKey{}, t))
 }
 
-// finish ends a turn by cost. The rest of a request that took too long does not begin one.
+// finish ends a turn by cost. What a request still does after its timeout gets no turn.
 func (t *turn) finish() {
 	if t.begun.Swap(true) {
 		t.release()
 	}
 }
 
-// reacquire waits for a turn, if no other part of the request waits. If there is none, the request
-// is over. Whatever is left of it sees that itself.
+// reacquire waits for a turn, unless another goroutine of the request still waits. If it gets none,
+// the request's context has ended, which the rest of the request notices itself.
 func (t *turn) reacquire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +280,7 @@ func (t *turn) release() {
 	t.leave()
 }
 
-// pause gives up the turn, and what it needs besides.
+// pause gives up the turn and the place.
 func (t *turn) pause() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -283,10 +296,9 @@ func (t *turn) leave() {
 	}
 }
 
-// unread calls write, which may wait for the reader. Encryption also takes a processor, so a
-// write keeps the turn while the reader takes at once what is written. A write that waits for
-// longer gives the turn up. So does each later write before it begins, until one is quick
-// again.
+// unread calls write, which may wait for the reader. A write keeps the turn at first, because
+// encryption takes a processor, too. If it waits for the reader longer than quickWrite, it gives up
+// the turn. Each later write then gives up the turn before it begins, until a write is quick again.
 func (t *turn) unread(write func()) {
 	if !t.mine.Load() {
 		write()

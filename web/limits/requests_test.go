@@ -310,6 +310,20 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 	})
 }
 
+// Metrics and the API's description are put together from much: they take turns, as lists do.
+func TestAttackManyMetrics(t *testing.T) {
+	var l *requestLimits
+	turns := 0
+	l = WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { turns = held(l.turns) }), options()).(*requestLimits)
+	for path, want := range map[string]int{"/metrics": 1, "/openapi/v2": 1, "/readyz": 0, "/tidewaiter/summary": 0} {
+		ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{Verb: "get", Path: path})
+		l.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+		if turns != want || held(l.turns) != 0 {
+			t.Errorf("%s held %d turns, want %d", path, turns, want)
+		}
+	}
+}
+
 // held returns how many turns are held.
 func held(turns *class) int {
 	turns.mu.Lock()

@@ -9,33 +9,34 @@ import (
 	"strings"
 )
 
-// values counts the values that decoders make of a body, or more, while it is read: fields, and
-// elements of lists. The cost of decoding and checking a body depends on them more than on its
-// bytes. Reading ends with errManyValues when there are more than most.
+// values counts the values, fields and elements of lists, that a decoder would make from a body
+// while the body is read. It may count too many, never too few. The cost of decoding and checking a
+// body depends more on its values than on its bytes. Reading fails with errManyValues if there are
+// more than maxValues.
 type values struct {
 	io.ReadCloser
-	most           int
+	maxValues      int
 	yaml, protobuf bool
 
-	json            int // values outside of strings. Text that is not JSON is not decoded as JSON
+	json            int // values outside of strings, if the text is JSON
 	quoted, escaped bool
 
-	// text counts what may be a value of YAML, also within strings: where those end, only a parser
-	// of YAML can tell.
+	// text counts what may be a value of YAML, also within strings: only a parser of YAML can know
+	// where strings end.
 	text int
 	// before are the last two bytes.
 	before [2]byte
-	// begun is true after the first byte that is not space, and object if that begins an object of
-	// JSON.
+	// begun is true after the first byte that is not a space. object is true if that byte opens a JSON
+	// object.
 	begun, object bool
 }
 
-// ofAlias is how many values an alias of YAML counts for, as it stands for others.
+// ofAlias is how many values a YAML alias counts as, because it repeats others.
 const ofAlias = 1000
 
-func newValues(contentType string, body io.ReadCloser, most int) *values {
+func newValues(contentType string, body io.ReadCloser, maxValues int) *values {
 	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	return &values{ReadCloser: body, most: most, yaml: strings.Contains(media, "yaml"), protobuf: strings.Contains(media, "protobuf")}
+	return &values{ReadCloser: body, maxValues: maxValues, yaml: strings.Contains(media, "yaml"), protobuf: strings.Contains(media, "protobuf")}
 }
 
 // Read implements io.Reader.
@@ -43,7 +44,7 @@ func (v *values) Read(p []byte) (int, error) {
 	n, err := v.ReadCloser.Read(p)
 	if !v.protobuf {
 		v.see(p[:n])
-		if v.json > v.most || v.yaml && !v.object && v.text > v.most {
+		if v.json > v.maxValues || v.yaml && !v.object && v.text > v.maxValues {
 			return n, errManyValues
 		}
 	}
@@ -89,16 +90,16 @@ func (v *values) see(p []byte) {
 	}
 }
 
-// plain is how many bytes of text, within quotes, are before the next that may end or escape it. It
-// looks at eight at a time: most of a large body is text.
+// plain returns how many bytes of quoted text come before the next quote or backslash. It compares
+// eight bytes at a time, because most of a large body is text.
 func plain(p []byte) (n int) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	const quotes, escapes = '"' * ones, '\\' * ones
 	for ; n+8 <= len(p); n += 8 {
 		eight := binary.LittleEndian.Uint64(p[n:])
 		quote, escape := eight^quotes, eight^escapes
-		// A byte of either is 0 where that sign is. The lowest one that is 0 has its top bit set
-		// here.
+		// In quote and escape, a byte is 0 where p has that character. found has the top bit of the
+		// lowest such byte set.
 		if found := ((quote-ones)&^quote | (escape-ones)&^escape) & tops; found != 0 {
 			return n + bits.TrailingZeros64(found)/8
 		}
@@ -108,8 +109,8 @@ func plain(p []byte) (n int) {
 	return n
 }
 
-// count returns the number of values of body, which was read to its end. Clients send JSON as YAML,
-// too.
+// count returns the number of values of body, which was read to its end. A body that is declared as
+// YAML may be JSON.
 func (v *values) count(body []byte) int {
 	switch {
 	case v.protobuf:
@@ -121,12 +122,12 @@ func (v *values) count(body []byte) int {
 	return v.json
 }
 
-// maxProtobufDepth is deeper than the messages of any kind. Messages below are counted by their
-// bytes.
+// maxProtobufDepth is how deep messages are counted; no kind is deeper. Below it, every two bytes
+// count as a field.
 const maxProtobufDepth = 32
 
 // protobufValues counts the fields of a message and of those in it. Text and messages look alike
-// there, so text that could be a message counts as one. ok is false for what is not a message.
+// there, so text that could be a message counts as one. ok is false if body is not a message.
 func protobufValues(body []byte, depth int) (n int, ok bool) {
 	if depth == 0 {
 		return len(body) / 2, true

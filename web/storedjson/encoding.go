@@ -18,48 +18,48 @@ import (
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
-// longestKept is the length in bytes up to which the memory of a run is reused.
+// longestKept is the length in bytes up to which the buffer of a run is reused.
 const longestKept = 4 * listRun
 
-// verbose is the level of messages that are logged from verbosity 2 on.
+// verbose is the level of messages that are logged with verbosity 2 and more.
 const verbose = slog.Level(-2)
 
-// encoding is how objects are sent: plain JSON or compressed. Each object is kept in that
-// form by its revision, with a comma before it as in a list. The next answer mostly has the same
-// objects, and then need neither read nor form them.
+// encoding is one way to send objects: as plain JSON or compressed. It caches each encoded object
+// by revision, with a comma before it as in a list. The next answer mostly has the same objects,
+// and then need neither read nor encode them.
 type encoding struct {
 	k *kind
-	// encode appends to run the first of objects, one or more, for a scan.
+	// encode appends one or more of a scan's objects, from the first on, to run.
 	encode func(ctx context.Context, p *scan, run *run, objects []stored) error
-	// piece is other text in this form, and comma that of a comma.
+	// piece encodes other text, and comma is an encoded comma.
 	piece func(text []byte) piece
 	comma piece
 	kept  *filecache.Cache[sums]
-	// inFlight are the objects that are being formed and will be kept.
+	// inFlight are the objects that are being encoded for the cache.
 	inFlight singleflight
-	// ratio is how many stored bytes make one byte in this form.
+	// ratio is how many stored bytes become one encoded byte.
 	ratio int64
-	// costly is true if forming an object costs more than reading the kept form.
+	// costly is true if encoding an object costs more than reading it from the cache.
 	costly bool
 
-	// runs holds *run, to reuse their memory. A run whose Write failed does not come back:
-	// HTTP/2 can still be sending it.
+	// runs holds *run, to reuse their buffers. A run whose Write failed is not reused: HTTP/2 may
+	// still be sending it.
 	runs sync.Pool
 }
 
-// piece is a text in a form.
+// piece is an encoded text.
 type piece struct {
 	bytes []byte
 	sum   gzipparts.Sum // checksum of a compressed text
 }
 
-// sums are the checksums of one object in a compressed form, with its comma and without it.
+// sums are the checksums of one compressed object, with its comma and without it.
 type sums struct{ all, object gzipparts.Sum }
 
-// run is the unit in which an answer is sent.
+// run is a number of encoded objects that are sent with one Write.
 type run struct {
 	filecache.Run[sums]
-	// the same with other texts than commas between the objects, if it is sent so
+	// framed has the same objects with event texts instead of commas, if a watch gets them
 	framed []byte
 	sum    gzipparts.Sum // of what is sent
 }
@@ -71,7 +71,7 @@ func (r *run) bytes() []byte {
 	return r.Bytes
 }
 
-// plainEncoding is JSON as it is.
+// plainEncoding sends uncompressed JSON.
 func plainEncoding(k *kind, dir string) *encoding {
 	f := &encoding{
 		k:     k,
@@ -149,7 +149,8 @@ type framing struct {
 	before, after piece // around each event; both or neither
 }
 
-// put sends a run in its frame. first is true for the run with the answer's first object.
+// put sets the texts around the objects of a run. first is true for the run with the answer's first
+// object.
 func (f *encoding) put(run *run, fr framing, first bool) {
 	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
 	events := len(fr.before.bytes) > 0
@@ -171,13 +172,13 @@ func (f *encoding) put(run *run, fr framing, first bool) {
 	}
 }
 
-// sink takes texts in a form.
+// sink receives encoded texts.
 type sink interface {
 	Write(bytes []byte, sum gzipparts.Sum) error
 	Close() error
 }
 
-// plainSink takes them as they are.
+// plainSink writes them unchanged.
 type plainSink struct{ io.Writer }
 
 // Write implements sink.
@@ -189,8 +190,8 @@ func (s plainSink) Write(bytes []byte, _ gzipparts.Sum) error {
 // Close implements sink.
 func (plainSink) Close() error { return nil }
 
-// send writes the objects of p in a frame. It writes each run of them while it makes the next.
-// It calls sent after each. An error of writing is a writeError.
+// send writes the objects of p with their framing. While it writes one run, it makes the next, and
+// it calls sent after each run. An error of writing is a writeError.
 func (f *encoding) send(ctx context.Context, p *scan, fr framing, to sink, sent func(objects int) error) error {
 	f.k.scans.Add(1)
 	defer f.k.scans.Add(-1)
@@ -212,15 +213,16 @@ func (f *encoding) send(ctx context.Context, p *scan, fr framing, to sink, sent 
 func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run) error) error {
 	keep := false
 	if f.costly || p.more || len(p.rest) > 0 {
-		// otherwise everything has been read, and is quick to form
+		// otherwise everything has been read, and encoding it is quick
 		objects, size, err := f.k.source.Totals(ctx)
-		// If not all objects find room, keeping them helps only answers that go through them at
-		// the same time.
+		// If the cache is too small for all objects, it helps only answers that read them at the same
+		// time.
 		keep = err == nil && (f.kept.Worth(objects, size/f.ratio) || f.k.scans.Load() > 1)
 	}
 	first := true
 	return p.each(ctx, keep, func(objects []stored) error {
-		// In a form that costs nothing, objects that have been read are the quickest to have.
+		// If encoding costs nothing, objects that have been read are faster to encode than to take from
+		// the cache.
 		keep := keep && (f.costly || len(objects) > 0 && objects[0].unread())
 		ids := make([]int64, len(objects))
 		for i := range objects {
@@ -232,7 +234,7 @@ func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run)
 				return err
 			}
 			n := len(r.Items)
-			clear(rest[:n]) // lets go of values
+			clear(rest[:n]) // so that the values can be collected
 			rest, ids = rest[n:], ids[n:]
 			if err := use(r); err != nil {
 				return err
@@ -257,7 +259,7 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 		if err == nil {
 			f.put(r, fr, first)
 		}
-		// This is the memory for this run, the one that is being written, and the objects of the
+		// need is the memory for this run, for the run that is being written, and for the objects of the
 		// next.
 		need := headBytes + 3*int64(len(r.Bytes)) + 2*int64(len(r.framed))
 		ok = err == nil && p.memory.grow(need)
@@ -273,8 +275,8 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 	}
 }
 
-// next appends to run the first of objects, one or more. It forms them now or, with keep, takes
-// what is kept under their ids.
+// next appends one or more of objects, from the first on, to run. It encodes them or, with keep,
+// takes what the cache has under their ids.
 func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
 		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {
@@ -287,7 +289,7 @@ func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored
 	}
 	objects, ids = objects[:min(len(objects), chunkObjects)], ids[:min(len(ids), chunkObjects)]
 	if keep {
-		// Another answer may meanwhile have put the first ones there.
+		// Another answer may have cached the first of them meanwhile.
 		objects = objects[:max(f.kept.Missing(ids), 1)]
 	}
 	if objects[0].unread() {
@@ -307,8 +309,7 @@ func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored
 	return nil
 }
 
-// pipeline calls use with each value that produce makes. While use works, produce makes the next
-// value.
+// pipeline calls use with each value from produce. While use runs, produce makes the next value.
 func pipeline[T any](ctx context.Context, produce func(ctx context.Context, use func(T) error) error, use func(T) error) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

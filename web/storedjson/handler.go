@@ -16,15 +16,15 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// pageLimit is the length of the longest limited list that is answered from stored bytes. Its keys
-// are in memory until the continue token is known.
+// pageLimit is the largest limit of a list that is answered from stored bytes. The list's keys are
+// in memory until the continue token is known.
 const pageLimit = 500
 
 // Serve answers plain JSON reads with the bytes that are stored. It leaves every other request to
 // next: tables, other encodings, selectors, malformed requests, and objects that cannot be read. It
-// stands behind authentication and authorization, and behind a filter that makes writes fail soon
-// after the request's deadline. Without that filter a client that does not read would hold it for
-// ever. Its answers differ from next's only in the order of the fields of metadata.
+// must run after authentication and authorization, and after a filter that makes writes fail soon
+// after the request's deadline: otherwise a client that does not read would block it for ever. Its
+// answers differ from next's only in the order of the fields of metadata.
 func (g *Getter) Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -61,8 +61,8 @@ func (g *Getter) Serve(next http.Handler) http.Handler {
 	})
 }
 
-// Cheap reports whether a read of one object costs little where Serve is in front: one of an object
-// without a namespace in plain JSON, or of no object.
+// Cheap reports whether a read costs little if Serve answers it: a read of one cluster-scoped
+// object in plain JSON, or a request for no resource.
 func Cheap(req *http.Request, info *request.RequestInfo) bool {
 	return !info.IsResourceRequest || info.Namespace == "" && info.Subresource == "" && wantsPlainJSON(req)
 }
@@ -83,7 +83,7 @@ func (k *kind) get(w http.ResponseWriter, req *http.Request, name string, next h
 		head, rest, err = k.parts(make([]byte, 0, len(k.head)+48), &s)
 	}
 	if err != nil {
-		// it says what is wrong, and may know a place of its own for an object that is not here
+		// next reports the error, or finds an object that it keeps elsewhere
 		next.ServeHTTP(w, req)
 		return
 	}
@@ -101,8 +101,8 @@ func (k *kind) answer(w http.ResponseWriter, req *http.Request, verb, scope stri
 	metrics.InstrumentHandlerFunc(verb, gvr.Group, gvr.Version, gvr.Resource, "", scope, metrics.APIServerComponent, false, "", h)(w, req)
 }
 
-// wantsPlainJSON is true of a request whose answer, by Kubernetes' rules of
-// negotiation, is JSON on one line.
+// wantsPlainJSON reports whether, by Kubernetes' content negotiation, the answer to a request is
+// JSON on one line.
 func wantsPlainJSON(req *http.Request) bool {
 	for _, accept := range req.Header.Values("Accept") {
 		for media := range strings.SplitSeq(accept, ",") {

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// listBytes bounds the memory of all lists of a kind together. initialBytes bounds that of all
-// watches that send what exists.
+// listBytes bounds the memory of all lists of a kind together, and initialBytes the memory of all
+// watches that send existing objects. One user may have half of each.
 const listBytes, initialBytes = 128 << 20, 64 << 20
 
 // Kind is a cluster-scoped kind whose stored bytes are its served bytes. Its internal and its v1 Go
@@ -28,8 +28,8 @@ const listBytes, initialBytes = 128 << 20, 64 << 20
 type Kind struct {
 	Resource schema.GroupVersionResource
 	Kind     string
-	// Named returns the names of the objects that a field selector selects, if it does no more than
-	// to name objects. They are in order, each once. It may be nil.
+	// Named returns the names of the objects that a field selector selects, if the selector is only a
+	// list of names. The names are sorted, each once. Named may be nil.
 	Named func(fieldSelector string) (names []string, ok bool)
 }
 
@@ -37,14 +37,14 @@ type Kind struct {
 type kind struct {
 	Kind
 	codecs serializer.CodecFactory
-	// codec is the storage's own. It reads into the objects that newFunc makes.
+	// codec is the storage's codec. It decodes into objects from newFunc.
 	codec   runtime.Codec
 	newFunc func() runtime.Object
 
-	// The rest is for kinds that are served as they are stored.
+	// The rest is for kinds that are served as stored.
 
-	// head is how every stored object begins, up to and with the brace that opens its metadata. It
-	// is nil for other kinds.
+	// head is the beginning of every stored object, up to and including the brace that opens its
+	// metadata. It is nil for other kinds.
 	head []byte
 	// encoder identifies the API server's encoder to plain JSON. events identifies its encoders of
 	// watch events to plain JSON.
@@ -53,11 +53,12 @@ type kind struct {
 	// source is nil when the storage is not a Source.
 	source      Source
 	plain, gzip *encoding
-	// lists is the memory of all lists, and initial that of all watches that send what exists.
+	// lists is the memory of all lists, and initial the memory of all watches that send existing
+	// objects.
 	lists, initial *memoryPool
 	maxWait        time.Duration // of a list that waits for room
-	// workers has a place for each answer that now reads and forms objects. Such an answer holds
-	// memory that is not in its reservation yet.
+	// workers has a slot for each answer that now reads and encodes objects. Such an answer holds
+	// memory that its reservation does not include yet.
 	workers chan struct{}
 	// scans counts the scans under way.
 	scans atomic.Int64
@@ -65,7 +66,7 @@ type kind struct {
 	unreadable atomic.Pointer[string]
 }
 
-// serveAsStored makes k a kind that is served as it is stored. Its forms are kept in dir.
+// serveAsStored makes k a kind that is served as stored. Its caches are in dir.
 func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir string) error {
 	gv := kind.Resource.GroupVersion()
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
@@ -80,7 +81,7 @@ func (k *kind) serveAsStored(kind Kind, codecs serializer.CodecFactory, dir stri
 		k.events[eventEncoder(k.encoder, codecs.EncoderForVersion(info.StreamSerializer.Serializer, gv).Identifier(), t)] = t
 	}
 	k.plain, k.gzip = plainEncoding(k, dir), gzipEncoding(k, dir)
-	k.lists, k.initial, k.maxWait = newMemoryPool(listBytes), newMemoryPool(initialBytes), listMaxWait
+	k.lists, k.initial, k.maxWait = newMemoryPool(listBytes, listBytes/2), newMemoryPool(initialBytes, initialBytes/2), listMaxWait
 	k.workers = make(chan struct{}, 2*goruntime.GOMAXPROCS(0))
 	return nil
 }
@@ -106,8 +107,8 @@ func (k *kind) close() {
 	}
 }
 
-// stored is an object of the storage. If it was not read yet, only name and revision are known, and
-// data and err are nil.
+// stored is an object of the storage. Until its value is read, only name and revision are known,
+// and data and err are nil.
 type stored struct {
 	name string
 	rev  int64
@@ -123,8 +124,8 @@ func (k *kind) append(buf []byte, s *stored) ([]byte, error) {
 	return append(head, rest...), err
 }
 
-// parts returns the object as append has it, without a copy of the long part. head is appended to
-// buf, and rest follows it.
+// parts returns the object as append does, without copying the long part: head, which is appended
+// to buf, and rest, which follows it.
 func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -137,7 +138,7 @@ func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	}
 	rest, ok := k.metadata(s.data)
 	if !ok {
-		// The encoder would not write it so: an older release did, or somebody by hand.
+		// An older release, or somebody by hand, has written it differently from the encoder.
 		data, err := k.encodeAnew(s.data)
 		if err != nil {
 			return buf, nil, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)
@@ -167,8 +168,8 @@ func (k *kind) encodeAnew(data []byte) ([]byte, error) {
 	return runtime.Encode(k.codec, obj)
 }
 
-// meetsUnreadable reports whether an object is known that cannot be read. If so, the API server
-// answers: once the first bytes are sent, it is too late to report an error.
+// meetsUnreadable reports whether an object is known to be unreadable. If so, the API server's
+// handler must answer, because after the first bytes it would be too late to report an error.
 func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	name := k.unreadable.Load()
 	if name == nil {
@@ -204,8 +205,8 @@ func write(w io.Writer, make func(buf []byte) ([]byte, error)) error {
 	return err
 }
 
-// texts are buffers for one object each. A buffer whose Write failed does not come back:
-// HTTP/2 can still be sending it.
+// texts are buffers for one object each. A buffer whose Write failed is not reused: HTTP/2 may
+// still be sending it.
 var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 func isNotFound(err error) bool {

@@ -18,17 +18,17 @@ import (
 // gzipThreshold is the length from which the API server compresses lists, too.
 const gzipThreshold = 128 << 10
 
-// listMaxWait is how long a list waits for others to end.
+// listMaxWait is how long a list waits for memory.
 const listMaxWait = 2 * time.Second
 
 // listEnd follows the items of a list.
 const listEnd = "]}\n"
 
-// list answers with the objects that read begins to read. If it reads a damaged object before it
-// has written anything, it calls next instead. If it reads one later, it ends the
-// connection, and next answers the lists that follow.
+// list answers with the objects that read returns. If it reads a damaged object before it has
+// written anything, it calls next instead. If it reads one later, it aborts the connection, and
+// next answers later lists.
 func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next http.Handler) {
-	share := &reservation{of: k.lists}
+	share := k.lists.reserve(req.Context())
 	defer share.release()
 	waiting, cancel := context.WithTimeout(req.Context(), k.maxWait)
 	err := share.wait(waiting, weight(listRun))
@@ -54,7 +54,7 @@ func (k *kind) list(w http.ResponseWriter, req *http.Request, read begin, next h
 		if err == nil {
 			return
 		}
-		// The status is out. All that is left is to show that this is not the end.
+		// The status has been sent. Only aborting the connection can signal failure now.
 		if k.unreadable.Load() != nil {
 			slog.ErrorContext(ctx, "a list ended at an object that cannot be read; the next list will report it", "resource", k.Resource, "err", err)
 		} else {
@@ -100,7 +100,7 @@ func (p *scan) long(ctx context.Context) bool {
 	return err == nil && size > gzipThreshold
 }
 
-// listHead is the list up to its items.
+// listHead returns the list's JSON up to its items.
 func (p *scan) listHead() ([]byte, error) {
 	b := []byte(`{"kind":` + strconv.Quote(p.k.Kind.Kind+"List") + `,"apiVersion":` + strconv.Quote(p.k.Resource.GroupVersion().String()) +
 		`,"metadata":{"resourceVersion":"` + strconv.FormatInt(p.rev, 10) + `"`)

@@ -319,8 +319,8 @@ func TestNamedObjects(t *testing.T) {
 	if got := names(named("", long[:5]...)); len(got) != 5 {
 		t.Errorf("five of 1 MiB: %v", got)
 	}
-	l.reader.lists = newMemoryPool(weight(listRun) + 6<<20)
-	if !l.reader.lists.TryAcquire(3 << 20) { // by another list
+	l.reader.lists = newMemoryPool(weight(listRun)+6<<20, weight(listRun)+6<<20)
+	if !l.reader.lists.TryAdd("others", 0, 3<<20) { // by another list
 		t.Fatal("there is no room at all")
 	}
 	if text := named("", long[:5]...); text != "left to others" {

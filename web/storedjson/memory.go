@@ -3,32 +3,38 @@ package storedjson
 import (
 	"context"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/tidewaiter/tidewaiter/internal/room"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// memoryPool is the memory, in bytes, that all answers of one sort share.
+// memoryPool is the memory, in bytes, that all answers of one kind share.
 type memoryPool struct {
-	*semaphore.Weighted
+	*room.Room
 	size int64
 }
 
-func newMemoryPool(size int64) *memoryPool { return &memoryPool{semaphore.NewWeighted(size), size} }
+// newMemoryPool returns size bytes of memory, of which one user may hold at most share.
+func newMemoryPool(size, share int64) *memoryPool { return &memoryPool{room.New(size, share), size} }
 
 // reservation is the part of a memoryPool that one answer holds.
 type reservation struct {
 	of    *memoryPool
+	user  string
 	holds int64
 }
 
-// wait waits until n bytes may be held. The caller must hold nothing meanwhile.
+// reserve returns an empty reservation for a request's user.
+func (m *memoryPool) reserve(ctx context.Context) *reservation {
+	return &reservation{of: m, user: limits.User(ctx)}
+}
+
+// wait reserves n bytes, and waits until they are free. The reservation must be empty.
 func (s *reservation) wait(ctx context.Context, n int64) error {
 	s.release()
 	n = min(n, s.of.size)
-	if !s.of.TryAcquire(n) {
+	if !s.of.TryAdd(s.user, 0, n) {
 		defer limits.Pause(ctx)()
-		if err := s.of.Acquire(ctx, n); err != nil {
+		if err := s.of.Add(ctx, s.user, 0, n); err != nil {
 			return err
 		}
 	}
@@ -36,11 +42,11 @@ func (s *reservation) wait(ctx context.Context, n int64) error {
 	return nil
 }
 
-// grow reports whether n more bytes may be held now.
+// grow reserves n more bytes if they are free, and reports whether they were.
 func (s *reservation) grow(n int64) bool {
 	n = min(n, s.of.size)
 	if n > s.holds {
-		if !s.of.TryAcquire(n - s.holds) {
+		if !s.of.TryAdd(s.user, s.holds, n-s.holds) {
 			return false
 		}
 		s.holds = n
@@ -48,8 +54,8 @@ func (s *reservation) grow(n int64) bool {
 	return true
 }
 
-// release gives everything back.
+// release frees the whole reservation.
 func (s *reservation) release() {
-	s.of.Release(s.holds)
+	s.of.Remove(s.user, s.holds)
 	s.holds = 0
 }

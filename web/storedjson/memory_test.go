@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 )
 
@@ -30,8 +33,9 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// Nobody reads lists of stored bytes. As many begin as find room, and the others are told to come
-// back. When the room is free, there is a whole list again.
+// A user does not read lists of stored bytes. As many begin as are the user's share, and the others
+// are told to come back; those of another user begin. When the room is free, there is a whole list
+// again.
 func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		l := newLists(t)
@@ -39,10 +43,10 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			l.create(t, fmt.Sprintf("pod-%02d", i))
 		}
 		const room = 3
-		l.reader.lists = newMemoryPool(room * weight(listRun))
+		l.reader.lists = newMemoryPool(2*room*weight(listRun), room*weight(listRun))
 		release, done := make(chan struct{}), make(chan struct{})
-		ask := func(w http.ResponseWriter) {
-			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", nil)
+		ask := func(w http.ResponseWriter, who string) {
+			req := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: who}), http.MethodGet, "/pods", nil)
 			req.Header.Set("Accept-Encoding", encoding)
 			l.reader.list(w, req, l.reader.paged(storage.ListOptions{Predicate: storage.Everything, Recursive: true}), http.HandlerFunc(leftToOthers))
 		}
@@ -51,7 +55,7 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			s := &stuck{httptest.NewRecorder(), make(chan struct{}, 1), release}
 			unread = append(unread, s)
 			go func() {
-				ask(s)
+				ask(s, "mallory")
 				done <- struct{}{}
 			}()
 			<-s.writing
@@ -59,24 +63,63 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 		l.reader.maxWait = time.Nanosecond
 		for range 20 {
 			w := httptest.NewRecorder()
-			if ask(w); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+			if ask(w, "mallory"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
 				t.Fatalf("%s: one list more than there is room for: %d, Retry-After %q", encoding, w.Code, w.Header().Get("Retry-After"))
 			}
 		}
+		other := httptest.NewRecorder()
+		ask(other, "alice")
 		close(release)
 		for range room {
 			<-done
 		}
 		want := unread[0].Body.String()
+		if other.Code != http.StatusOK || other.Body.String() != want {
+			t.Errorf("%s: another user's list: %d, %d bytes, want %d", encoding, other.Code, other.Body.Len(), len(want))
+		}
 		l.reader.maxWait = time.Minute
 		w := httptest.NewRecorder()
-		if ask(w); w.Code != http.StatusOK || w.Body.String() != want || want == "" {
+		if ask(w, "mallory"); w.Code != http.StatusOK || w.Body.String() != want || want == "" {
 			t.Errorf("%s: afterwards: %d, %d bytes, want %d", encoding, w.Code, w.Body.Len(), len(want))
 		}
-		if !l.reader.lists.TryAcquire(l.reader.lists.size) {
+		if !l.reader.lists.TryAdd("", 0, l.reader.lists.size) {
 			t.Errorf("%s: room is held by nobody", encoding)
 		}
 	}
+}
+
+// A user's watches do not read what exists. Those that are more than the user's share wait; one of
+// another user begins.
+func TestAttackStoredWatchesThatAreNotRead(t *testing.T) {
+	l := newLists(t)
+	l.create(t, "pod")
+	const room = 3
+	l.reader.initial = newMemoryPool(2*room*weight(watchRun), room*weight(watchRun))
+	release := make(chan struct{})
+	watch := func(w http.ResponseWriter, who string) {
+		opts, ok := newWatchOptions(url.Values{"watch": {"1"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}})
+		if !ok {
+			t.Error("no watch begins with what exists")
+		}
+		ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
+		ctx = request.WithRequestInfo(ctx, &request.RequestInfo{Verb: "watch"})
+		l.reader.watch(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/pods", nil), opts, http.HandlerFunc(leftToOthers))
+	}
+	var ended sync.WaitGroup
+	for i := range 2 * room {
+		s := &stuck{httptest.NewRecorder(), make(chan struct{}, 1), release}
+		ended.Go(func() { watch(s, "mallory") })
+		if i < room {
+			<-s.writing
+		}
+	}
+	w := httptest.NewRecorder()
+	watch(w, "alice")
+	if !strings.Contains(w.Body.String(), "pod") {
+		t.Errorf("another user's watch: %d: %.200q", w.Code, w.Body)
+	}
+	close(release)
+	ended.Wait()
 }
 
 // A list has objects that are larger than it may hold at first. It lets go of what it has read
@@ -90,13 +133,13 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	room := newMemoryPool(2*weight(listRun) + objects*size)
+	room := newMemoryPool(2*weight(listRun)+objects*size, 1)
 	mine := &reservation{of: room}
 	if err := mine.wait(t.Context(), weight(listRun)); err != nil {
 		t.Fatal(err)
 	}
-	others := &reservation{of: room, holds: room.size - mine.holds}
-	if !room.TryAcquire(others.holds) {
+	others := &reservation{of: room, user: "others", holds: room.size - mine.holds}
+	if !room.TryAdd(others.user, 0, others.holds) {
 		t.Fatal("there is no room to begin with")
 	}
 	p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, listRun, mine)
@@ -158,7 +201,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 		update(fmt.Sprintf("ns/pod-%03d", i)) // so that their revisions are not those of neighbours
 	}
 	names := []string{"ns/pod-003", "ns/pod-007", "ns/pod-010", "ns/pod-029"}
-	room := newMemoryPool(2 * weight(listRun))
+	room := newMemoryPool(2*weight(listRun), 1)
 	mine := &reservation{of: room}
 	if err := mine.wait(t.Context(), weight(listRun)); err != nil {
 		t.Fatal(err)
@@ -182,8 +225,8 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 	// What the list holds is too little for its objects, and others have the rest.
 	mine.release()
 	mine.holds = 1
-	others := &reservation{of: room, holds: room.size - mine.holds}
-	if !room.TryAcquire(room.size) {
+	others := &reservation{of: room, user: "others", holds: room.size - mine.holds}
+	if !room.TryAdd(mine.user, 0, mine.holds) || !room.TryAdd(others.user, 0, others.holds) {
 		t.Fatal("there is no room to begin with")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -207,7 +250,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 // waits returns when somebody waits for room.
 func waits(t *testing.T, room *memoryPool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); room.TryAcquire(0); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); room.TryAdd("nobody", 0, 0); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the list does not wait")
 		}

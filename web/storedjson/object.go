@@ -14,11 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Object is an object that is given to many requests at once. Encoders set and reset an
-// object's kind while they work, so giving the bare object to several would be a data race. It
-// is a runtime.CacheableObject: the API server asks it for its encoding, which is made once for
-// each format. An object of a kind that is served as it is stored is decoded only if somebody
-// wants another format than plain JSON.
+// Object is an object that many requests share. Encoders set and reset an object's kind while they
+// encode, so sharing the bare object would be a data race. Object is a runtime.CacheableObject: the
+// API server gets its encoding from it, which is made once for each format. An object of a kind
+// that is served as stored is decoded only if a client wants another format than plain JSON.
 type Object struct {
 	// Object has the resourceVersion. In the answer to a creation it has all metadata.
 	metav1.Object
@@ -74,7 +73,7 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return err
 }
 
-// encoded returns the entry of the format id. It makes an empty one if there is none.
+// encoded returns the entry of the format id, and creates an empty one if there is none.
 func (o *Object) encoded(id runtime.Identifier) *encodedObject {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,8 +113,8 @@ func (o *Object) object() (runtime.Object, error) {
 	return o.decoded, o.err
 }
 
-// GetObject implements runtime.CacheableObject. The copy is the caller's. An object that cannot
-// be decoded is returned as its bytes.
+// GetObject implements runtime.CacheableObject. The caller may change the copy. If the object
+// cannot be decoded, GetObject returns its bytes.
 func (o *Object) GetObject() runtime.Object {
 	obj, err := o.object()
 	if err != nil {
@@ -144,8 +143,8 @@ func eventEncoder(object, event runtime.Identifier, t watch.EventType) runtime.I
 	return runtime.Identifier(id)
 }
 
-// codec is a storage's codec. A watch does not say what an object is read into; for watches,
-// codec leaves objects as they are stored.
+// codec is a storage's codec. A watch decodes without a target object; then codec keeps the stored
+// bytes.
 type codec struct {
 	runtime.Codec
 	kind *kind
@@ -166,7 +165,7 @@ func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runti
 			return o, defaults, nil
 		}
 	}
-	// To fail now is better than to fail when the object is sent.
+	// Decode now, so that an error does not come only when the object is sent.
 	obj, gvk, err := c.Codec.Decode(data, nil, c.kind.newFunc())
 	if err != nil {
 		return nil, gvk, err

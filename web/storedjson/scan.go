@@ -9,22 +9,21 @@ import (
 )
 
 const (
-	// headObjects and headBytes bound what is read before the first byte of an answer is
-	// written. If one of these objects cannot be read, the API server can still report it.
+	// headObjects and headBytes bound how much is read before the first byte of an answer is written.
+	// If one of these objects cannot be read, the API server can still report it.
 	headObjects = 100
 	headBytes   = 256 << 10
-	// chunkObjects is how many objects are read, or formed, at a time.
+	// chunkObjects is how many objects are read, or encoded, at a time.
 	chunkObjects = 100
 	// listRun and watchRun are the least length of a run in bytes, and also how much is read at
 	// a time. Each answer has two runs in memory. Long runs make a list faster; short ones leave
 	// room for more watches.
 	listRun, watchRun = 512 << 10, 128 << 10
-	// chunkKeys is how many names are read at a time if no values are read.
+	// chunkKeys is how many names are read at a time without values.
 	chunkKeys = 1000
 )
 
-// scan goes through the objects of a kind, in the order of their names, as they were
-// at one revision.
+// scan reads the objects of a kind at one revision, in the order of their names.
 type scan struct {
 	k   *kind
 	rev int64
@@ -32,28 +31,28 @@ type scan struct {
 	head []stored // read before anything is written
 	size int      // bytes of them
 	rest []stored // the objects after head in a page; only their revisions have been read
-	// more is for a scan to the end: the objects after the name from follow.
+	// more is true if the scan continues after the page, with the objects after the name from.
 	more bool
 	from string
-	// named is for a scan through objects that were asked for by name. Others may lie between them
-	// in the storage.
+	// named is true if the request listed the objects' names. Other objects may be between them in the
+	// storage.
 	named bool
 
-	// run is the length of runs. memory is what the answer may hold.
+	// run is the length of runs. memory is the answer's reservation.
 	run    int
 	memory *reservation
 
-	// These are for a page after which more objects follow: its last name, and how many follow.
+	// last and remaining are set if more objects follow the page: its last name, and how many follow.
 	last      string
 	remaining int64
 }
 
-// weight is how much an answer with runs of that length may hold at first.
+// weight is how much an answer with runs of that length must reserve at first.
 func weight(run int) int64 { return headBytes + 3*int64(run) }
 
-// begin reads what must be known before the first byte is written. The answer keeps as much of it
-// as its reservation has room for. ok is false where the API server's own handler should say what
-// is wrong.
+// begin reads the head of a scan, before the first byte is written. The answer keeps as much of it
+// as its reservation has room for. ok is false if the API server's own handler should report an
+// error.
 func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, share *reservation) (p *scan, ok bool) {
 	rev, from, err := storage.ValidateListOptions("/", k.source.Versioner(), opts)
 	if err != nil {
@@ -95,8 +94,8 @@ func (k *kind) begin(ctx context.Context, opts storage.ListOptions, run int, sha
 	return p, true
 }
 
-// begin reads what must be known of a list before its first byte is written. ok is false where the
-// API server's own handler should answer.
+// begin reads the head of a list, before its first byte is written. ok is false if the API server's
+// own handler should answer.
 type begin func(ctx context.Context, share *reservation) (p *scan, ok bool)
 
 // paged begins a list of all objects, or of a page of them.
@@ -104,12 +103,12 @@ func (k *kind) paged(opts storage.ListOptions) begin {
 	return func(ctx context.Context, share *reservation) (*scan, bool) { return k.begin(ctx, opts, listRun, share) }
 }
 
-// maxNamed bounds the bytes of objects that are asked for by name, which are all in memory at once.
+// maxNamed bounds the bytes of objects that are listed by name, which are all in memory at once.
 const maxNamed = 8 << 20
 
-// named begins a list of the objects of these names that exist. Each is read as it is now, which
-// costs a fifth of a scan at one revision. The list has the revision from before all of that: what
-// is newer in it comes again in a watch from there.
+// named begins a list of those objects of these names that exist. It reads each object as it is
+// now, which costs a fifth of a scan at one revision. The list has the revision from before these
+// reads: a watch from there repeats the changes that are newer.
 func (k *kind) named(names []string) begin {
 	return func(ctx context.Context, share *reservation) (*scan, bool) {
 		if !k.acquireWorker(ctx) {
@@ -135,7 +134,7 @@ func (k *kind) named(names []string) begin {
 	}
 }
 
-// page reads the next objects and moves on. With size 0 it reads revisions only.
+// page reads the next objects and advances the scan. With size 0 it reads revisions only.
 func (p *scan) page(ctx context.Context, limit, size int, count bool) (page []stored, err error) {
 	at, more, remaining, err := p.k.source.ScanStored(ctx, p.from, p.rev, limit, size, count, func(name string, rev int64, data []byte, err error) {
 		page = append(page, stored{name, rev, data, err})
@@ -157,12 +156,12 @@ func forget(objects []stored) {
 	}
 }
 
-// each calls use with all objects. They belong to use from then on. With keys, it reads only the
-// revisions of objects that begin has not read.
+// each calls use with all objects, which use may keep. With keys, it reads only the revisions of
+// objects that begin has not read.
 func (p *scan) each(ctx context.Context, keys bool, use func([]stored) error) error {
 	for _, page := range []*[]stored{&p.head, &p.rest} {
 		objects := *page
-		*page = nil // use lets go of their values
+		*page = nil // so that the values can be collected after use
 		if err := use(objects); err != nil {
 			return err
 		}
@@ -186,15 +185,15 @@ func (p *scan) each(ctx context.Context, keys bool, use func([]stored) error) er
 	return nil
 }
 
-// read reads the values of the first of objects, or of all, as they were listed. It is an error to
-// read none.
+// read reads the values of objects as they were listed, of all or only of the first ones. It is an
+// error to read none.
 func (p *scan) read(ctx context.Context, objects []stored) error {
 	if !p.named {
 		return p.readRun(ctx, p.rev, objects)
 	}
 	for i, size := 0, 0; i < len(objects) && size < p.run; i++ {
-		// One that is older than the list was the same at the list's revision, and its own may be
-		// forgotten by now.
+		// An object that is older than the list was the same at the list's revision, and its own revision
+		// may be compacted by now.
 		if err := p.readRun(ctx, max(p.rev, objects[i].rev), objects[i:i+1]); err != nil {
 			return err
 		}

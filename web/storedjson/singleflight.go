@@ -6,16 +6,15 @@ import (
 )
 
 // singleflight lets answers that need the same objects at the same moment share the work: one
-// forms and keeps them, the others wait and take what was kept. It has at most one entry for
-// each answer under way.
+// encodes and caches them, the others wait and use the cache. It has at most one entry for each
+// running answer.
 type singleflight struct {
 	mu sync.Mutex
 	by map[int64]chan struct{} // by the first object's revision, closed when it is formed
 }
 
-// begin announces that the caller forms what begins with the object id. It returns at once to
-// the first caller, and to the others when the first is done or has failed, or ctx ends. Each
-// caller calls done.
+// begin announces that the caller encodes objects from id on. For the first caller it returns at
+// once. For others it returns when the first has called done, or ctx ends. Each caller calls done.
 func (m *singleflight) begin(ctx context.Context, id int64) (done func()) {
 	m.mu.Lock()
 	made, others := m.by[id]

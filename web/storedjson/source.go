@@ -6,8 +6,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// Source is a storage of cluster-scoped objects that can also be read as bytes. Revisions
-// are resource versions. No two changes have the same.
+// Source is a storage of cluster-scoped objects that can also be read as bytes. Revisions are
+// resource versions. No two changes have the same revision.
 type Source interface {
 	storage.Interface
 
@@ -16,16 +16,16 @@ type Source interface {
 	// storage.StorageError, as from Get.
 	ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error)
 
-	// ScanStored calls each with the objects as of revision rev, 0 for now, in the order of
-	// their names. It begins with the name from, and ends after limit objects or size bytes.
-	// With size 0 it reads no data. An object that cannot be read has err in place of data.
-	// ScanStored returns the revision that it has read, whether more objects follow, and, if
-	// count is true, how many. To go on, call it from the last name and a zero byte.
+	// ScanStored calls each with the objects as of revision rev, 0 for now, in the order of their
+	// names. It begins with the name from, and ends after limit objects or size bytes. With size 0 it
+	// reads no data. An object that cannot be read has err in place of data. ScanStored returns the
+	// revision that it has read, whether more objects follow, and, if count is true, how many. To
+	// continue, call it with the last name and a zero byte as from.
 	ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 		each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error)
 
-	// Hold keeps what exists at revision rev, and the changes after it, from being forgotten
-	// until release is called. release may be called more than once.
+	// Hold keeps the objects at revision rev, and the changes after it, readable until release is
+	// called. release may be called more than once.
 	Hold(rev int64) (release func())
 
 	// Totals returns how many objects there are now, and their bytes.

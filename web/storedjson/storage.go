@@ -28,12 +28,12 @@ type Getter struct {
 	served map[schema.GroupVersionResource]Kind
 
 	mu sync.Mutex
-	// the kinds that are served, by the resource that registries asked for
+	// the kinds that are served, by the resource for which a registry called GetRESTOptions
 	kinds map[schema.GroupVersionResource]*kind
 }
 
-// NewGetter returns a Getter over inner, which serves kinds as they are stored. It keeps the
-// parts of lists in files in dir. Codecs are the API server's.
+// NewGetter returns a Getter over inner that serves kinds as stored. Its caches are files in dir.
+// codecs are the API server's.
 func NewGetter(inner generic.RESTOptionsGetter, codecs serializer.CodecFactory, dir string, kinds ...Kind) *Getter {
 	g := &Getter{RESTOptionsGetter: inner, codecs: codecs, dir: dir, served: map[schema.GroupVersionResource]Kind{}, kinds: map[schema.GroupVersionResource]*kind{}}
 	for _, k := range kinds {
@@ -97,7 +97,7 @@ func (s *objects) Watch(ctx context.Context, key string, opts storage.ListOption
 
 type writtenKey struct{}
 
-// written is an object that a request has created, of a kind that is served as it is stored.
+// written is an object that a request has created, of a kind that is served as stored.
 type written struct{ object *Object }
 
 // Create implements storage.Interface.
@@ -111,16 +111,16 @@ func (s *objects) Create(ctx context.Context, key string, obj, out runtime.Objec
 		return err
 	}
 	w.object = o
-	// What obj holds now belongs to out: registries leave obj alone once it is created.
+	// out takes over the contents of obj: registries do not use obj after it is created.
 	reflect.ValueOf(out).Elem().Set(reflect.ValueOf(obj).Elem())
 	out.(metav1.Object).SetResourceVersion(o.GetResourceVersion())
 	return nil
 }
 
-// AnswerCreation lets a registry answer a creation with the bytes that were stored. The caller
-// creates the object with the returned context, calls answer with what the registry has
-// returned, and sends what answer returns. For kinds that are not served as they are stored,
-// answer returns its argument.
+// AnswerCreation makes it possible to answer a creation with the bytes that were stored. The caller
+// creates the object with the returned context, calls answer with what the registry has returned,
+// and sends what answer returns. For kinds that are not served as stored, answer returns its
+// argument.
 func (g *Getter) AnswerCreation(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object) {
 	w := &written{}
 	return context.WithValue(ctx, writtenKey{}, w), func(obj runtime.Object) runtime.Object {

@@ -30,10 +30,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
-// watchOptions are the options of a watch that begins with what exists and has no selector.
+// watchOptions are the options of a watch without a selector that begins with the existing objects.
 type watchOptions struct {
 	query url.Values
-	// bookmark is true if a bookmark marks the end of what exists.
+	// bookmark is true if a bookmark follows the existing objects.
 	bookmark bool
 	timeout  time.Duration // 0 for none
 	list     storage.ListOptions
@@ -70,9 +70,9 @@ func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
 	return o, true
 }
 
-// watch answers with an event for each object that exists. Then next goes on from their revision.
-// If watch reads a damaged object before it has written anything, next answers from the beginning.
-// If it reads one later, the object becomes an event of type ERROR, as from next.
+// watch answers with an event for each existing object. Then next continues from their revision. If
+// watch reads a damaged object before it has written anything, next answers from the beginning. If
+// it reads one later, the object becomes an event of type ERROR, as from next.
 func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions, next http.Handler) {
 	ctx := req.Context()
 	began := time.Now()
@@ -81,13 +81,13 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		ctx, cancel = context.WithTimeout(ctx, opts.timeout)
 		defer cancel()
 	}
-	// A watch begins when there is room for what it will hold. Until then it holds nothing.
-	share := &reservation{of: k.initial}
+	// A watch begins when it can reserve the memory that it needs. Until then it holds none.
+	share := k.initial.reserve(ctx)
 	defer share.release()
 	end := sync.OnceFunc(limits.Begin(ctx))
 	defer end()
 	if share.wait(ctx, weight(watchRun)) != nil {
-		return // the client has gone, or its time is over
+		return // the client is gone, or the request's time is up
 	}
 	p, ok := k.begin(ctx, opts.list, watchRun, share)
 	if !ok || p.rev == 0 {
@@ -96,8 +96,8 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 		next.ServeHTTP(w, req)
 		return
 	}
-	// Sending existing objects may take longer than history is kept. Once the watch that goes on
-	// from there has begun, it has a hold of its own.
+	// Sending existing objects may take longer than history is kept, so hold it. Once next's watch has
+	// begun, it has a hold of its own.
 	s := &eventStream{ResponseWriter: w, flush: http.NewResponseController(w).Flush, begun: k.source.Hold(p.rev)}
 	defer s.begun()
 	// As in the API server, an answer is compressed only if a bookmark ends it.
@@ -122,10 +122,10 @@ func (k *kind) watch(w http.ResponseWriter, req *http.Request, opts watchOptions
 	req = req.WithContext(req.Context())
 	req.URL = &rest
 	next.ServeHTTP(responsewriter.WrapForHTTP1Or2(s), req)
-	s.Flush() // ends a member that an error has left open
+	s.Flush() // ends a gzip member that an error has left open
 }
 
-// sendInitial writes the events of what exists. It returns whether the watch goes on.
+// sendInitial writes the events of existing objects. It reports whether the watch continues.
 func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts watchOptions) bool {
 	s.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	f := k.plain
@@ -166,7 +166,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts wa
 		} else {
 			slog.Log(ctx, verbose, "a watch ended before it had sent what exists", "resource", k.Resource, "err", err)
 		}
-		// a Status can always be encoded
+		// encoding a Status does not fail
 		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err))
 		text = append(append(eventHead(watch.Error), text...), eventEnd...)
 	}
@@ -177,7 +177,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts wa
 		}
 		events.Inc()
 	}
-	// A member of gzip ends here; live events are members of their own.
+	// A gzip member ends here; live events are members of their own.
 	if to.Close() != nil || s.flush() != nil || err != nil {
 		return false
 	}
@@ -187,7 +187,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts wa
 	return true
 }
 
-// bookmark is the event that ends the initial ones.
+// bookmark returns the event that ends the initial events.
 func (k *kind) bookmark(rev int64) ([]byte, error) {
 	obj := k.newFunc()
 	if err := k.source.Versioner().UpdateObject(obj, uint64(rev)); err != nil {
@@ -206,17 +206,17 @@ func (k *kind) bookmark(rev int64) ([]byte, error) {
 	return append(append(eventHead(watch.Bookmark), text...), eventEnd...), nil
 }
 
-// eventHead is an event up to its object, and eventEnd what follows that.
+// eventHead is the text of an event before its object, and eventEnd the text after it.
 func eventHead(t watch.EventType) []byte { return []byte(`{"type":"` + string(t) + `","object":`) }
 
 const eventEnd = "}\n"
 
-// eventStream is what a watch's events are written to after the status. If it compresses, it
-// makes a gzip member of what is written between two flushes, as the API server does.
+// eventStream receives the events of a watch, after the status. If it compresses, the text between
+// two flushes becomes a gzip member, as in the API server.
 type eventStream struct {
 	http.ResponseWriter
 	flush      func() error
-	begun      func() // called when what follows the initial events has begun
+	begun      func() // called when next's watch has begun
 	compressed bool
 	member     *gzip.Writer
 }
@@ -241,11 +241,11 @@ func (s *eventStream) Write(b []byte) (int, error) {
 	return s.member.Write(b)
 }
 
-// Flush implements http.Flusher. An error is that of the next Write, too.
+// Flush implements http.Flusher. If it fails, the next Write returns the error.
 func (s *eventStream) Flush() {
 	if s.member != nil {
-		// The member is flushed first: otherwise Go's reader returns nothing of a last block before
-		// the next member begins.
+		// The member is flushed before it is closed: otherwise Go's reader returns nothing of the last
+		// block before the next member begins.
 		_ = s.member.Flush()
 		_ = s.member.Close()
 		s.member.Reset(nil)

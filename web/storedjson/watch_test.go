@@ -41,7 +41,7 @@ func TestInformersShareOnePass(t *testing.T) {
 		l.reader.scans.Add(informers)
 		l.transformer.GetReadsAndReset()
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1 << 30)})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1<<30, 1<<30)})
 			if !ok {
 				t.Fatal("a scan did not begin")
 			}
@@ -111,7 +111,7 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 		frame := framing{before: f.piece(eventHead("ADDED")), after: f.piece([]byte(eventEnd))}
 		var scans []*scan
 		for range informers {
-			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1 << 30)})
+			p, ok := l.reader.begin(t.Context(), storage.ListOptions{Predicate: storage.Everything, Recursive: true}, watchRun, &reservation{of: newMemoryPool(1<<30, 1<<30)})
 			if !ok {
 				t.Fatal("a scan did not begin")
 			}

@@ -13,10 +13,10 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // batch imports many references at a time, and lists registries and repositories for more of them.
@@ -261,6 +261,11 @@ func (b *batch) finishJob(e ended) {
 		if pull.ReasonOf(e.err) != pull.Canceled {
 			h.answers(e)
 		}
+		if h.searchAgain(e) {
+			b.wait(e.Job)
+			b.progress.postponed(e.Job, "")
+			return
+		}
 		b.finish(e)
 		return
 	}
@@ -328,6 +333,7 @@ func (b *batch) finish(e ended) {
 	default:
 		b.progress.listed(false)
 		b.report.warn(e.warnings)
+		b.report.listed += len(e.found)
 		for _, j := range b.selection.among(e.Ref, e.found) {
 			b.plan(j)
 		}

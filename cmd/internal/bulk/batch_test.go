@@ -16,15 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server/servertest"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
@@ -423,10 +423,14 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 				}
 				images := &registrytest.Images{}
 				_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, finder: finder, images: images}.run(t)
-				if took := clock.Since(began); r.Done != 10 || r.Failed != 1 || took > tc.top {
+				failed, told := 1, "error: looking for signatures: "+registry.Host+"/team/app:refused: "
+				if strings.HasPrefix(place, "/referrers/") && tc.retryAfter == "" {
+					failed, told = 0, "warning: "+registry.Host+"/team/app:refused: page 1 of the referrers cannot be read" // what tags hold was read
+				}
+				if took := clock.Since(began); r.Done != 11-failed || r.Failed != failed || took > tc.top {
 					t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 				}
-				if !strings.Contains(errOut, "error: looking for signatures: "+registry.Host+"/team/app:refused: ") || strings.Contains(errOut, "not tried") {
+				if !strings.Contains(errOut, told) || strings.Contains(errOut, "not tried") {
 					t.Errorf("it is not said, or was not tried:\n%s", errOut)
 				}
 				image, err := images.Get(t.Context(), refused, metav1.GetOptions{})
@@ -434,7 +438,7 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, r := range annotation.Found(image.Annotations) {
-					if !strings.Contains(r.Unread, "TOOMANYREQUESTS") {
+					if !strings.Contains(r.Unread, "TOOMANYREQUESTS") && !strings.Contains(r.Unread, "asked for a pause") {
 						t.Errorf("its signatures are not unknown: %+v", r)
 					}
 				}

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // host has the waiting jobs of a registry in a batch, and how the registry has behaved.
@@ -29,6 +30,8 @@ type host struct {
 	noticed time.Time // until when it is paused, as it was last said
 
 	tried map[Job]trials // of jobs that wait again
+	// partly is how many imports in a row could not read all signatures
+	partly int
 }
 
 // trials are those of a job that wait again because its registry failed.
@@ -41,8 +44,6 @@ type trials struct {
 }
 
 const (
-	// maxPause is the longest pause that a registry may ask for.
-	maxPause = time.Hour
 	// maxBusy is how long a registry may ask so again and again. Registries count over six hours at
 	// most, as Docker Hub does.
 	maxBusy = 6 * time.Hour
@@ -51,6 +52,9 @@ const (
 	// only the latter, also if it refuses without saying for how long.
 	maxSilence = time.Minute
 	maxSilent  = 3
+	// maxPartly is after how many imports in a row that could not read all signatures none is tried
+	// again for that.
+	maxPartly = 16
 )
 
 func (h *host) waiting() int { return len(h.lists) + len(h.imports) }
@@ -79,6 +83,23 @@ func (h *host) answers(e ended) {
 	h.suspect = nil
 }
 
+// searchAgain reports whether to import an image once more, after those that wait, because not all
+// of its signatures could be read. It does not if that happens to one image after the other.
+func (h *host) searchAgain(e ended) bool {
+	if e.Kind != ImportJob || e.err != nil {
+		return false
+	}
+	if e.result.Again == nil {
+		h.partly = 0
+		return false
+	}
+	h.partly++
+	t := h.tried[e.Job]
+	t.times++
+	h.tried[e.Job] = t
+	return t.times < maxSilent && h.partly <= maxPartly
+}
+
 // fail notes that the registry, and not what it was asked for, made a job fail, and that it is
 // paused until a time. It returns whether to try again; if not, hopeless says why nothing that
 // waits for the registry should be tried, or is "".
@@ -91,8 +112,8 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 	isEnough := t.times >= maxSilent && now.Sub(t.since) >= maxSilence
 	if importer.Unsearched(e.err) && why.IsRefusal() { // the image was read
 		h.answers(e)
-		if until.Sub(now) > maxPause {
-			return false, fmt.Sprintf("asks for a pause of more than %s", maxPause)
+		if why.RetryAfter > pull.MaxPause {
+			return false, fmt.Sprintf("asks for a pause of more than %s", pull.MaxPause)
 		}
 		if again = t.times < maxSilent; again {
 			h.tried[e.Job] = t
@@ -111,8 +132,8 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 			h.busySince = now
 		}
 		switch {
-		case until.Sub(now) > maxPause:
-			hopeless = fmt.Sprintf("asks for a pause of more than %s", maxPause)
+		case why.RetryAfter > pull.MaxPause:
+			hopeless = fmt.Sprintf("asks for a pause of more than %s", pull.MaxPause)
 		case now.Sub(h.busySince) > maxBusy && asked:
 			hopeless = fmt.Sprintf("has asked for pauses for %s", maxBusy)
 		case now.Sub(h.busySince) > maxBusy:
@@ -130,9 +151,9 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 			h.silences++
 		}
 		if h.silences >= maxSilent && (!h.answered || now.Sub(h.silentSince) >= maxSilence) {
-			hopeless = fmt.Sprintf("did not answer %d times in a row", h.silences)
+			hopeless = fmt.Sprintf("did not answer %s in a row", table.Quantity(h.silences, "time"))
 			if why.Refused {
-				hopeless = fmt.Sprintf("refused %d times in a row", h.silences)
+				hopeless = fmt.Sprintf("refused %s in a row", table.Quantity(h.silences, "time"))
 			}
 		}
 		again = hopeless == "" && (h.answered || why.Refused) && !isEnough
@@ -153,11 +174,11 @@ func (h *host) notice(why *pull.Error, until, now time.Time) string {
 	what := "does not answer"
 	switch asked := why.RetryAfter.Round(time.Second); {
 	case asked >= pause:
-		return fmt.Sprintf("%s asks for a pause of %s; %d references wait for it", h.name, pause, h.waiting())
+		return fmt.Sprintf("%s asks for a pause of %s; %s for it", h.name, pause, table.Clause(h.waiting(), "reference", "wait"))
 	case why.RetryAfter > 0:
 		what = fmt.Sprintf("asks again and again for a pause of %s", asked)
 	case why.Refused:
 		what = "refuses requests"
 	}
-	return fmt.Sprintf("%s %s; it is tried again in %s, and %d references wait for it: %s", h.name, what, pause, h.waiting(), why.Message)
+	return fmt.Sprintf("%s %s; it is tried again in %s, and %s for it: %s", h.name, what, pause, table.Clause(h.waiting(), "reference", "wait"), why.Message)
 }

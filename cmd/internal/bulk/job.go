@@ -3,8 +3,8 @@ package bulk
 import (
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Job is one request to a registry: a list, or a reference to import.

@@ -16,8 +16,9 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // MaxAway is how long an import waits for an API server that has answered before and does not now.
@@ -129,6 +130,16 @@ type retriedTagged struct {
 }
 
 var _ importer.Tagged = retriedTagged{}
+
+// Record implements importer.Recorder.
+func (i retriedTagged) Record(ctx context.Context, item *record.Item) (result *record.Result, err error) {
+	recorder, ok := i.tagged.(importer.Recorder)
+	if !ok {
+		return nil, record.ErrUnsupported
+	}
+	err = i.retry.do(ctx, func() error { result, err = recorder.Record(ctx, item); return err })
+	return result, err
+}
 
 // List implements importer.Tagged.
 func (i retriedTagged) List(ctx context.Context, o metav1.ListOptions) (list *imagev1.ImageList, err error) {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // progress keeps one line about a running import on a terminal. On anything else it
@@ -186,10 +187,10 @@ func (p *progress) draw() {
 		}
 	}
 	if p.lists > 0 {
-		line += fmt.Sprintf(", %d lists", p.lists)
+		line += ", " + table.Quantity(p.lists, "list")
 	}
 	if p.layers > 0 {
-		line += fmt.Sprintf(", %d layers checked", p.layers)
+		line += ", " + table.Quantity(p.layers, "layer") + " checked"
 	}
 	p.Show(line + ": " + p.last)
 }

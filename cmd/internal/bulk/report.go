@@ -16,11 +16,12 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // Outputs are the values of -o.
@@ -38,6 +39,10 @@ type report struct {
 	// prints a reference without a result; nil if standard error has it alone
 	printBare func(Line) error
 	finish    func(Summary) error
+	// references without a result that the summary lists
+	bare []Line
+	// names that the lists of registries and repositories have
+	listed int
 
 	Done, Failed int
 	skipped      int                 // artifacts, which are not images
@@ -59,7 +64,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 		r.print = r.printName
 	case "json":
 		list := &jsonList{w: out, destination: destination}
-		r.print, r.finish = r.printItems(list.add), list.end
+		r.print, r.printBare, r.finish = r.printItems(list.add), r.keepBare, list.end
 	case "jsonl":
 		lines := json.NewEncoder(out)
 		if destination != "" {
@@ -72,7 +77,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 		r.finish = func(s Summary) error { return lines.Encode(map[string]Summary{"report": s}) }
 	case "yaml":
 		list := &yamlList{w: out, destination: destination}
-		r.print, r.finish = r.printItems(list.add), list.end
+		r.print, r.printBare, r.finish = r.printItems(list.add), r.keepBare, list.end
 	case "wide":
 		w := printers.GetNewTabWriter(out)
 		fmt.Fprintln(w, "REFERENCE\tDIGEST\tRESULT\tIMAGES\tPLATFORM\tMEDIA TYPE")
@@ -137,6 +142,17 @@ func (r *report) without(l Line) {
 	}
 }
 
+// maxBare bounds the references without a result that a summary lists; it counts them all.
+const maxBare = 10_000
+
+// keepBare keeps a reference without a result for the summary.
+func (r *report) keepBare(l Line) error {
+	if len(r.bare) < maxBare {
+		r.bare = append(r.bare, l)
+	}
+	return nil
+}
+
 // fromFile is add for an image of a file, which cannot be tried again by its reference.
 func (r *report) fromFile(source, reference string, result *importer.Result, err error) {
 	failures := r.Failures
@@ -191,7 +207,7 @@ func (r *report) Sum(traffic pull.Traffic, took time.Duration) {
 	if r.untried > 0 {
 		parts = append(parts, fmt.Sprintf("%d not tried", r.untried))
 	}
-	fmt.Fprintf(r.errOut, "%s; %d requests, %.1f MB, %s\n", strings.Join(parts, ", "), traffic.Requests, float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
+	fmt.Fprintf(r.errOut, "%s; %s, %.1f MB, %s\n", strings.Join(parts, ", "), table.Quantity(traffic.Requests, "request"), float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
 // End closes the output, reports the costs, and turns the reported failures, and err if the batch
@@ -204,18 +220,29 @@ func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error 
 	}
 	code := cli.ExitOK
 	switch {
+	case err == nil && r.Done+r.Failed+r.skipped+r.untried == 0:
+		return &cli.Exit{Code: cli.ExitNothing, Err: r.nothing()}
 	case r.Done == 0:
 		code = cli.ExitNone
 	case r.Failed > 0 || err != nil:
 		code = cli.ExitSome
 	}
 	if r.Failed > 0 {
-		fmt.Fprintf(r.errOut, "%d of %d references failed\n", r.Failed, r.Done+r.Failed)
+		fmt.Fprintf(r.errOut, "%d of %s failed\n", r.Failed, table.Quantity(r.Done+r.Failed, "reference"))
 	}
 	if code == cli.ExitOK {
 		return nil
 	}
 	return &cli.Exit{Code: code, Err: err}
+}
+
+// nothing says why there was nothing to import.
+func (r *report) nothing() error {
+	if r.listed == 0 {
+		return cli.WithHint(errors.New("there was nothing to import: no repository or tag is listed"), "signatures and attestations under tags such as sha256-….sig are not counted as tags")
+	}
+	return cli.WithHint(fmt.Errorf("there was nothing to import: %d listed, and the selection leaves none", r.listed),
+		"--include, --exclude, --newest and --changed-since choose among them; --dry-run shows what would be imported")
 }
 
 // outcome says in a word or two what happened to a reference's Images.
@@ -238,7 +265,7 @@ func (r *report) outcome(result *importer.Result) string {
 func (r *report) printLine(reference string, result *importer.Result) error {
 	detail := r.outcome(result)
 	if n := len(result.Images); n > 1 {
-		detail += fmt.Sprintf(", %d images", n)
+		detail += ", " + table.Quantity(n, "image")
 	}
 	if result.Mirror != "" {
 		detail += ", from " + result.Mirror
@@ -383,10 +410,15 @@ func (l *yamlList) head() string {
 	return "apiVersion: v1\nkind: List\n" + destination + "items:"
 }
 
-func (l *yamlList) end(Summary) error {
-	if l.items > 0 {
-		return nil
+func (l *yamlList) end(s Summary) error {
+	before := ""
+	if l.items == 0 {
+		before = l.head() + " []\n"
 	}
-	_, err := io.WriteString(l.w, l.head()+" []\n")
+	data, err := yaml.Marshal(map[string]Summary{"report": s})
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(l.w, before+string(data))
 	return err
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// Summary is the closing report for a program: "report" in -o json, and the last line of -o jsonl.
+// Summary is the closing report for a program: "report" in -o json and yaml, and the last line of
+// -o jsonl.
 type Summary struct {
 	// Outcomes count references by what happened to their Images: imported, updated, unchanged, dry
 	// run.
@@ -23,16 +24,20 @@ type Summary struct {
 	Requests int64               `json:"requests"`
 	Bytes    int64               `json:"bytes"`
 	Seconds  float64             `json:"seconds"`
+	// References are those without an Image: failed, skipped or not tried; at most 10,000. -o jsonl
+	// has a line for each instead.
+	References []Line `json:"references,omitempty"`
 }
 
 func (r *report) summary(traffic pull.Traffic, took time.Duration) Summary {
 	return Summary{
 		Outcomes: r.outcomes, Skipped: r.skipped, Failed: r.reasons, NotTried: r.untried,
-		Requests: traffic.Requests, Bytes: traffic.Bytes, Seconds: took.Seconds(),
+		Requests: traffic.Requests, Bytes: traffic.Bytes, Seconds: took.Seconds(), References: r.bare,
 	}
 }
 
-// Line is one reference in -o jsonl. The line before the first says where Images go, as in -o json.
+// Line is one reference in -o jsonl, and one without an Image in a Summary. In -o jsonl the line
+// before the first says where Images go, as in -o json.
 type Line struct {
 	Reference string `json:"reference"`
 	// Outcome is one of summary.Outcomes, or failed, skipped, or not tried.

@@ -11,7 +11,7 @@ import (
 
 	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 // notifier is a registry's handler that reports every manifest to a webhook, after the

@@ -22,7 +22,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 )
 
 // Signer signs as cosign does, with a key that lives as long as the demo.

@@ -10,14 +10,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/cli"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/etcd"
 	"github.com/tidewaiter/tidewaiter/db/migrate"
-	"github.com/tidewaiter/tidewaiter/importer/push"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/internal/version"
 )
 
 // etcdAnswers is how long etcd may take to answer at the beginning.
@@ -32,8 +34,8 @@ type Migration struct {
 	Out io.Writer
 }
 
-// open returns the store, once it has answered.
-func (m *Migration) open(ctx context.Context) (*etcd.Store, error) {
+// open returns the store, once it has answered. To write, it claims the prefix.
+func (m *Migration) open(ctx context.Context, write bool) (*etcd.Store, error) {
 	store, err := etcd.New(m.Etcd)
 	if err != nil {
 		return nil, err
@@ -41,8 +43,18 @@ func (m *Migration) open(ctx context.Context) (*etcd.Store, error) {
 	store.Compress(true) // no server is at work
 	asking, cancel := context.WithTimeout(ctx, etcdAnswers)
 	defer cancel()
-	if _, err := store.Identity(asking); err != nil {
-		return nil, errors.Join(fmt.Errorf("etcd does not answer: %w", err), store.Close())
+	if _, err = store.Identity(asking); err != nil {
+		err = fmt.Errorf("etcd does not answer: %w", err)
+	} else if write {
+		err = store.Claim(ctx, version.Build())
+	} else {
+		err = store.Readable(asking)
+	}
+	if refused, ok := errors.AsType[*etcd.ClaimError](err); ok {
+		err = cli.WithHint(err, "%s", refused.Hint)
+	}
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
 	}
 	return store, nil
 }
@@ -53,11 +65,16 @@ const still = 1000 * time.Hour
 // ToEtcd copies the contents of a data directory, which no server has, to etcd. An interrupted copy
 // can be repeated.
 func (m *Migration) ToEtcd(ctx context.Context) (err error) {
-	store, err := m.open(ctx)
+	store, err := m.open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	return m.to(ctx, store)
+}
+
+// to is ToEtcd to a store.
+func (m *Migration) to(ctx context.Context, store truth.Store) error {
 	if err := datafile.CheckOwn(ctx, m.DataDir); err != nil {
 		return err
 	}
@@ -79,101 +96,117 @@ func (m *Migration) ToEtcd(ctx context.Context) (err error) {
 		return err
 	}
 	defer source.Close()
+	// Jobs that an earlier release kept in tables become keys, which are copied with the others.
+	jobs, spooled, err := pushes(ctx, source)
+	if err != nil {
+		return err
+	}
 	var far *migrate.FarBehindError
-	if err := migrate.Raise(ctx, store, source.Revision(), spool.SharedPrefix+"raise"); errors.As(err, &far) {
+	if err := migrate.Raise(ctx, store, source.Revision(), spool.Prefix+"raise"); errors.As(err, &far) {
 		return cli.WithHint(err, "make etcd of a snapshot: etcdctl snapshot save S, and etcdutl snapshot restore S --bump-revision %d --mark-compacted", far.Above)
 	} else if err != nil {
 		return err
 	}
-	_, written, err := migrate.Copy(ctx, source, store, spool.SharedPrefix)
+	_, written, err := migrate.Copy(ctx, source, store)
 	if errors.Is(err, migrate.ErrDiffers) {
 		return cli.WithHint(fmt.Errorf("etcd has something else below %s: %w", m.Etcd.Prefix, err), "give an empty --etcd-prefix, and stop all servers that use it")
 	} else if err != nil {
 		return cli.WithHint(err, "run it again: what is written stays")
 	}
-	keys, err := migrate.Verify(ctx, source, store, spool.SharedPrefix)
+	keys, err := migrate.Verify(ctx, source, store)
 	if err != nil {
 		return err
 	}
-	moved, err := m.spoolToEtcd(ctx, source)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(m.Out, "%d objects are the same in etcd as in %s (%d were written now), and %d pushes wait there; next: copy %s to all machines, and start their servers with --pki-dir, --etcd-servers and new data directories\n",
-		keys, m.DataDir, written, moved, filepath.Join(m.DataDir, "pki"))
+	_, err = fmt.Fprintf(m.Out, "%s the same in etcd as in %s (%d written now), and %s there; next: copy %s to all machines, and start their servers with --pki-dir, --etcd-servers and new data directories\n",
+		table.Clause(keys-spooled, "object", "are"), m.DataDir, written, table.Clause(jobs, "push", "wait"), filepath.Join(m.DataDir, "pki"))
 	return err
 }
 
-// spoolToEtcd copies the pushes that wait.
-func (m *Migration) spoolToEtcd(ctx context.Context, source *db.DB) (jobs int, err error) {
-	from, err := spool.Open(source, spool.Options{})
+// pushes returns how many jobs a database's spool has, and how many keys.
+func pushes(ctx context.Context, d *db.DB) (jobs, keys int, err error) {
+	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	if first, err := from.List(ctx, "", 0, 1); err != nil || len(first) == 0 {
-		return 0, err
-	}
-	store, err := etcd.New(m.Etcd)
+	depths, err := s.Depth(ctx)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	tmp, err := os.MkdirTemp("", "tidewaiter-migrate-")
-	if err != nil {
-		return 0, errors.Join(err, store.Close())
+	for _, of := range depths {
+		jobs += int(of.Waiting + of.Leased + of.Dead)
 	}
-	defer os.RemoveAll(tmp)
-	copied, err := db.Open(db.Options{Dir: tmp, Truth: store, MaintenanceInterval: still})
-	if err != nil {
-		return 0, errors.Join(err, store.Close())
-	}
-	defer copied.Close()
-	to, err := spool.OpenShared(copied, spool.Options{})
-	if err != nil {
-		return 0, err
-	}
-	return moveJobs(ctx, from, to)
-}
-
-// moveJobs puts the events of a spool's jobs into another, and returns how many jobs there were.
-func moveJobs(ctx context.Context, from interface {
-	Events(context.Context, func([]push.Event) error) error
-}, to interface {
-	Enqueue(context.Context, []push.Event) error
-}) (jobs int, err error) {
-	err = from.Events(ctx, func(events []push.Event) error { jobs++; return to.Enqueue(ctx, events) })
-	return jobs, err
+	n, _, err := d.Totals(ctx, spool.Prefix)
+	return jobs, int(n), err
 }
 
 // FromEtcd makes the data directory a database of what etcd has. It may be a copy of etcd already,
 // which no server has open.
 func (m *Migration) FromEtcd(ctx context.Context) error {
-	store, err := m.open(ctx)
+	store, err := m.open(ctx, false)
 	if err != nil {
 		return err
 	}
-	keys, jobs, err := m.fill(ctx, store)
-	if err != nil {
+	return m.from(ctx, store)
+}
+
+// from is FromEtcd of a store, which it closes. The last step is one transaction, so that a run
+// that was interrupted before it goes on, and one after it compares what is there.
+func (m *Migration) from(ctx context.Context, store truth.Store) error {
+	was, written, err := datafile.Detached(ctx, m.DataDir)
+	var keys, jobs int
+	switch {
+	case err != nil:
+	case written:
+		err = cli.WithHint(fmt.Errorf("%s has come from etcd before, and was written to since", m.DataDir), "give another --data-dir, or start a server on this one")
+	case was:
+		keys, jobs, err = m.compare(ctx, store)
+	default:
+		if keys, jobs, err = m.fill(ctx, store); err != nil {
+			return err
+		}
+		if err := datafile.Detach(m.DataDir, time.Now()); err != nil {
+			return err
+		}
+		return m.report(keys, jobs)
+	}
+	if err = errors.Join(err, store.Close()); err != nil {
 		return err
 	}
-	if err := datafile.Detach(m.DataDir, time.Now()); err != nil {
-		return err
-	}
+	return m.report(keys, jobs)
+}
+
+// compare is for a data directory that has come from the store in an earlier run.
+func (m *Migration) compare(ctx context.Context, store truth.Store) (keys, jobs int, err error) {
 	d, err := db.Open(db.Options{Dir: m.DataDir, MaintenanceInterval: still})
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	// The messages between servers there are of no use here.
-	err = errors.Join(removeBelow(ctx, d, spool.SharedPrefix), d.Close())
+	defer func() { err = errors.Join(err, d.Close()) }()
+	return m.verify(ctx, d, store)
+}
+
+// verify compares a data directory with etcd, and returns how many objects and jobs both have.
+func (m *Migration) verify(ctx context.Context, d *db.DB, store truth.Store) (objects, jobs int, err error) {
+	keys, err := migrate.Verify(ctx, d, store)
+	if errors.Is(err, migrate.ErrDiffers) {
+		err = cli.WithHint(err, "something was written meanwhile: stop all servers, and run it again")
+	}
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
-	_, err = fmt.Fprintf(m.Out, "%d objects are the same in %s as in etcd, and %d pushes wait there; next: copy the directory of --pki-dir to %s, and tidewaiter serve --data-dir %s\n",
-		keys, m.DataDir, jobs, filepath.Join(m.DataDir, "pki"), m.DataDir)
+	jobs, spooled, err := pushes(ctx, d)
+	return keys - spooled, jobs, err
+}
+
+// report says what was moved from etcd.
+func (m *Migration) report(keys, jobs int) error {
+	_, err := fmt.Fprintf(m.Out, "%s the same in %s as in etcd, and %s there; next: copy the directory of --pki-dir to %s, and tidewaiter serve --data-dir %s\n",
+		table.Clause(keys, "object", "are"), m.DataDir, table.Clause(jobs, "push", "wait"), filepath.Join(m.DataDir, "pki"), m.DataDir)
 	return err
 }
 
 // fill makes the data directory a copy, and compares it.
-func (m *Migration) fill(ctx context.Context, store *etcd.Store) (keys, jobs int, err error) {
+func (m *Migration) fill(ctx context.Context, store truth.Store) (keys, jobs int, err error) {
 	d, err := db.Open(db.Options{Dir: m.DataDir, Truth: store, MaintenanceInterval: still})
 	if err != nil {
 		return 0, 0, errors.Join(err, store.Close())
@@ -182,32 +215,5 @@ func (m *Migration) fill(ctx context.Context, store *etcd.Store) (keys, jobs int
 	if err := d.Filled(ctx); err != nil {
 		return 0, 0, err
 	}
-	if keys, err = migrate.Verify(ctx, d, store, ""); err != nil {
-		return 0, 0, cli.WithHint(err, "stop all servers: something was written meanwhile")
-	}
-	from, err := spool.OpenShared(d, spool.Options{})
-	if err != nil {
-		return 0, 0, err
-	}
-	to, err := spool.Open(d, spool.Options{})
-	if err != nil {
-		return 0, 0, err
-	}
-	jobs, err = moveJobs(ctx, from, to)
-	return keys, jobs, err
-}
-
-// removeBelow deletes the keys below a prefix.
-func removeBelow(ctx context.Context, d *db.DB, prefix string) error {
-	for {
-		p, err := d.Range(ctx, db.RangeOptions{Prefix: prefix, KeysOnly: true, Limit: 500})
-		if err != nil || len(p.KVs) == 0 {
-			return err
-		}
-		for _, kv := range p.KVs {
-			if _, err := d.Delete(ctx, kv.Key, kv.Rev); err != nil {
-				return err
-			}
-		}
-	}
+	return m.verify(ctx, d, store)
 }

@@ -76,6 +76,19 @@ func OpenShift() []rbacv1.ClusterRole {
 	}
 }
 
+// LegacyGroup returns the group of a resource that OpenShift also has in the group "", or "". oc
+// names a resource without its group if discovery does not have it, as imagestreams/layers.
+func LegacyGroup(resource string) string {
+	for _, role := range append(OpenShift(), Tidewaiter()...) {
+		for _, rule := range role.Rules {
+			if slices.Contains(rule.APIGroups, imageGroup) && slices.Contains(rule.Resources, resource) {
+				return imageGroup
+			}
+		}
+	}
+	return ""
+}
+
 // streamEditing is writing image streams.
 func streamEditing() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
@@ -96,8 +109,10 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		resources(ownGroup, read, "imagepackages"),
 		// an answer shows what its caller may read
 		resources(ownGroup, []string{"create"}, "referencereviews", "impactreviews"))
-	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters and their pods. Part of the role view.",
-		resources(ownGroup, read, "clusters", "clusterpods"))
+	clusterViewer := role("tidewaiter:cluster-viewer", "Reads the followed clusters, their pods and what ran, and asks what the pods of a namespace run. Part of the role view.",
+		resources(ownGroup, read, "clusters", "clusterpods", "imageruns"),
+		// in a namespace, the role view can only ask what its own pods run
+		resources(ownGroup, []string{"create"}, "localreferencereviews"))
 	streamEditor := role("tidewaiter:stream-editor", "Writes image streams. Part of the roles edit and admin, as in OpenShift.", streamEditing()...)
 	streamEditor.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"
 	for _, r := range []rbacv1.ClusterRole{viewer, clusterViewer} {
@@ -110,6 +125,7 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			// an update of a tag that does not exist creates it
 			resources(imageGroup, []string{"create", "update"}, "imagetags/status"),
 			resources(imageGroup, []string{"create", "delete"}, "imagesignatures"),
+			resources(ownGroup, []string{"create"}, "imagerecords"),
 			resources(ownGroup, []string{"get", "create", "update"}, "imagepackages"),
 			// without them an import searches for all that any policy may demand
 			resources(policyGroup, []string{"get", "list"}, policies...),

@@ -1,5 +1,5 @@
-// Package changelog tells watchers of changes: the newest from memory, and earlier ones through a
-// Reader.
+// Package changelog delivers changes to watchers: the newest from memory, and earlier ones through
+// a Reader.
 package changelog
 
 import (
@@ -11,11 +11,10 @@ import (
 // maxEvents bounds the log by count, besides Options.ChangelogBytes.
 const maxEvents = 16384
 
-// eventOverhead is roughly the memory of an event beside its value, in bytes.
+// eventOverhead is about the memory of an event without its value, in bytes.
 const eventOverhead = 256
 
-// Event is one change of one key. It is shared by every watcher: nothing in it
-// may be changed.
+// Event is one change of one key. All watchers share it, so it must not be changed.
 type Event struct {
 	Key string
 	// Rev is the revision of the change.
@@ -25,24 +24,26 @@ type Event struct {
 	// Deleted is set for a deletion, which has no Value.
 	Deleted bool
 	Value   []byte
+	// Err is why the value cannot be read; Value is nil then.
+	Err error
 
 	Published time.Time // when the commit was durable
 	prev      prevValue
 	memo      memo
 }
 
-// cost is how many bytes an event counts in the bounds of log and replay.
+// cost is how many bytes an event counts against the bounds of log and replay.
 func (e *Event) cost() int64 { return int64(len(e.Value)) + eventOverhead }
 
-// memo keeps what a consumer derived from an event, see Event.Memo.
+// memo caches what a consumer derived from an event, see Event.Memo.
 type memo struct {
 	mu    sync.Mutex
 	value any
 }
 
-// Memo returns the result of the first call's fn, so that work on an event, such as
-// decoding it, is done once for all its watchers. The result on an event that most
-// watchers have passed may be dropped, and is then rebuilt.
+// Memo returns the result of the first call's fn, so that work on an event, such as decoding it, is
+// done once for all its watchers. For an event that most watchers have passed, the result may be
+// dropped; then the next call computes it again.
 func (e *Event) Memo(fn func() any) any {
 	e.memo.mu.Lock()
 	defer e.memo.mu.Unlock()
@@ -58,9 +59,9 @@ func (e *Event) dropMemo() {
 	e.memo.value = nil
 }
 
-// Log holds the newest events, in order of revision, for all watchers. A
-// watcher has a place in it, not a queue: one that does not read costs nothing,
-// and reads from the file what the log has dropped meanwhile.
+// Log holds the newest events, in order of revision, for all watchers. A watcher has a position in
+// it, not a queue: a watcher that does not read costs nothing, and later reads from the file what
+// the log has dropped meanwhile.
 type Log struct {
 	maxBytes int64
 	fetched  func(*Event) // called with the first of the events that a watcher fetches
@@ -68,23 +69,22 @@ type Log struct {
 	mu     sync.Mutex
 	events []*Event // a ring would save the copy in trim, which is rare
 	bytes  int64
-	// The newest events, those from index hot on, keep their memos: what is
-	// derived from an event can be several times its size.
+	// Only the newest events, from index hot on, keep their memos, because a memo can be several times
+	// the size of its event.
 	hot      int
 	hotBytes int64
 	// floor: every event after this revision is in events.
 	floor int64
-	// last is the last revision published. It has no event if a write only raised the
-	// revision.
+	// last is the last published revision. It has no event if a write only raised the revision.
 	last   int64
 	closed error // the error that watchers get from now on
-	// watchers by what they watch: a prefix ending in "/" or a whole key.
+	// watchers by what they watch: a prefix ending in "/" or a key.
 	watchers map[string]map[*Watcher]struct{}
 	count    int
 }
 
-// New makes a log that begins after revision rev and keeps events of at most maxBytes. fetched is
-// told of the first of the events that a watcher fetches from it.
+// New returns a log that begins after revision rev and keeps events of at most maxBytes. Each time
+// that a watcher fetches events from it, fetched is called with the first of them.
 func New(rev, maxBytes int64, fetched func(*Event)) *Log {
 	return &Log{maxBytes: maxBytes, fetched: fetched, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
 }
@@ -108,8 +108,8 @@ func (f *Log) Publish(events []*Event, rev int64) {
 	f.trim()
 }
 
-// Restart is for a Reader that has no changes from before revision rev any more: all watchers ask
-// it, and are told so.
+// Restart is for a Reader that no longer has the changes before revision rev: all watchers read
+// from it again, and get its error.
 func (f *Log) Restart(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +160,7 @@ func (f *Log) trim() {
 	if drop == 0 {
 		return
 	}
-	// Let go of what is dropped, without copying the rest each time.
+	// Free the dropped events, without copying the rest each time.
 	clear(f.events[:drop])
 	f.events = f.events[drop:]
 	f.hot = max(0, f.hot-drop)
@@ -220,8 +220,8 @@ type prevValue struct {
 	value []byte
 }
 
-// Prev returns the value that e superseded, nil for a creation. read is called once for all
-// watchers, unless it fails.
+// Prev returns the value that e superseded, nil for a creation. It calls read once for all
+// watchers, and again only if that fails.
 func (e *Event) Prev(read func() ([]byte, error)) ([]byte, error) {
 	if e.PrevRev == 0 {
 		return nil, nil

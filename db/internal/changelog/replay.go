@@ -2,9 +2,9 @@ package changelog
 
 import "sync"
 
-// Replay keeps the events last read from the file, so that watchers that are
-// behind by about as much, or that all come back after a restart, share them and
-// what consumers have derived from them (Event.Memo), as they share the log.
+// Replay caches the events that were last read from the file. So watchers that are about equally
+// far behind, for instance because all come back after a restart, share them and their memos
+// (Event.Memo), as they share the log.
 type Replay struct {
 	MaxBytes int64
 
@@ -24,7 +24,7 @@ func (r *Replay) Get(rev int64) *Event {
 	return r.events[rev]
 }
 
-// Add keeps e and returns it, or the same event that another watcher added first.
+// Add adds e and returns it, or returns the same event if another watcher has added it first.
 func (r *Replay) Add(e *Event) *Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()

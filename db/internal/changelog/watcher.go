@@ -12,8 +12,8 @@ const (
 	MaxPollBytes  = 4 << 20
 )
 
-// Reader reads the matching events of (from, to], as many as a Poll may return, where the log has
-// dropped them. cursor is how far it looked.
+// Reader reads the matching events in (from, to] that the log has dropped, at most as many as a
+// Poll may return. cursor is the revision up to which it has searched.
 type Reader interface {
 	EventsBetween(ctx context.Context, w *Watcher, from, to int64) (events []*Event, cursor int64, err error)
 }
@@ -29,19 +29,19 @@ type Watcher struct {
 
 	// Under log.mu:
 	cursor int64 // every matching event up to this revision was returned
-	// idle: the watcher had seen everything at its last look. next is the first matching
-	// event since, 0 if none. So a watcher of something quiet never falls out of the
-	// history, however much else happens.
+	// idle is true if the watcher had seen everything at its last Poll. next is the first matching
+	// event since, 0 if there is none. So a watcher of keys that rarely change never falls out of the
+	// history, even if other keys change much.
 	idle bool
 	next int64
 
-	// why there is nothing to watch: the start was before the history, or after all of it
+	// why the watch cannot begin: its start is before the history, or in the future
 	gone error
 }
 
-// Watch follows the changes after revision rev, which reads gets where the log has dropped them: of
-// the one key when exact is set, else of all keys below key. gone, if not nil, is why it cannot
-// begin there.
+// Watch follows the changes after revision rev: of the key if exact is set, otherwise of all keys
+// below it. It reads changes that the log has dropped from reads. gone, if not nil, is why it
+// cannot begin at rev.
 func (f *Log) Watch(key string, exact bool, rev int64, gone error, reads Reader) *Watcher {
 	w := &Watcher{log: f, reads: reads, prefix: key, exact: exact, cursor: rev, ready: make(chan struct{}, 1), gone: gone}
 	f.add(w)
@@ -54,8 +54,7 @@ func (w *Watcher) Stop() { w.log.remove(w) }
 // Ready is signalled when Poll may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Notify has ready signalled in place of the channel that Ready returned. Call it before the watch
-// is used.
+// Notify replaces the channel that Ready returns by ready. Call it before the watch is used.
 func (w *Watcher) Notify(ready chan struct{}) {
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()
@@ -85,9 +84,9 @@ func (w *Watcher) Matches(key string) bool {
 	return len(key) > len(w.prefix) && strings.HasPrefix(key, w.prefix) || key == w.prefix
 }
 
-// Poll returns the next events in order of revision, at most maxPollEvents, and nothing
-// when there are none yet. It fails when the watch started before the history or after all of it,
-// or fell behind it, and when the database was closed.
+// Poll returns the next events in order of revision, at most maxPollEvents, and nothing when there
+// are none yet. It fails if the watch started before the history or in the future, if it fell out
+// of the history, and if the database was closed.
 func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {
 	if w.gone != nil {
 		return nil, w.gone
@@ -143,7 +142,7 @@ func (w *Watcher) skipIdle() {
 	w.idle, w.next = false, 0
 }
 
-// fromLog collects matching events and moves the cursor past what it looked at.
+// fromLog collects matching events and moves the cursor behind the events that it has searched.
 func (w *Watcher) fromLog() []*Event {
 	f := w.log
 	var out []*Event

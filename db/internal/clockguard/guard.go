@@ -1,36 +1,35 @@
-// Package clockguard keeps what depends on time from a clock that was set ahead by mistake.
+// Package clockguard protects expiry and history from a clock that was set ahead by mistake.
 package clockguard
 
 import "time"
 
 const (
-	// leap is how far the clock must move between two looks, beyond the time that passed,
-	// to count as set.
+	// leap is how far the clock must move between two calls, beyond the time that passed, to count as
+	// set.
 	leap = time.Minute
-	// Wait is how long a clock that was set ahead must stay ahead to be believed.
+	// Wait is how long a clock that was set ahead must stay ahead before it is trusted.
 	Wait = 5 * time.Minute
 )
 
-// Guard is the time by which keys expire and history ends. It is the clock's, unless
-// that was just set ahead: a machine that has not asked a time server yet, or a person
-// who mistyped, would delete every Event at once. If the clock is still there after
-// Wait, it was right, as when a suspended machine wakes up.
+// Guard provides the time by which keys expire and history ends. It is the clock's time, unless the
+// clock was just set ahead: otherwise a machine without a time server, or a typing error, would
+// delete every Event at once. If the clock still has that time after Wait, it is right, as after a
+// suspended machine wakes up.
 type Guard struct {
-	// what the clock said at the last look, or when something was last written
+	// the clock's time at the last call or, at first, of the last write
 	Last    time.Time
-	looked  time.Time     // when that look was, by the process's own clock, which nobody sets
-	Ahead   time.Duration // of the clock, not believed
+	looked  time.Time     // when that call was, by the monotonic clock
+	Ahead   time.Duration // how far the clock is ahead, while it is not trusted
 	waiting time.Duration // since it was set ahead
 }
 
-// Now takes the clock's time, the process's own time, and the least time that has passed
-// since the last look. It returns the time to go by. set is true if this look found the
-// clock set ahead.
+// Now takes the clock's time, the monotonic time, and the least time that has passed since the last
+// call. It returns the time to use. set is true if this call found that the clock was set ahead.
 func (s *Guard) Now(clock, own time.Time, least time.Duration) (now time.Time, set bool) {
 	if s.Last.IsZero() {
 		s.Last = clock
 	}
-	started := s.looked.IsZero() // then the time between says nothing of the clock
+	started := s.looked.IsZero() // then there is no earlier call to compare with
 	if started {
 		s.looked = own
 	}

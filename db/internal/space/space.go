@@ -1,4 +1,4 @@
-// Package space looks after the room that a database has on its disk, and below its quota.
+// Package space manages the room that a database has on its disk and below its quota.
 package space
 
 import (
@@ -16,43 +16,42 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// A full disk must not keep anybody from making room. So a file holds some space
-// (the reserve). When a write meets the end of the disk, a quarter of the reserve is
-// released, then the next when that is used up: other programs take part of it,
-// too. From then on only deletions, compaction and small updates are written, until
-// there is room again for the reserve and a quarter more. A quota works in the same
-// way.
+// It must be possible to free space on a full disk. So a file holds some space (the reserve). When
+// a write finds the disk full, a quarter of the reserve is released, and the next quarter when that
+// is used up, because other programs take some of it, too. From then on only deletions, compaction
+// and small updates are written, until there is room for the whole reserve and a quarter more. A
+// quota works in the same way.
 
 const (
 	// reserveName is the file in the data directory that holds the reserve.
 	reserveName = "reserve"
-	// reservePart: the reserve is at most this part of the file system. It should not
-	// be less than what is in the log, which has to be copied into the file.
+	// reservePart: the reserve is at most a reservePart-th of the file system. It should be at least
+	// as large as the log, which must be copied into the file.
 	reservePart = 4
 	// nearlyFree is how little free space is worth a warning: a twentieth of the file
 	// system, and at most this.
 	nearlyFree = 1 << 30
-	// noSpace is so little free space that a write which fails there has probably met the
-	// end of the disk, whatever its error says.
+	// noSpace is so little free space that a failed write has probably found the disk full, whatever
+	// its error is.
 	noSpace = 256 << 10
 )
 
-// Guard looks after the room that the database has.
+// Guard manages the room that the database has.
 type Guard struct {
 	dir   string
 	log   *slog.Logger
-	size  int64 // of the reserve when it is whole; 0 for no reserve
+	size  int64 // of the complete reserve; 0 for no reserve
 	quota int64 // 0 for none
 
 	disk  atomic.Pointer[datafile.UnavailableError] // why writes that grow are refused
 	limit atomic.Pointer[datafile.UnavailableError] // the same, because of the quota
-	// deletions, too, would take what compaction needs
+	// low is true if even deletions would take what compaction needs
 	low  atomic.Bool
 	used atomic.Int64 // bytes of pages in use, when there is a quota
 
 	mu     sync.Mutex
 	held   int64 // bytes that the reserve holds
-	warned bool  // that the disk is nearly full
+	warned bool  // Warn has logged that the disk is nearly full
 }
 
 // New returns the guard of a data directory, with a reserve and a quota in bytes, 0 for none.
@@ -71,7 +70,7 @@ func New(dir string, reserve, quota int64, log *slog.Logger) *Guard {
 	return s
 }
 
-// measure measures the reserve. An administrator may have removed it.
+// measure reads the size of the reserve. An administrator may have removed the file.
 func (s *Guard) measure() {
 	s.held = 0
 	if fi, err := os.Lstat(s.path()); err == nil && fi.Mode().IsRegular() {
@@ -81,7 +80,7 @@ func (s *Guard) measure() {
 
 func (s *Guard) path() string { return filepath.Join(s.dir, reserveName) }
 
-// IsMuch reports whether a write of that many bytes would take the reserve from others.
+// IsMuch reports whether writing that many bytes would take more than half of the reserve.
 func (s *Guard) IsMuch(bytes int64) bool { return s.size > 0 && bytes > s.size/2 }
 
 // Refusal returns why a write that grows is refused, nil if it is not.
@@ -95,8 +94,8 @@ func (s *Guard) Refusal() *datafile.UnavailableError {
 // Full reports whether writes that grow are refused because the disk is full.
 func (s *Guard) Full() bool { return s.disk.Load() != nil }
 
-// Deletions returns why deletions, too, are refused, nil if they are not: a deletion stays in the
-// history for a while, and compaction needs what is left.
+// Deletions returns why even deletions are refused, nil if they are not: a deletion stays in the
+// history for a while, and compaction needs the rest of the reserve.
 func (s *Guard) Deletions() *datafile.UnavailableError {
 	if e := s.disk.Load(); e != nil && s.low.Load() {
 		return e
@@ -107,15 +106,15 @@ func (s *Guard) Deletions() *datafile.UnavailableError {
 // HasQuota reports whether there is a quota.
 func (s *Guard) HasQuota() bool { return s.quota > 0 }
 
-// Tight reports whether small updates, too, must wait, as they stay in the history for a
+// Tight reports whether even small updates are refused, because they stay in the history for a
 // while.
 func (s *Guard) Tight() bool {
 	return s.low.Load() || s.quota > 0 && s.used.Load() > s.quota+s.quota/20
 }
 
-// RanOut takes the error of a failed write. If the write met the end of the disk, writes
-// that grow are refused from now on. It reports whether some of the reserve was released:
-// then the write is worth another try.
+// RanOut takes the error of a failed write. If the disk was full, writes that grow are refused from
+// now on. RanOut reports whether it released some of the reserve, so that the write should be tried
+// again.
 func (s *Guard) RanOut(err error) (released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +125,7 @@ func (s *Guard) RanOut(err error) (released bool) {
 	return s.Release()
 }
 
-// Release gives a quarter of the reserve back to the disk, and reports whether it
-// held anything.
+// Release frees a quarter of the reserve, and reports whether the reserve held anything.
 func (s *Guard) Release() bool {
 	if s.measure(); s.held == 0 {
 		return false
@@ -159,7 +157,7 @@ func (s *Guard) outOfSpace(err error) bool {
 	case sqlite3.ErrFull:
 		return true
 	case sqlite3.ErrIoErr, sqlite3.ErrCantOpen:
-		// SQLite does not always say which error of the system it met.
+		// SQLite does not always report the system's error.
 		free, _, err := Free(s.dir)
 		return se.SystemErrno == syscall.ENOSPC || se.SystemErrno == syscall.EDQUOT || err == nil && free < noSpace
 	}
@@ -168,27 +166,27 @@ func (s *Guard) outOfSpace(err error) bool {
 
 var errNoReserve = errors.New("too little space for the reserve")
 
-// Begin makes the reserve at a start, if there is to be one.
+// Begin creates the reserve at a start, if it is configured.
 func (s *Guard) Begin() {
 	if s.size > 0 {
 		s.regain()
 	}
 }
 
-// Retry makes the reserve whole if the disk was full and has room again.
+// Retry restores the reserve if the disk was full and has room again.
 func (s *Guard) Retry() {
 	if s.Full() {
 		s.regain()
 	}
 }
 
-// regain makes the reserve whole, and lets writes grow again, if there is room.
+// regain restores the reserve, and allows writes that grow again, if there is room.
 func (s *Guard) regain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free, _, err := Free(s.dir)
 	if err != nil {
-		return // as it is
+		return // still too little room
 	}
 	s.measure()
 	s.low.Store(free+s.held < s.size/4)
@@ -202,7 +200,7 @@ func (s *Guard) regain() {
 			s.refuse(err)
 			return
 		}
-		if err != nil { // the file system, or its rights, do not allow it
+		if err != nil { // the file system or its permissions do not allow it
 			s.log.Warn("no space can be reserved for deletions on a full disk", "file", s.path(), "err", err)
 			s.size = 0
 		}
@@ -229,7 +227,7 @@ func (s *Guard) Measure(used int64) {
 	}
 }
 
-// Warn says in good time that the disk or the quota is nearly full.
+// Warn logs that the disk or the quota is nearly full.
 func (s *Guard) Warn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,8 +256,8 @@ func Free(dir string) (free, total int64, err error) {
 	return int64(st.Bavail) * int64(st.Bsize), int64(st.Blocks) * int64(st.Bsize), nil
 }
 
-// fill has the file at path, which holds held bytes of the disk, hold size bytes. When it
-// fails, the file is as it was.
+// fill makes the file at path, which holds held bytes of the disk, hold size bytes. If it fails,
+// the file is unchanged.
 func fill(path string, held, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -271,7 +269,7 @@ func fill(path string, held, size int64) error {
 	return f.Close()
 }
 
-// writeZeros writes size zeros, where a system cannot allocate space otherwise.
+// writeZeros writes size zeros, for systems that cannot allocate space otherwise.
 func writeZeros(f *os.File, size int64) error {
 	zeros := make([]byte, 1<<20)
 	for at := int64(0); at < size; at += int64(len(zeros)) {

@@ -15,9 +15,9 @@ import (
 	_ "github.com/tidewaiter/tidewaiter/db/internal/needscgo" // the one error of a build without it
 )
 
-// Conn is one SQLite connection with its prepared statements. It speaks to the
-// driver without database/sql, whose pool, locks and reflection cost more than
-// the statements we run. One goroutine uses a conn at a time.
+// Conn is one SQLite connection with its prepared statements. It uses the driver without
+// database/sql, whose pool, locks and reflection cost more than the statements that run here. One
+// goroutine uses a conn at a time.
 type Conn struct {
 	Raw   *sqlite3.SQLiteConn
 	stmts map[string]*stmt
@@ -32,8 +32,8 @@ type stmt struct {
 	row  []driver.Value
 }
 
-// background is the context of statements that change something: they are short, and
-// their caller must learn whether the change happened.
+// background is the context of statements that change something: they are short, and the caller
+// must know whether the change happened.
 var background = context.Background()
 
 // Open opens a connection on the database file. The busy timeout matters
@@ -57,7 +57,7 @@ func Open(path string, pragmas ...string) (*Conn, error) {
 	return c, nil
 }
 
-// OpenMemory opens a database that ends with its connection.
+// OpenMemory opens a database in memory that ends with its connection.
 func OpenMemory() (*Conn, error) {
 	raw, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Conn) Close() error {
 	return c.Raw.Close()
 }
 
-// Run executes a statement that is not worth preparing, to its end.
+// Run executes a statement completely, without preparing it for reuse.
 func (c *Conn) Run(sql string) error {
 	rows, err := c.Raw.QueryContext(c.context(), sql, nil)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Conn) Run(sql string) error {
 	return err
 }
 
-// Transact runs fn in a transaction that is there whole or not at all.
+// Transact runs fn in a transaction, and rolls it back if fn fails.
 func (c *Conn) Transact(fn func() error) error {
 	if err := c.Run("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *Conn) Exec(sql string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// ErrStop is an error that fn may return: Each then ends without an error.
+// ErrStop is an error that fn may return to end Each without an error.
 var ErrStop = errors.New("stop")
 
 // Each runs a prepared query and calls fn with every row. The row is reused;
@@ -179,8 +179,8 @@ func (c *Conn) Each(fn func(row []driver.Value) error, sql string, args ...any) 
 	return err
 }
 
-// scanRow calls fn with a row. fn asserts that a column has the type which its table
-// declares. SQLite does not, so a damaged or crafted file may have another.
+// scanRow calls fn with a row. fn asserts that columns have the types that the table declares.
+// SQLite does not check that, so a damaged or crafted file may have others.
 func scanRow(fn func(row []driver.Value) error, row []driver.Value) (err error) {
 	defer func() {
 		switch e := recover().(type) {
@@ -204,7 +204,7 @@ func (c *Conn) First(sql string, args ...any) (n int64, ok bool, err error) {
 	return n, ok, err
 }
 
-// Faults returns what a check finds, with the pages where it is, at most limit. See
+// Faults returns at most limit faults that a check finds, with their pages. See
 // https://sqlite.org/pragma.html#pragma_integrity_check and #pragma_quick_check.
 func (c *Conn) Faults(check string, limit int) (faults []string, err error) {
 	err = c.Each(func(row []driver.Value) error {

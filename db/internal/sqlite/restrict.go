@@ -6,22 +6,21 @@ import (
 	"github.com/mattn/go-sqlite3"
 )
 
-// maxRow is the most bytes of a value, and of a row that a file says it has.
+// maxRow bounds a value, and a row as declared by the file, in bytes.
 const maxRow = 64 << 20
 
-// restrict takes from a connection what this package has no use for: other files,
-// loadable code, virtual tables, and a schema that is written as a table. So a file whose
-// schema slipped past verifySchema could not use it either. SQLITE_DBCONFIG_DEFENSIVE
-// would say most of this, but the driver does not expose sqlite3_db_config, and an
-// authorizer needs no C of our own. SQLite asks the authorizer when it prepares a
-// statement, not when it runs one, also about the statements of views and triggers.
+// restrict forbids what this package does not use: other files, loadable code, virtual tables, and
+// a writable schema. So a file whose schema passed verifySchema by mistake cannot use them either.
+// SQLITE_DBCONFIG_DEFENSIVE would forbid most of this, but the driver does not expose
+// sqlite3_db_config, and an authorizer needs no C of our own. SQLite calls the authorizer when it
+// prepares a statement, not when it runs it, also for the statements of views and triggers.
 func (c *Conn) restrict() {
 	c.Raw.SetLimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 	c.Raw.SetLimit(sqlite3.SQLITE_LIMIT_LENGTH, maxRow)
 	c.Raw.RegisterAuthorizer(authorize)
 }
 
-// authorize answers SQLite's question whether a statement may do something, see
+// authorize decides whether a statement may do something; see
 // https://sqlite.org/c3ref/c_alter_table.html for the actions and their names.
 func authorize(action int, name, detail, _ string) int {
 	switch action {

@@ -4,7 +4,7 @@ package openapi
 
 import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers/openapi/internal/generated"
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
+	"github.com/tidewaiter/tidewaiter/internal/modelname"
 )
 
 // GetOpenAPIDefinitions returns the definitions of ReferenceReview and the types of its fields, by

@@ -10,16 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Ask has the storage of images that imageapi.Storage has returned ask a about references. It is
-// for before the storage is used.
-func Ask(images map[string]rest.Storage, a Answers) { images["images"].(*REST).Answers = a }
+// Join gives the storage of images what is made from it. imageapi.New calls it, before the first
+// request.
+func (r *REST) Join(streams Streams, answers Answers) {
+	r.streams, r.answers, r.Facts.sources = streams, answers, answers.Sources
+}
 
 // asked is the reference that a selector names, and what it demands of the verdict for that very
 // reference.
@@ -97,10 +98,10 @@ func (r *REST) about(ctx context.Context, options *internalversion.ListOptions) 
 			return knownField, value, nil
 		}
 		ref, err := reference.Parse(value)
-		if name != knownField || err != nil || ref.Tag == "" && ref.Digest == "" || r.Answers == nil {
+		if name != knownField || err != nil || ref.Tag == "" && ref.Digest == "" || r.answers == nil {
 			return name, value, nil
 		}
-		of, digest, known, err := r.Answers.Leads(ctx, ref)
+		of, digest, known, err := r.answers.Leads(ctx, ref)
 		if a.ref == ref {
 			a.ref = of
 		}
@@ -143,10 +144,10 @@ func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (fa
 // namespace, or, with "", of none. Without anybody who judges, it is what the image holds for the
 // repository.
 func (r *REST) Verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, error) {
-	if r.Answers != nil {
-		return r.Answers.Judge(ctx, image, ref, namespace)
+	if r.answers != nil {
+		return r.answers.Judge(ctx, image, ref, namespace)
 	}
-	v, _ := heldIn(r.Facts.held(image), ref)
+	v, _ := heldIn(r.Facts.stored.Held(image), ref)
 	return v, nil
 }
 
@@ -157,6 +158,24 @@ func heldIn(all []annotation.HeldVerdict, ref reference.Reference) (annotation.V
 		return annotation.Verdict{}, false
 	}
 	return all[at].Verdict, true
+}
+
+// judgedFields are the fields that have the verdict on an image where it is stored. What pods use
+// may have another one, by the name that they use.
+var judgedFields = []string{verifiedField, attestedField, verdictsField}
+
+// leavesUsed reports whether a selector by use leaves images that are known to be used.
+func leavesUsed(options *internalversion.ListOptions) bool {
+	return slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
+		isEqual := r.Operator != selection.NotEquals
+		return r.Field == usedField && (r.Value == "true") == isEqual || r.Field == usedByField && (r.Value != "") == isEqual
+	})
+}
+
+// errJudgedByName refuses to select what is used by verdicts.
+func errJudgedByName() error {
+	return apierrors.NewBadRequest(fmt.Sprintf("what pods run has the verdict for the name that they use, by the policies that count for their namespace, and not that of the image: kubectl get clusterpods --field-selector verified=False, also with image=, spec.cluster= and spec.namespace=. Images are selected by %s or %s alone, or with %s=false",
+		verifiedField, verdictsField, usedField))
 }
 
 // errJudgedWhenAsked refuses to watch, or to delete together, by the verdict for a tag or a digest.

@@ -18,9 +18,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // An image is built on a base if the annotations of its manifest say so, or if its layers begin
@@ -93,11 +94,11 @@ func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, e
 	digest := b.value
 	if !reference.IsDigest(digest) {
 		ref, err := reference.Parse(b.value)
-		if err != nil || ref.Tag == "" || r.Answers == nil { // a repository
+		if err != nil || ref.Tag == "" || r.answers == nil { // a repository
 			warning.AddWarning(ctx, "", fmt.Sprintf("%s=%s is a whole repository: only images whose annotations name it are listed; of a tag or digest, layers are compared, too", baseField, b.value))
 			return b, nil
 		}
-		if _, digest, _, err = r.Answers.Leads(ctx, ref); err != nil {
+		if _, digest, _, err = r.answers.Leads(ctx, ref); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +139,7 @@ func (r *REST) readBases(ctx context.Context, b *bases, digest string) error {
 		}
 	}
 	if missing > 0 {
-		warning.AddWarning(ctx, "", fmt.Sprintf("%d images that the base %s lists are not stored, so images with their layers may be missing", missing, b.value))
+		warning.AddWarning(ctx, "", fmt.Sprintf("the base %s lists %s that the server does not store, so images with their layers may be missing", b.value, table.Quantity(missing, "image")))
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 const (
@@ -100,7 +101,7 @@ func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate 
 	return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
 		Details: &metav1.StatusDetails{Group: imagev1.GroupName, Kind: "images"},
-		Message: fmt.Sprintf("%d images are kept, and %s: %s%s. Delete one by its name to see what to do", n, others, strings.Join(named, "; "), more),
+		Message: fmt.Sprintf("%s kept, and %s: %s%s. Delete one by its name to see what to do", table.Clause(n, "image", "are"), others, strings.Join(named, "; "), more),
 	}}
 }
 
@@ -157,7 +158,7 @@ func (r *REST) keeps(ctx context.Context, image *imagev1.Image) (all reasons, er
 func (r *REST) tagged(ctx context.Context, name string) (reasons, error) {
 	looked, unsure := []string{name}, ""
 	for i := 0; i < len(looked); i++ {
-		leading, whole, err := r.Streams.Leading(ctx, looked[i])
+		leading, whole, err := r.streams.Leading(ctx, looked[i])
 		if err != nil {
 			return nil, err
 		}
@@ -223,6 +224,9 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if len(doubts) > 0 {
 		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+strings.Join(doubts, "; "), MaxWhy)})
 	}
+	if why := f.uncertain(image.Name); why != "" {
+		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+why, MaxWhy)})
+	}
 	if len(needDoubts) > 0 {
 		all = append(all, reason{annotation.WorkloadsReason, printable.Line("it is unknown whether workloads need it: "+strings.Join(needDoubts, "; "), MaxWhy)})
 	}
@@ -231,7 +235,7 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 
 // staleReasons says why it is not known which images pods use that are followed; nothing if it is.
 func (f *facts) staleReasons(ctx context.Context) []string {
-	f.indexes.readAgain(ctx)
+	f.readAgain(ctx)
 	complete := f.usage.Complete() && f.indexes.complete()
 	doubts := slices.Concat(f.usage.StaleReasons(), f.indexes.staleReasons())
 	if len(doubts) == 0 && !complete {

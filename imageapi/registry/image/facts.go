@@ -1,62 +1,46 @@
 package image
 
 import (
+	"cmp"
 	"context"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // facts answers questions about images that their own fields do not answer.
 type facts struct {
-	summarize func(image *imagev1.Image) (verified string, signers []string)
-	attested  func(image *imagev1.Image) string
-	held      func(image *imagev1.Image) []annotation.HeldVerdict
-	usage     Usage                                      // nil if pods are not known
-	outdated  func(digests []string) (n int, known bool) // nil if that is not known
-	indexes   *usedIndexes
+	stored  Verdicts
+	usage   Usage // nil if pods are not known
+	drift   Drift // nil if that is not known
+	indexes *usedIndexes
+	named   tagNames
+	sources func(reference.Reference) []reference.Reference // of a mirror's name; nil if there are no mirrors
 }
 
 func newFacts(opts Options) *facts {
-	f := &facts{summarize: opts.Summarize, attested: opts.Attested, held: opts.Held, usage: opts.Usage, outdated: opts.Outdated}
-	if f.summarize == nil {
-		f.summarize = summarizeUnjudged
-	}
-	if f.attested == nil {
-		f.attested = attestedUnjudged
-	}
-	if f.held == nil {
-		f.held = func(image *imagev1.Image) (all []annotation.HeldVerdict) {
-			verified, signers := f.summarize(image)
-			for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-				all = append(all, annotation.HeldVerdict{Place: repository.String(), Verdict: annotation.Verdict{Verified: verified, Signers: signers, Attested: f.attested(image)}})
-			}
-			return all
-		}
-	}
-	return f
+	return &facts{stored: cmp.Or[Verdicts](opts.Verdicts, storedVerdicts{}), usage: opts.Usage, drift: opts.Drift}
 }
 
-// summarizeUnjudged is the summary of a server that does not judge signatures.
-func summarizeUnjudged(image *imagev1.Image) (verified string, signers []string) {
-	if countSignatures(image) == 0 {
-		return verdicts.NoPolicy, nil
-	}
-	return verdicts.VerifiedUnknown, nil
+// storedVerdicts are the verdicts that are stored in an image.
+type storedVerdicts struct{}
+
+func (storedVerdicts) Summarize(image *imagev1.Image) (verified string, signers []string) {
+	verified, signers, _ = signatures.Summary(image)
+	return verified, signers
 }
 
-// attestedUnjudged is the same for attestations.
-func attestedUnjudged(image *imagev1.Image) string {
-	if countSignatures(image) == len(image.Signatures) {
-		return ""
-	}
-	return verdicts.VerifiedUnknown
+func (storedVerdicts) Attested(image *imagev1.Image) string { return signatures.Attested(image) }
+
+func (storedVerdicts) Held(image *imagev1.Image) []annotation.HeldVerdict {
+	return signatures.Held(image)
 }
 
 // countSignatures counts the signatures of an image, without attestations.
@@ -75,31 +59,37 @@ func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image.Name, image) > 0:
 		return "true"
-	case f.usage != nil && !f.complete():
+	case f.usage != nil && (!f.complete() || f.uncertain(image.Name) != ""):
 		return "unknown"
 	}
 	return "false"
 }
 
-// complete reports whether a count of zero means that there is no pod.
+// complete reports whether a count of zero means that there is no pod now.
 func (f *facts) complete() bool {
-	return f.usage.Unfollowed() == "" && f.usage.Complete() && f.indexes.complete()
+	return f.usage.Unfollowed() == "" && f.usage.Complete() && len(f.usage.StaleReasons()) == 0 && f.indexes.complete()
 }
 
 // podsCell is the number of pods as people read it: with a plus while there may be more.
 func (f *facts) podsCell(image *imagev1.Image) string {
-	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete())
+	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete() && f.uncertain(image.Name) == "")
 }
 
 // outdatedCell is the number of pods that run the image though a tag that they name leads
 // elsewhere.
 func (f *facts) outdatedCell(image *imagev1.Image) string {
-	if f.outdated == nil {
+	if f.drift == nil {
 		return table.None
 	}
 	digests, _ := f.by(image.Name, image)
-	n, known := f.outdated(digests)
+	n, known := f.drift.Running(digests)
 	return table.Count(n, known && f.complete())
+}
+
+// readAgain reads what has to be known before use is answered.
+func (f *facts) readAgain(ctx context.Context) {
+	f.indexes.readAgain(ctx)
+	f.refreshNames(ctx)
 }
 
 // warnOfStale warns a client that asks about pods of clusters whose pods are not known as of now.
@@ -107,7 +97,7 @@ func (f *facts) warnOfStale(ctx context.Context) {
 	if f.usage == nil {
 		return
 	}
-	f.indexes.readAgain(ctx)
+	f.readAgain(ctx)
 	if info, ok := genericapirequest.RequestInfoFrom(ctx); ok && info.Verb == "watch" {
 		// its headers have been sent
 		return

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Values of warningsField: in what the image is less complete than others.
@@ -34,7 +34,7 @@ const (
 
 // indexedFields are those that the storage answers from an index. A selector that names several
 // uses the first of them, so the most selective come first.
-var indexedFields = []string{indexVerdictsField, listsField, layerField, baseField, referenceField, verdictsField, knownField, signerField, warningsField, goneField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
+var indexedFields = []string{indexVerdictsField, listsField, layerField, configField, baseField, referenceField, verdictsField, knownField, signerField, warningsField, goneField, attestedField, verifiedField, architectureField, mediaTypeField, unprintableField}
 
 // fieldValues are the selectable fields and the values they can have; nil for any.
 var fieldValues = map[string][]string{
@@ -53,6 +53,7 @@ var fieldValues = map[string][]string{
 	indexVerdictsField: nil,
 	listsField:         nil,
 	layerField:         nil,
+	configField:        nil,
 	packageField:       nil,
 	baseField:          nil,
 	warningsField:      {"", warningManifestLeftOut, warningConfigLeftOut, warningOldReferences, warningSignatures, warningIncomplete},
@@ -84,7 +85,7 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 			return "", "", fmt.Errorf("field label %q of images: %w", label, err)
 		}
 	}
-	if label == layerField && !reference.IsDigest(value) {
+	if (label == layerField || label == configField) && !reference.IsDigest(value) {
 		return "", "", fmt.Errorf("field label %q of images is a whole digest, such as sha256: and 64 hex digits, not %q", label, value)
 	}
 	if label == baseField {
@@ -128,14 +129,14 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 	case architectureField:
 		return []string{architecture(image)}
 	case verifiedField:
-		verified, _ := f.summarize(image)
+		verified, _ := f.stored.Summarize(image)
 		return []string{verified}
 	case signerField:
-		if _, signers := f.summarize(image); len(signers) > 0 {
+		if _, signers := f.stored.Summarize(image); len(signers) > 0 {
 			return signers
 		}
 	case attestedField:
-		return []string{f.attested(image)}
+		return []string{f.stored.Attested(image)}
 	case knownField, recordedField:
 		if all := knownBy(image); len(all) > 0 {
 			return all
@@ -156,6 +157,8 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 		if all := layers(image); len(all) > 0 {
 			return all
 		}
+	case configField:
+		return []string{configOf(image)}
 	case baseField:
 		if all := annotatedBases(image); len(all) > 0 {
 			return all
@@ -184,7 +187,7 @@ func (f *facts) values(field string, image *imagev1.Image) []string {
 
 // valuesIn returns the values that a field about verdicts has in one repository.
 func (f *facts) valuesIn(repository, field string, image *imagev1.Image) []string {
-	for _, v := range f.held(image) {
+	for _, v := range f.stored.Held(image) {
 		if v.Place == repository {
 			return valuesOf(v.Verdict, field)
 		}
@@ -203,6 +206,22 @@ func valuesOf(v annotation.Verdict, field string) []string {
 		return v.Signers
 	}
 	return []string{""}
+}
+
+// configOf returns the digest of an image's config; "" if it has none or that is not known.
+func configOf(image *imagev1.Image) string {
+	if len(image.DockerImageManifests) > 0 || isArtifact(image) {
+		return ""
+	}
+	// The manifest was read a moment ago when the image is written. The metadata's ID is from it.
+	if m, err := manifest.Of(image); err == nil && m.Kind == manifest.KindImage && m.Config != nil && reference.IsDigest(m.Config.Digest) {
+		return m.Config.Digest
+	}
+	metadata, err := manifest.Metadata(image)
+	if err != nil || metadata.ID == image.Name || !reference.IsDigest(metadata.ID) {
+		return ""
+	}
+	return metadata.ID
 }
 
 // maxLayers bounds the layers of an image that are selected by.
@@ -247,7 +266,7 @@ func warnings(image *imagev1.Image) []string {
 // <verdict>@<repository>. A tag that is a policy's scope has a verdict of its own, and so has a
 // repository for the pods of a namespace with policies.
 func (f *facts) verdicts(image *imagev1.Image) (all []string) {
-	for _, v := range f.held(image) {
+	for _, v := range f.stored.Held(image) {
 		all = append(all, v.Verified+"@"+v.Place)
 	}
 	for key, v := range annotation.JudgedInNamespaces(image.Annotations) {
@@ -318,7 +337,7 @@ func (f *facts) predicate(label labels.Selector, field fields.Selector) storage.
 
 // verdictsVersion is the version of the words in which verdicts are selected. Raising it has their
 // indexes built again.
-const verdictsVersion = "3"
+const verdictsVersion = "4"
 
 // layersVersion is the version of what the index of layers has for a digest, see
 // [selectors.IndexValue].

@@ -10,7 +10,8 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // maxListed bounds how many images of an index count for its use.
@@ -42,6 +43,8 @@ type usedIndexes struct {
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
 	// the indexes that list an image
 	over func(ctx context.Context, digest string) ([]string, error)
+	// the images that have a config
+	having func(ctx context.Context, config string) ([]string, error)
 
 	mu         sync.RWMutex
 	calls      uint64                   // of refresh so far
@@ -51,14 +54,25 @@ type usedIndexes struct {
 	in map[string][]string
 	// by the digest of an image that pods use: the indexes that list it
 	above map[string][]string
+	// by an ID that pods tell: the images that have it as their config, and whether it is the
+	// digest of an image
+	ids map[string]identified
+	// by the digest of an image: such IDs of its config
+	configs map[string][]string
 	// again has the indexes that the next reader must read again, and why they could not be read.
 	// The reason is nil for an index that was deleted: it may have been created again since.
 	again map[string]error
 }
 
+// identified is what an ID that pods tell stands for.
+type identified struct {
+	isImage bool
+	images  []string // that have it as their config
+}
+
 // followIndexes returns a usedIndexes that follows usage. created and deleted report Images to it.
-func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
-	x := &usedIndexes{usage: usage, get: get, over: over, refreshing: map[string]*refreshCalls{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
+func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over, having func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
+	x := &usedIndexes{usage: usage, get: get, over: over, having: having, ids: map[string]identified{}, configs: map[string][]string{}, refreshing: map[string]*refreshCalls{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
 			x.refresh(context.Background(), digest) // nobody waits for it
@@ -77,12 +91,59 @@ func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
 			x.refresh(ctx, digest)
 		}
 	}
+	for _, id := range x.idsOf(image) {
+		x.refresh(ctx, id)
+	}
+}
+
+// idsOf returns the IDs that pods tell and that may mean an image: its digest and that of its
+// config.
+func (x *usedIndexes) idsOf(image *imagev1.Image) (all []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if len(x.ids) == 0 {
+		return nil // the usual case
+	}
+	for _, id := range []string{image.Name, configOf(image)} {
+		if _, told := x.ids[id]; told {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// settled reports whether it is known what an ID means.
+func (x *usedIndexes) settled(id string) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.ids[id].isImage || len(x.ids[id].images) > 0
+}
+
+// keysOf returns the keys by which pods use the very image of a digest: that, and those with an ID
+// of it or of its config.
+func (x *usedIndexes) keysOf(digest string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	keys := []string{digest}
+	if len(x.ids) == 0 {
+		return keys // the usual case
+	}
+	keys = append(keys, x.usage.Telling(digest)...)
+	for _, id := range x.configs[digest] {
+		keys = append(keys, x.usage.Telling(id)...)
+	}
+	return keys
 }
 
 // deleted is called after image was deleted.
 func (x *usedIndexes) deleted(image *imagev1.Image) {
+	ids := x.idsOf(image)
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	for _, id := range ids {
+		x.identify(id, &identified{})
+		x.again[id] = nil
+	}
 	if _, known := x.listed[image.Name]; known {
 		x.add(image.Name, nil)
 		x.again[image.Name] = nil
@@ -159,7 +220,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	l.running++
 	x.mu.Unlock()
 
-	lists, above, err := x.read(ctx, index)
+	lists, above, id, err := x.read(ctx, index)
 
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -177,6 +238,24 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	delete(x.again, index)
 	x.add(index, lists)
 	x.keep(index, above)
+	x.identify(index, id)
+}
+
+// identify records what an ID stands for; nothing if no pod tells it. The caller holds mu.
+func (x *usedIndexes) identify(id string, is *identified) {
+	for _, image := range x.ids[id].images {
+		if x.configs[image] = slices.DeleteFunc(x.configs[image], func(other string) bool { return other == id }); len(x.configs[image]) == 0 {
+			delete(x.configs, image)
+		}
+	}
+	if is == nil {
+		delete(x.ids, id)
+		return
+	}
+	x.ids[id] = *is
+	for _, image := range is.images {
+		x.configs[image] = append(x.configs[image], id)
+	}
 }
 
 // inUse reports whether pods use, or workloads need, the image of a digest.
@@ -185,19 +264,52 @@ func (x *usedIndexes) inUse(digest string) bool {
 }
 
 // read returns what an index lists and which indexes list it; nothing if nothing uses or needs it.
-func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, err error) {
-	if !x.inUse(index) {
-		return nil, nil, nil
+// id is what it means as an ID that pods tell, nil if none does.
+func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, id *identified, err error) {
+	isID := len(x.usage.Telling(index)) > 0
+	if !isID && !x.inUse(index) {
+		return nil, nil, nil, nil
 	}
 	image, err := x.get(ctx, index)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if image != nil {
 		lists = image.DockerImageManifests
 	}
+	if isID {
+		id = &identified{isImage: image != nil}
+		if id.images, err = x.having(ctx, index); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	above, err = x.over(ctx, index)
-	return lists, above, err
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if id != nil {
+		for _, one := range id.images {
+			over, err := x.over(ctx, one)
+			if err != nil {
+				return nil, nil, nil, err
+			}
+			above = append(above, over...)
+		}
+	}
+	return lists, above, id, nil
+}
+
+// identified returns the images that pods use by an ID, and the IDs of which no image is known.
+func (x *usedIndexes) identified() (all []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for id, is := range x.ids {
+		all = append(all, is.images...)
+		if is.isImage || len(is.images) == 0 {
+			all = append(all, id)
+		}
+	}
+	return all
 }
 
 // add records what an index lists. The caller holds mu.
@@ -213,7 +325,8 @@ func (x *usedIndexes) add(index string, lists []imagev1.ImageManifest) {
 		as := index
 		if m.OS != "" && m.Architecture != "" {
 			// as nodes tell their platforms, without a variant
-			as += "@" + m.OS + "/" + m.Architecture
+			p := manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.Normalized()
+			as += "@" + p.OS + "/" + p.Architecture
 		}
 		x.in[m.Digest] = append(x.in[m.Digest], as)
 		x.listed[index] = append(x.listed[index], m.Digest)
@@ -238,6 +351,12 @@ func (x *usedIndexes) images() []string {
 	}
 	for _, above := range x.above {
 		all = append(all, above...)
+	}
+	for id, is := range x.ids {
+		all = append(all, is.images...)
+		if is.isImage {
+			all = append(all, id)
+		}
 	}
 	return all
 }

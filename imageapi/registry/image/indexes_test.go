@@ -10,7 +10,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // used is a Usage by which everything is used.
@@ -32,6 +33,12 @@ func (used) UsedBy([]string, []reference.Reference) []string { return nil }
 
 func (used) Users([]string, []reference.Reference, int) []string { return nil }
 
+func (used) Used(keys []string) []string { return keys }
+
+func (used) Telling(string) []string { return nil }
+
+func (used) Named(uint64) ([]usage.Named, uint64) { return nil, 0 }
+
 func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
 
 // An index that is slow to be read holds up nobody who asks, and what it was does not replace what
@@ -48,7 +55,7 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 				return lists("before"), nil
 			}
 			return lists("now"), nil
-		}, nothingAbove)
+		}, nothingAbove, nothingAbove)
 		ended := make(chan struct{})
 		go func() {
 			x.refresh(t.Context(), "index")
@@ -80,7 +87,7 @@ func TestUnreadableIndexIsNotAbsent(t *testing.T) {
 			return nil, err
 		}
 		return &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}, nil
-	}, nothingAbove)
+	}, nothingAbove, nothingAbove)
 	index := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: "index"}, DockerImageManifests: []imagev1.ImageManifest{{Digest: "listed"}}}
 	want := func(when string, complete bool) {
 		t.Helper()

@@ -6,8 +6,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // maxIndexVerdicts bounds how many images one index vouches for, and in how many repositories.
@@ -52,8 +52,8 @@ func indexVerdicts(index *imagev1.Image) []string {
 // before.
 func (r *REST) reportIndexVerdict(obj runtime.Object, before []string) {
 	index, ok := obj.(*imagev1.Image)
-	if !ok || r.indexVerdictChanged == nil || slices.Equal(verifiedRepositories(index), before) {
+	if !ok || slices.Equal(verifiedRepositories(index), before) {
 		return
 	}
-	r.indexVerdictChanged(index)
+	r.observer.IndexVerdictChanged(index)
 }

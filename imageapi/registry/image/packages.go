@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // maxNamesWithPackage is how many names of images with a package are read at a time.
@@ -28,8 +28,8 @@ func (r *REST) listWithPackage(ctx context.Context, store imageStore, options *i
 	if r.packages == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for images: this server does not know packages", packageField))
 	}
-	if r.Answers != nil {
-		if lacks := r.Answers.LacksPackages(ctx); lacks != "" {
+	if r.answers != nil {
+		if lacks := r.answers.LacksPackages(ctx); lacks != "" {
 			return nil, apierrors.NewForbidden(imagev1.Resource("images"), "", fmt.Errorf("which images have a package is in imagepackages, and %s", lacks))
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 )
 
 var _ rest.ShortNamesProvider = &REST{}
@@ -125,22 +125,40 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 // streams, even if the object exists already: an earlier push may have ended halfway, or have been
 // to another repository.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	return r.create(ctx, obj, validate, options, r.CreateOnly)
+}
+
+// CreateRecorded is Create for a caller within the server, who gets an Image.
+func (r *REST) CreateRecorded(ctx context.Context, image *imagev1.Image, options *metav1.CreateOptions) (*imagev1.Image, error) {
+	obj, err := r.create(ctx, image, rest.ValidateAllObjectFunc, options, func(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+		ctx, _ = r.answerCreation(ctx) // the stored bytes are not decoded
+		return r.createUnanswered(ctx, obj, validate, options)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.Image), nil
+}
+
+type createFunc func(context.Context, runtime.Object, rest.ValidateObjectFunc, *metav1.CreateOptions) (runtime.Object, error)
+
+func (r *REST) create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions, create createFunc) (runtime.Object, error) {
 	image, _ := obj.(*imagev1.Image)
-	referrers, belongs := r.Streams.Referrers(image)
+	referrers, belongs := r.streams.Referrers(image)
 	var sent imagev1.Image
 	if image != nil {
 		sent = *image // its content may be dropped
 	}
-	out, err := r.CreateOnly(ctx, obj, validate, options)
+	out, err := create(ctx, obj, validate, options)
 	if apierrors.IsAlreadyExists(err) && (options == nil || len(options.DryRun) == 0) {
-		if failed := r.Streams.PushedAgain(ctx, &sent); failed != nil {
+		if failed := r.streams.PushedAgain(ctx, &sent); failed != nil {
 			return nil, failed
 		}
 	}
 	if !belongs || err != nil && !apierrors.IsAlreadyExists(err) || options != nil && len(options.DryRun) > 0 {
 		return out, err
 	}
-	if told := r.Streams.Pushed(ctx, referrers); told != nil {
+	if told := r.streams.Pushed(ctx, referrers); told != nil {
 		return nil, told
 	}
 	return out, err
@@ -148,6 +166,15 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 
 // CreateOnly is Create without the report of a push.
 func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	ctx, answer := r.answerCreation(ctx)
+	out, err := r.createUnanswered(ctx, obj, validate, options)
+	if err != nil {
+		return nil, err
+	}
+	return answer(out), nil
+}
+
+func (r *REST) createUnanswered(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	if image, ok := obj.(*imagev1.Image); ok && artifactType(image) != "" {
 		return r.createArtifact(ctx, image, validate, options)
 	} else if ok && image.DockerImageManifest == "" {
@@ -155,7 +182,6 @@ func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest
 			return nil, err
 		}
 	}
-	ctx, answer := r.answerCreation(ctx)
 	out, err := r.Store.Create(ctx, obj, validate, options)
 	if err != nil {
 		return nil, err
@@ -164,7 +190,7 @@ func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest
 		r.Facts.indexes.created(ctx, out.(*imagev1.Image))
 	}
 	r.reportVerdict(out, verdict{}, options.DryRun)
-	return answer(out), nil
+	return out, nil
 }
 
 // Update is part of rest.Updater.
@@ -208,12 +234,14 @@ func (r *REST) canSelect(ctx context.Context, options *internalversion.ListOptio
 	switch {
 	case !selectsByUse(options):
 		return nil
+	case leavesUsed(options) && slices.ContainsFunc(judgedFields, func(field string) bool { return selectsBy(options, field) }):
+		return errJudgedByName()
 	case r.Facts.usage == nil:
 		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server does not know any pods`)
 	case !r.Facts.usage.Synced():
 		return apierrors.NewServiceUnavailable(`images cannot be selected by "` + usedField + `" yet, pods are still being read: try again in a moment`)
-	case r.Answers != nil && selectsBy(options, usedByField):
-		if lacks := r.Answers.LacksPods(ctx); lacks != "" {
+	case r.answers != nil && selectsBy(options, usedByField):
+		if lacks := r.answers.LacksPods(ctx); lacks != "" {
 			return apierrors.NewForbidden(packages.GroupVersion.WithResource("clusterpods").GroupResource(), "", fmt.Errorf("field label %q of images says where pods are, and %s", usedByField, lacks))
 		}
 	}

@@ -11,18 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// NewREST returns the storage of images. Before it is used, its fields streams and tags must be
-// set.
+// NewREST returns the storage of images, which [REST.Join] completes.
 func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
-	served := &REST{Facts: f, verdictChanged: opts.VerdictChanged, judgedAgain: opts.JudgedAgain, indexVerdictChanged: opts.IndexVerdictChanged, packages: opts.Packages, answerCreation: opts.AnswerCreation}
+	served := &REST{Facts: f, observer: opts.Observer, packages: opts.Packages, answerCreation: opts.AnswerCreation}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
@@ -84,17 +86,32 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		return nil, fmt.Errorf("imageapi: %w", err)
 	}
 	if f.usage != nil {
-		f.indexes = followIndexes(f.usage, s.get, func(ctx context.Context, digest string) ([]string, error) {
-			obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, digest)), &internalversion.ListOptions{Limit: maxAbove})
+		by := func(field string) func(ctx context.Context, digest string) ([]string, error) {
+			return func(ctx context.Context, digest string) (names []string, err error) {
+				obj, err := images.ListPredicate(ctx, f.predicate(labels.Everything(), fields.OneTermEqualSelector(field, digest)), &internalversion.ListOptions{Limit: maxAbove})
+				if err != nil {
+					return nil, err
+				}
+				for i := range obj.(*imagev1.ImageList).Items {
+					names = append(names, obj.(*imagev1.ImageList).Items[i].Name)
+				}
+				return names, nil
+			}
+		}
+		f.indexes = followIndexes(f.usage, s.get, by(listsField), by(configField))
+		f.named.tag = func(ctx context.Context, ref reference.Reference) (*imagev1.ImageTag, error) {
+			obj, err := opts.Tags.Get(genericapirequest.WithNamespace(ctx, tags.Namespace), tags.Name(ref), &metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil, nil
+			}
 			if err != nil {
 				return nil, err
 			}
-			var above []string
-			for i := range obj.(*imagev1.ImageList).Items {
-				above = append(above, obj.(*imagev1.ImageList).Items[i].Name)
-			}
-			return above, nil
-		})
+			return obj.(*imagev1.ImageTag), nil
+		}
+		f.named.revision = func(ctx context.Context) (uint64, error) {
+			return opts.Tags.Storage.Storage.GetCurrentResourceVersion(ctx)
+		}
 	}
 	images.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) {
 		if options != nil && len(options.DryRun) > 0 {
@@ -107,8 +124,22 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 		if opts.Packages != nil {
 			forget(opts.Packages, index.Name)
 		}
-		if opts.IndexVerdictChanged != nil && len(verifiedRepositories(index)) > 0 {
-			opts.IndexVerdictChanged(index)
+		if opts.Observer != nil && len(verifiedRepositories(index)) > 0 {
+			opts.Observer.IndexVerdictChanged(index)
+		}
+	}
+	if opts.Verifier != nil {
+		current := func(ctx context.Context) (genericregistry.FinishFunc, error) {
+			if err := opts.Verifier.Current(ctx); err != nil {
+				return nil, apierrors.NewServiceUnavailable("the policies in force are not known, so the image cannot be judged: " + err.Error())
+			}
+			return func(context.Context, bool) {}, nil
+		}
+		images.BeginCreate = func(ctx context.Context, _ runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+			return current(ctx)
+		}
+		images.BeginUpdate = func(ctx context.Context, _, _ runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+			return current(ctx)
 		}
 	}
 	served.Store, served.artifacts = images, artifacts

@@ -18,12 +18,12 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // maxPlatforms is how many platforms of an index a cell names, and maxPlatform how long each may
@@ -87,7 +87,7 @@ var columns = []column{
 		func(r row) any { return metatable.ConvertToHumanReadableDateType(r.CreationTimestamp) },
 	},
 	{
-		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more."},
+		metav1.TableColumnDefinition{Name: "Outdated", Type: "string", Priority: 1, Description: "Number of these, in followed clusters, that name a tag which leads elsewhere now; a plus means that there may be more, Unknown that there may be some."},
 		func(r row) any { return r.outdated },
 	},
 	{
@@ -197,8 +197,8 @@ func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, on 
 	}
 	if ref = namedIn(selector); ref.Host != "" && (ref.Tag != "" || ref.Digest != "") {
 		ref = ref.Pulled()
-		if c.images.Answers != nil {
-			ref, _, _, err = c.images.Answers.Leads(ctx, ref) // a mirror's name stands for another
+		if c.images.answers != nil {
+			ref, _, _, err = c.images.answers.Leads(ctx, ref) // a mirror's name stands for another
 		}
 	}
 	return ref, on, err
@@ -211,13 +211,13 @@ func (c tableConvertor) rows(ctx context.Context, image *imagev1.Image, about re
 		r.metadata = &docker10.DockerImage{}
 	}
 	r.pods, r.outdated = f.podsCell(image), f.outdatedCell(image)
-	r.held = f.held(image)
+	r.held = f.stored.Held(image)
 	switch v, isThere := heldIn(r.held, about); {
 	case isArtifact(image): // no verdicts on signatures of an artifact are kept
 		r.held, r.verified = nil, table.None
 	case !isThere:
-		r.verified, r.signers = f.summarize(image)
-		r.attested = f.attested(image)
+		r.verified, r.signers = f.stored.Summarize(image)
+		r.attested = f.stored.Attested(image)
 	default:
 		r.asked = about
 		if about.Tag != "" || about.Digest != "" {

@@ -7,9 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // REST is the storage of images: the generic one, a guard before selectors by use, and reports of
@@ -23,17 +24,13 @@ type REST struct {
 	artifacts *genericregistry.Store
 	// nil if there is none
 	get      func(ctx context.Context, digest string) (*imagev1.Image, error)
-	Tags     *genericregistry.Store
 	Facts    *facts
-	Streams  Streams  // set once both exist
 	packages Packages // nil if nobody knows which packages images have
-	// set once both exist; nil knows references as they are recorded on images, and the verdicts
-	// that these hold
-	Answers             Answers
-	verdictChanged      func(image *imagev1.Image, before, verified string, signers []string)
-	judgedAgain         func(before, after *imagev1.Image)
-	indexVerdictChanged func(index *imagev1.Image)
-	answerCreation      func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	streams  Streams
+	// nil knows references as they are recorded on images, and the verdicts that these hold
+	answers        Answers
+	observer       Observer // nil for none
+	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
 }
 
 // Streams is the part of the storage of streams that the storage of images calls.
@@ -56,30 +53,10 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// Verifier judges signatures whenever they are written; nil judges none.
 	Verifier Verifier
-	// Summarize reads the verdicts stored in an image: verified is True, ByIndex, False, Unknown,
-	// Unsigned or NoPolicy; signers are the distinct signers of its trusted signatures. It is an
-	// index function: it depends on the image alone, and if it changes its mind the index must be
-	// built again. If it is nil there are no verdicts: a signed image is Unknown.
-	Summarize func(image *imagev1.Image) (verified string, signers []string)
-	// Attested reads the same for attestations: True, False, Unknown or ByIndex, and "" if an image
-	// has none and none is demanded. It is an index function, too. If it is nil there are no
-	// verdicts.
-	Attested func(image *imagev1.Image) string
-	// Held reads the verdicts stored in an image, in each place where it is. It is an index
-	// function, too. If it is nil, an image has in each repository what Summarize says.
-	Held func(image *imagev1.Image) []annotation.HeldVerdict
-	// VerdictChanged is called after each write that changes what Summarize says of an image, by
-	// any writer: a new image, before which that was "", a signature that was added, policies that
-	// changed. It must not wait. It may be nil.
-	VerdictChanged func(image *imagev1.Image, before, verified string, signers []string)
-	// JudgedAgain is called after each write of a stored image that may have changed a verdict
-	// anywhere: it holds other verdicts than before, or by other policies. It must not wait, nor
-	// change the images. It may be nil.
-	JudgedAgain func(before, after *imagev1.Image)
-	// IndexVerdictChanged is called after each write of an index that is verified in other
-	// repositories than before, or no longer in any: the images that it lists must be judged again.
-	// It must not wait. It may be nil.
-	IndexVerdictChanged func(index *imagev1.Image)
+	// Verdicts are for tests; nil reads those that are stored in images.
+	Verdicts Verdicts
+	// Observer learns which writes change verdicts; it may be nil.
+	Observer Observer
 	// AnswerCreation, if set, is called before a creation and returns the context to create with.
 	// answer is called after it and returns the object to answer with: the created one, or one that
 	// knows its encoding (runtime.CacheableObject).
@@ -88,9 +65,48 @@ type Options struct {
 	Usage Usage
 	// Packages knows which packages images have; nil when nobody does.
 	Packages Packages
-	// Outdated counts the pods that run one of some digests though a tag that they name leads
-	// elsewhere; nil when nobody knows.
-	Outdated func(digests []string) (n int, known bool)
+	// Drift counts the pods that run something else than the tags that they name lead to; nil means
+	// unknown.
+	Drift Drift
+	// Tags are the stored ImageTags.
+	Tags *genericregistry.Store
+}
+
+// Verdicts reads the verdicts stored in an image. The methods are index functions: they depend on
+// the image alone, and if they change their minds the indexes must be built again.
+type Verdicts interface {
+	// Summarize sums them up: verified is True, ByIndex, False, Unknown, Unsigned or NoPolicy;
+	// signers are the distinct signers of the trusted signatures.
+	Summarize(image *imagev1.Image) (verified string, signers []string)
+	// Attested does the same for attestations: True, False, Unknown or ByIndex, and "" if an image
+	// has none and none is demanded.
+	Attested(image *imagev1.Image) string
+	// Held returns the verdict in each place where the image is.
+	Held(image *imagev1.Image) []annotation.HeldVerdict
+}
+
+// Observer learns which writes change verdicts, whoever writes. Its methods must not wait.
+type Observer interface {
+	// VerdictChanged is called after each write that changes what Summarize says of an image: a new
+	// image, before which that was "", a signature that was added, policies that changed.
+	VerdictChanged(image *imagev1.Image, before, verified string, signers []string)
+	// JudgedAgain is called after each write of a stored image that may have changed a verdict
+	// anywhere: it holds other verdicts than before, or by other policies. It must not change the
+	// images.
+	JudgedAgain(before, after *imagev1.Image)
+	// IndexVerdictChanged is called after each write of an index that is verified in other
+	// repositories than before, or no longer in any: the images that it lists must be judged again.
+	IndexVerdictChanged(index *imagev1.Image)
+}
+
+// Drift counts the pods that run something else than the tags that they name lead to.
+type Drift interface {
+	// Naming counts the pods that name a tag and run something else than it leads to. complete is
+	// false if there may be more.
+	Naming(tag reference.Reference) (n int, complete bool)
+	// Running counts the pods that run one of some digests though a tag that they name leads
+	// elsewhere.
+	Running(digests []string) (n int, known bool)
 }
 
 // Packages knows which packages images have. Package imagepackages has it.
@@ -109,15 +125,21 @@ type Packages interface {
 
 // Usage knows the pods, and the workloads: what makes pods, whether it runs any or not.
 type Usage interface {
-	// PodsUsing returns how many pods use an image with one of these digests, or, of pods that name
-	// no digest, one of these references. The digest of an index may be followed by a platform, as
+	// PodsUsing returns how many pods use an image with one of these digests or other keys, or, of
+	// pods that name no digest, one of these references. A key may be followed by a platform, as
 	// in sha256:…@linux/arm64: then pods on nodes of other platforms do not count. It is called for
 	// each image of a list, so it must be quick.
 	PodsUsing(digests []string, references []reference.Reference) int
-	// InUse returns the digests that pods use or workloads need, and the references that they name
-	// which have no digest, in full form: docker.io/library/nginx:latest.
-	InUse() (digests, references []string)
-	// Subscribe calls f with digests whose number of pods or of workloads has changed.
+	// Used returns those of some keys by which pods use an image.
+	Used(keys []string) []string
+	// InUse returns the digests that pods use or workloads need, and the other keys.
+	InUse() (digests, others []string)
+	// Telling returns the keys of pods that tell an ID instead of a digest.
+	Telling(id string) (keys []string)
+	// Named returns the tags that pods or workloads name without saying, by its digest, which
+	// manifest they use, and a version of them; none if the caller has that version.
+	Named(has uint64) (all []usage.Named, version uint64)
+	// Subscribe calls f with digests, and with IDs, whose number of pods or of workloads has changed.
 	Subscribe(f func(digests []string)) (cancel func())
 	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
 	UsedBy(digests []string, references []reference.Reference) []string
@@ -158,6 +180,8 @@ type Answers interface {
 	LacksPackages(ctx context.Context) string
 	// LacksPods says the same of the pods of clusters, and with them of where an image is used.
 	LacksPods(ctx context.Context) string
+	// Sources returns the references that a mirror's name may stand for; none if it is of no mirror.
+	Sources(ref reference.Reference) []reference.Reference
 }
 
 // The fields that images are selected by.
@@ -180,6 +204,7 @@ const (
 	indexVerdictsField = selectors.IndexVerdicts
 	listsField         = selectors.Lists // of an index: the images that it lists
 	layerField         = selectors.Layer // the digests of the layers
+	configField        = selectors.Config
 	// the base that the annotations name, by digest, reference and repository
 	baseField = selectors.Base
 	// one value for each kind of warning about the image

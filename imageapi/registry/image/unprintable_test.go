@@ -10,7 +10,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 // FuzzUnprintableText: what is found by reading bytes and escapes is what is found in the texts and

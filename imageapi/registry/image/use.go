@@ -1,26 +1,53 @@
 package image
 
 import (
+	"context"
 	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Everything that counts or names the pods and workloads of an image is in this file, and goes by
 // the same digests and references (by): the table, selectors, deletions and package answers.
 
-// by returns the digests and references by which pods may use an image: its own digest, those of
-// the indexes that list it, and, of an index, those of the images that it lists. image is nil if it
-// is not stored.
+// by returns the keys and references by which pods may use an image: its own digest and that of its
+// config, those of the indexes that list it, and, of an index, those of the images that it lists.
+// image is nil if it is not stored.
 func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.Reference) {
-	digests := append(f.indexes.listing(digest), digest)
-	if image == nil {
-		return digests, nil
+	keys := f.indexes.keysOf(digest)
+	for _, over := range f.indexes.listing(digest) {
+		keys = append(keys, over)
+		index, platform, _ := strings.Cut(over, "@")
+		for _, key := range f.usage.Telling(index) {
+			if platform != "" {
+				key += "@" + platform
+			}
+			keys = append(keys, key)
+		}
 	}
-	return append(digests, listed(image)...), References(image)
+	if image == nil {
+		return keys, nil
+	}
+	for _, m := range listed(image) {
+		keys = append(keys, f.indexes.keysOf(m)...)
+	}
+	references, named := References(image), f.names()
+	for _, ref := range references {
+		if ref.Digest != "" || len(named.byTag) == 0 {
+			continue
+		}
+		tag := ref.Pulled().String()
+		for _, one := range named.byTag[tag] {
+			if key := one.Key(); key != tag && (one.ID == "" || !f.indexes.settled(one.ID)) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys, references
 }
 
 // pods counts the pods that use the image now; 0 when the pods are not known.
@@ -59,7 +86,12 @@ func (f *facts) neededBy(digest string, image *imagev1.Image, most int) []string
 
 // inUse returns the digests and the references of images that pods use or workloads need.
 func (f *facts) inUse() (digests, references []string) {
-	digests, references = f.usage.InUse()
+	digests, _ = f.usage.InUse()
+	for tag, all := range f.names().byTag {
+		if slices.ContainsFunc(all, func(one usage.Named) bool { return one.ID == "" || !f.indexes.settled(one.ID) }) {
+			references = append(references, tag)
+		}
+	}
 	return append(digests, f.indexes.images()...), references
 }
 
@@ -73,13 +105,32 @@ func (f *facts) UsersOf(digest string) []string {
 // by the images that it lists.
 type Use struct{ facts *facts }
 
-// UseOf returns the use of the images of the storage that imageapi.Storage has returned.
-func UseOf(images map[string]rest.Storage) *Use { return &Use{images["images"].(*REST).Facts} }
+// Use returns the use of the images.
+func (r *REST) Use() *Use { return &Use{r.Facts} }
 
 // Pods counts the pods that run an image. complete is false if there may be more. image is nil if
 // it is not stored.
 func (u *Use) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
-	return u.facts.pods(digest, image), u.facts.usage != nil && u.facts.complete()
+	if u.facts.usage == nil {
+		return 0, false
+	}
+	u.facts.refreshNames(context.Background()) // nothing waits for it but what is asked
+	return u.facts.pods(digest, image), u.facts.complete() && u.facts.uncertain(digest) == ""
+}
+
+// Keys are those by which pods use an image, each maybe with a platform.
+func (u *Use) Keys(digest string, image *imagev1.Image) []string {
+	if u.facts.usage == nil {
+		return nil
+	}
+	keys, references := u.facts.by(digest, image)
+	for _, ref := range references {
+		if ref.Digest == "" {
+			keys = append(keys, ref.Pulled().String())
+		}
+	}
+	slices.Sort(keys)
+	return u.facts.usage.Used(slices.Compact(keys))
 }
 
 // Users names these pods as cluster/namespace/name, at most most of them.
@@ -99,7 +150,27 @@ func (u *Use) Digests() []string {
 		return nil
 	}
 	digests, _ := u.facts.usage.InUse()
-	return digests
+	return append(digests, u.facts.indexes.identified()...)
+}
+
+// Runs are the digests that pods run, whether the images are stored or not, and the tags that
+// pods name of which it is not known what they run.
+func (u *Use) Runs() (digests, references []string) {
+	if u.facts.usage == nil {
+		return nil, nil
+	}
+	for _, digest := range u.Digests() {
+		if u.facts.pods(digest, nil) > 0 {
+			digests = append(digests, digest)
+		}
+	}
+	_, tags := u.facts.inUse()
+	for _, tag := range tags {
+		if slices.ContainsFunc(u.facts.names().byTag[tag], func(one usage.Named) bool { return u.facts.usage.PodsUsing([]string{one.Key()}, nil) > 0 }) {
+			references = append(references, tag)
+		}
+	}
+	return digests, references
 }
 
 // allStaleReasons say which clusters' pods, and which indexes, are not known as of now.

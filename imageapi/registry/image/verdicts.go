@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // verdict sums up the stored verdicts of an image.
@@ -21,7 +21,7 @@ type verdict struct {
 
 func (f *facts) verdict(obj runtime.Object) (v verdict) {
 	if image, ok := obj.(*imagev1.Image); ok {
-		v.verified, v.signers = f.summarize(image)
+		v.verified, v.signers = f.stored.Summarize(image)
 		v.vouches, v.image = verifiedRepositories(image), image
 	}
 	return v
@@ -31,19 +31,16 @@ func (f *facts) verdict(obj runtime.Object) (v verdict) {
 // not from genericregistry.Store's hooks: those run before the commit, and again when it meets
 // another write.
 func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string) {
-	if dryrun.IsDryRun(dryRun) {
+	if dryrun.IsDryRun(dryRun) || r.observer == nil {
 		return
 	}
 	r.reportIndexVerdict(obj, before.vouches)
-	if after, ok := obj.(*imagev1.Image); ok && r.judgedAgain != nil && before.image != nil && isJudgedOtherwise(before.image, after) {
-		r.judgedAgain(before.image, after)
-	}
-	if r.verdictChanged == nil {
-		return
+	if after, ok := obj.(*imagev1.Image); ok && before.image != nil && isJudgedOtherwise(before.image, after) {
+		r.observer.JudgedAgain(before.image, after)
 	}
 	after := r.Facts.verdict(obj)
 	if demanded(after.verified) != demanded(before.verified) || !slices.Equal(after.signers, before.signers) {
-		r.verdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
+		r.observer.VerdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
 	}
 }
 

@@ -12,12 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // Verifier judges the signatures of an image.
 type Verifier interface {
+	// Current is called before a write that Verify judges. An error says why it is not known by
+	// what to judge, and fails the write: it can be repeated.
+	Current(ctx context.Context) error
 	// Verify reports whether a policy covers image in any repository that it is in. If so, it sets
 	// the verdict on every signature: conditions, imageIdentity, signedClaims, created, issuedBy
 	// and issuedTo. On other images it leaves conditions that an administrator has set. It may

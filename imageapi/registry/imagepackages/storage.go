@@ -22,23 +22,32 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// REST is the storage of ImagePackages. Stored, listed and watched objects have their packages
+// Lists are the stored ImagePackages. Stored, listed and watched objects have their packages
 // packed; an object that is read by its name has them as they are.
-type REST struct{ *genericregistry.Store }
+type Lists struct{ *genericregistry.Store }
+
+// REST is the storage of ImagePackages, which derives what they say from what was signed.
+type REST struct {
+	*Lists
+	images rest.Getter // whose signatures hold signed documents
+}
+
+// NewREST returns the storage of ImagePackages over the stored ones.
+func NewREST(stored *Lists, images rest.Getter) *REST { return &REST{stored, images} }
 
 var resource = packages.GroupVersion.WithResource(packages.Resource).GroupResource()
 
-// NewREST returns the storage of ImagePackages. scheme is a scheme that packages.Install was called
+// NewLists returns the stored ImagePackages. scheme is a scheme that packages.Install was called
 // with.
-func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error) {
+func NewLists(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*Lists, error) {
 	s := &listStrategy{strategy.NewClusterWide(scheme)}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &packages.ImagePackages{} },
@@ -69,7 +78,7 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error)
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: attributes, Indexers: &indexers}); err != nil {
 		return nil, fmt.Errorf("imagepackages: %w", err)
 	}
-	return &REST{store}, nil
+	return &Lists{store}, nil
 }
 
 // partly is a name that no package has. The index has it of lists that lack packages of their
@@ -77,7 +86,7 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*REST, error)
 const partly = ""
 
 // Get is part of rest.Getter: packages are as they are.
-func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (r *Lists) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := r.Store.Get(ctx, name, options)
 	if err != nil {
 		return nil, err
@@ -94,7 +103,7 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 }
 
 // Known reports whether the packages of an image are known: see [packages.ImagePackages.Known].
-func (r *REST) Known(ctx context.Context, image string) (bool, error) {
+func (r *Lists) Known(ctx context.Context, image string) (bool, error) {
 	obj, err := r.Store.Get(ctx, image, &metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -109,19 +118,15 @@ func (r *REST) Known(ctx context.Context, image string) (bool, error) {
 // at most most of them, at a revision or, if that is 0, now. value is what [packages.ParseQuery]
 // reads. The answer is of the revision at. more is the name from which there may be more; "" for
 // none.
-func (r *REST) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
+func (r *Lists) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
 	if _, err := packages.ParseQuery(value); err != nil {
 		return nil, 0, "", apierrors.NewBadRequest(err.Error())
 	}
-	const prefix = "/" // of keys in continue tokens
-	options := &internalversion.ListOptions{Limit: int64(most)}
-	switch {
-	case from != "":
-		position := cmp.Or(revision, -1)
-		if options.Continue, err = storage.EncodeContinue(prefix+from, prefix, position); err != nil {
-			return nil, 0, "", err
-		}
-	case revision != 0:
+	options, err := after(from, revision, most)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	if from == "" && revision != 0 {
 		options.ResourceVersion, options.ResourceVersionMatch = fmt.Sprint(revision), metav1.ResourceVersionMatchExact
 	}
 	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.OneTermEqualSelector(packages.Field, value)), options)
@@ -139,8 +144,37 @@ func (r *REST) With(ctx context.Context, value, from string, revision int64, mos
 	return names, int64(version), more, err
 }
 
+// Lists returns the lists of images whose digests come after one, sorted by them, at most most of
+// them; none if there are no more. They are packed.
+func (r *Lists) Lists(ctx context.Context, digest string, most int) ([]packages.ImagePackages, error) {
+	from := ""
+	if digest != "" {
+		from = digest + "\x00"
+	}
+	options, err := after(from, 0, most)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.Everything()), options)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*packages.ImagePackagesList).Items, nil
+}
+
+// after are the options of a list of at most most objects whose names are not before from, at a
+// revision or, if that is 0, now.
+func after(from string, revision int64, most int) (options *internalversion.ListOptions, err error) {
+	const prefix = "/" // of keys in continue tokens
+	options = &internalversion.ListOptions{Limit: int64(most)}
+	if from != "" {
+		options.Continue, err = storage.EncodeContinue(prefix+from, prefix, cmp.Or(revision, -1))
+	}
+	return options, err
+}
+
 // Count is how many images have a list.
-func (r *REST) Count(ctx context.Context) (int64, error) {
+func (r *Lists) Count(ctx context.Context) (int64, error) {
 	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.Everything()), &internalversion.ListOptions{Limit: 1})
 	if err != nil {
 		return 0, err
@@ -150,7 +184,7 @@ func (r *REST) Count(ctx context.Context) (int64, error) {
 
 // Partly reports whether there is a list that lacks packages of its image: a document could not be
 // read, or not whole.
-func (r *REST) Partly(ctx context.Context) (bool, error) {
+func (r *Lists) Partly(ctx context.Context) (bool, error) {
 	obj, err := r.Store.ListPredicate(ctx, predicate(labels.Everything(), fields.OneTermEqualSelector(packages.Field, partly)), &internalversion.ListOptions{Limit: 1})
 	if err != nil {
 		return false, err
@@ -159,7 +193,7 @@ func (r *REST) Partly(ctx context.Context) (bool, error) {
 }
 
 // Forget deletes the list of an image that was deleted, if there is one.
-func (r *REST) Forget(ctx context.Context, image string) error {
+func (r *Lists) Forget(ctx context.Context, image string) error {
 	_, _, err := r.Store.Delete(ctx, image, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

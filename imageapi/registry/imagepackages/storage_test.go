@@ -20,9 +20,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagepackages"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 )
 
 func open(t testing.TB, d *db.DB) *imagepackages.REST {
@@ -32,11 +32,11 @@ func open(t testing.TB, d *db.DB) *imagepackages.REST {
 		t.Fatal(err)
 	}
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
-	lists, err := imagepackages.NewREST(kubestore.NewGetter(d, serializer.NewCodecFactory(scheme), kubestore.Options{}), scheme)
+	lists, err := imagepackages.NewLists(kubestore.NewGetter(d, serializer.NewCodecFactory(scheme), kubestore.Options{}), scheme)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lists
+	return imagepackages.NewREST(lists, nil)
 }
 
 // ctx is a context of a request about a kind that belongs to no namespace.

@@ -8,8 +8,8 @@ import (
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/packages"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 var listTable = table.Of[*packages.ImagePackages]{

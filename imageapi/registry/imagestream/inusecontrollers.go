@@ -17,14 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
 const (
@@ -33,9 +32,13 @@ const (
 	// noRegistry is the host of repositories where there is no registry. Nothing can be pulled from
 	// it.
 	noRegistry = "tidewaiter.invalid"
+	// InUseNamespace is the only namespace that has the controllers of [InUseControllers]. They are
+	// for clients that list all namespaces. A list of a user's namespace neither shows them nor
+	// fails while use is unknown.
+	InUseNamespace = "tidewaiter-in-use"
 )
 
-const inUseDescription = "Controls nothing. It names the images of the image stream of the same name that a tag leads to now or first led to, that pods use or workloads need, here or in the followed clusters, or that an index of the stream lists, " +
+const inUseDescription = "Controls nothing. Its name is the namespace and the name of an image stream. It names the images of this stream that a tag leads to now or first led to, that pods use or workloads need, here or in the followed clusters, or that an index of the stream lists, " +
 	"so that oc adm prune images keeps them."
 
 // InUseControllers tells which images of streams are needed: those that a tag leads to now, and
@@ -43,35 +46,43 @@ const inUseDescription = "Controls nothing. It names the images of the image str
 // InUseControllers is for clients that delete from a registry before they delete the Image, when a
 // refusal comes too late.
 //
-// It tells by ReplicationControllers, since such clients look for images in pod templates: one for
-// each stream, with the name and the UID of that. Each image is named by its digest in the stream,
-// as namespace/name@digest of a registry.
+// It returns ReplicationControllers, since such clients look for images in pod templates: one for
+// each stream, in [InUseNamespace], with the name namespace.name and the UID of the stream. Each
+// image is named by its digest in the stream, as namespace/name@digest of a registry.
 type InUseControllers struct{ streams *REST }
 
-// NewInUseControllers returns the InUseControllers of the storage that [Storage] has returned.
-func NewInUseControllers(images map[string]rest.Storage) *InUseControllers {
-	return &InUseControllers{images["imagestreams"].(*REST)}
-}
+// NewInUseControllers returns the InUseControllers of streams.
+func NewInUseControllers(streams *REST) *InUseControllers { return &InUseControllers{streams} }
 
-// List reads a list of streams, and names what is needed of each. A stream of which nothing is
-// needed has no controller.
+// List reads a list of the streams of all namespaces, and names what is needed of each. A stream of
+// which nothing is needed has no controller. A list of a namespace other than InUseNamespace is
+// empty.
 //
-// It fails while it is unknown what pods use or workloads need. A list of all namespaces also fails
-// while the registry whose image API this server is has images that are needed and that no stream
-// has: clients that go by streams would take them for unused.
+// It fails while it is unknown what pods use or workloads need, and while the registry whose image
+// API this server is has images that are needed and that no stream has: clients that go by streams
+// would take them for unused.
 func (n *InUseControllers) List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error) {
+	selected := fields.Everything()
 	if options != nil && options.FieldSelector != nil {
 		for _, term := range options.FieldSelector.Requirements() {
-			if !strings.HasPrefix(term.Field, "metadata.") {
+			if term.Field != "metadata.name" && term.Field != "metadata.namespace" {
 				return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported here: select by metadata.name or metadata.namespace", term.Field))
 			}
 		}
+		selected = options.FieldSelector
+		options = options.DeepCopy() // streams have other names
+		options.FieldSelector = nil
+	}
+	list := &corev1.ReplicationControllerList{Items: []corev1.ReplicationController{}}
+	if namespace := genericapirequest.NamespaceValue(ctx); namespace != "" && namespace != InUseNamespace {
+		return list, nil
 	}
 	used, err := n.used(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if genericapirequest.NamespaceValue(ctx) == "" && (options == nil || options.Continue == "") {
+	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceAll)
+	if options == nil || options.Continue == "" {
 		if err := n.streams.shown.everyNeeded(ctx, used); err != nil {
 			return nil, err
 		}
@@ -81,27 +92,32 @@ func (n *InUseControllers) List(ctx context.Context, options *internalversion.Li
 		return nil, err
 	}
 	streams := obj.(*imagev1.ImageStreamList)
-	list := &corev1.ReplicationControllerList{ListMeta: streams.ListMeta, Items: []corev1.ReplicationController{}}
+	list.ListMeta = streams.ListMeta
 	known := newLookups()
 	for i := range streams.Items {
 		one, err := n.controller(ctx, &streams.Items[i], used, known)
 		if err != nil {
 			return nil, err
 		}
-		if one != nil {
+		if one != nil && selected.Matches(fields.Set{"metadata.name": one.Name, "metadata.namespace": one.Namespace}) {
 			list.Items = append(list.Items, *one)
 		}
 	}
 	return list, nil
 }
 
-// Get names what is needed of one stream.
+// Get names what is needed of one stream. name is namespace.name of the stream.
 func (n *InUseControllers) Get(ctx context.Context, name string) (*corev1.ReplicationController, error) {
+	namespace, stream, ok := strings.Cut(name, ".")
+	if !ok || genericapirequest.NamespaceValue(ctx) != InUseNamespace {
+		return nil, apierrors.NewNotFound(corev1.Resource("replicationcontrollers"), name)
+	}
 	used, err := n.used(ctx)
 	if err != nil {
 		return nil, err
 	}
-	obj, err := n.streams.Get(ctx, name, &metav1.GetOptions{})
+	ctx = genericapirequest.WithNamespace(ctx, namespace)
+	obj, err := n.streams.Get(ctx, stream, &metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
@@ -156,7 +172,7 @@ func (n *InUseControllers) controller(ctx context.Context, stream *imagev1.Image
 	}
 	rc := &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: stream.Namespace, Name: stream.Name, UID: stream.UID, ResourceVersion: stream.ResourceVersion,
+			Namespace: InUseNamespace, Name: stream.Namespace + "." + stream.Name, UID: stream.UID, ResourceVersion: stream.ResourceVersion,
 			CreationTimestamp: stream.CreationTimestamp, Labels: stream.Labels,
 			Annotations: map[string]string{"kubernetes.io/description": inUseDescription},
 		},

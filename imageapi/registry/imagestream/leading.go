@@ -13,8 +13,8 @@ import (
 
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // Leading returns tags that lead to an image now, as namespace/stream:tag: tags of registries, and
@@ -37,6 +37,11 @@ func (r *Reader) Leading(ctx context.Context, image string) (leading []string, w
 	list := obj.(*imagev1.ImageStreamList)
 	for i := range list.Items {
 		stream := &list.Items[i]
+		for j := range stream.Spec.Tags {
+			if tag := &stream.Spec.Tags[j]; len(leading) <= imageregistry.MaxNamed && referredTo(tag) == image {
+				leading = append(leading, stream.Namespace+"/"+stream.Name+":"+tag.Name)
+			}
+		}
 		for j := range stream.Status.Tags {
 			own := &stream.Status.Tags[j]
 			if len(leading) > imageregistry.MaxNamed || len(own.Items) == 0 || own.Items[0].Image != image {

@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
-	"github.com/tidewaiter/tidewaiter/imageapi/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // PromotionAnnotation guards a tag in a stream's spec. Its one value is PromotionVerified: the tag
@@ -210,7 +210,7 @@ func next(tag *imagev1.TagReference, own, would *imagev1.NamedTagEventList) *ima
 // reportGuarded reports the guarded tags of a stream that wait since a write, and of those that
 // have moved by it.
 func (r *Reader) reportGuarded(stream, before *imagev1.ImageStream) {
-	if r.ReportGuarded == nil || !HasGuarded(stream) {
+	if r.Guarded == nil || !HasGuarded(stream) {
 		return
 	}
 	was := func(tag string) *imagev1.NamedTagEventList {
@@ -229,9 +229,9 @@ func (r *Reader) reportGuarded(stream, before *imagev1.ImageStream) {
 		had, waited := awaited(old)
 		switch {
 		case waits && why != had:
-			r.ReportGuarded(stream, true, fmt.Sprintf("%s:%s waits: %s", stream.Name, tag.Name, why))
+			r.Guarded.Guarded(stream, true, fmt.Sprintf("%s:%s waits: %s", stream.Name, tag.Name, why))
 		case waited && !waits && Leads(is) && leadsTo(is) != leadsTo(old):
-			r.ReportGuarded(stream, false, fmt.Sprintf("%s:%s leads to %s, which a policy verifies", stream.Name, tag.Name, is.Items[0].DockerImageReference))
+			r.Guarded.Guarded(stream, false, fmt.Sprintf("%s:%s leads to %s, which a policy verifies", stream.Name, tag.Name, is.Items[0].DockerImageReference))
 		}
 	}
 }

@@ -18,18 +18,18 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Referrers returns where the registry of streams lists an object that belongs to another, its
 // subject, by the referrers tag schema. ok is false if the object is elsewhere or has no subject.
 // The registry lists the object there before it serves it.
 func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
-	if r.ReportPushed == nil || image == nil || image.DockerImageManifest == "" {
+	if r.Pushes == nil || image == nil || image.DockerImageManifest == "" {
 		return reference.Reference{}, false
 	}
 	ref, err := reference.Parse(image.DockerImageReference)
@@ -46,10 +46,10 @@ func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
 
 // Pushed returns the callback for what the own registry has stored by this reference.
 func (r *Reader) Pushed(ctx context.Context, ref reference.Reference) error {
-	if r.ReportPushed == nil {
+	if r.Pushes == nil {
 		return nil
 	}
-	return r.ReportPushed(ctx, ref)
+	return r.Pushes.Pushed(ctx, ref)
 }
 
 // PushedAgain records that the own registry has an image, which is stored, in the repository of its

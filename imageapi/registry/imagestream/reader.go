@@ -18,11 +18,11 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Authorizer decides whether a user may see what a stream follows elsewhere.
@@ -45,11 +45,22 @@ type Reader struct {
 	PublicRegistry string
 	// Imports says that what tags follow is imported (TagImports).
 	Imports bool
-	// ReportPushed gets what Registry has stored; nil for none.
-	ReportPushed func(ctx context.Context, ref reference.Reference) error
-	// ReportGuarded gets what has become of a guarded tag of a stream that was written: it waits,
-	// or it has moved. nil for nobody.
-	ReportGuarded func(stream *imagev1.ImageStream, waits bool, message string)
+	Pushes  Pushes  // gets the pushes to Registry; nil if they are not imported
+	Guarded Guarded // nil for none
+}
+
+// Pushes gets what the own registry has stored.
+type Pushes interface {
+	// Pushed asks for a look in the registry for signatures and attestations, and does not wait for
+	// that. Its error is the answer to the registry, so that the push is repeated.
+	Pushed(ctx context.Context, ref reference.Reference) error
+}
+
+// Guarded gets what becomes of guarded tags.
+type Guarded interface {
+	// Guarded gets what has become of a guarded tag of a stream that was written: it waits, or it
+	// has moved.
+	Guarded(stream *imagev1.ImageStream, waits bool, message string)
 }
 
 // get returns a stream of a namespace.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,10 +25,10 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
-	"github.com/tidewaiter/tidewaiter/imageapi/relay"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/relay"
 )
 
 // NewREST returns the storage of imagestreams, and that of their status. A stream is stored with
@@ -50,8 +51,11 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 	indexers := cache.Indexers{}
 	for field, values := range map[string]func(*imagev1.ImageStream) []string{selectors.StreamRepository: repositoriesOf, selectors.StreamLeads: ledTo} {
 		key := storage.FieldIndex(field)
-		if field == selectors.StreamRepository {
+		switch field {
+		case selectors.StreamRepository:
 			key += "#" + reference.FormVersion
+		case selectors.StreamLeads:
+			key += "#2" // since it has what tags refer to by digest
 		}
 		indexers[key] = func(obj any) ([]string, error) {
 			stream, ok := obj.(*imagev1.ImageStream)
@@ -223,16 +227,34 @@ func repositoriesOf(stream *imagev1.ImageStream) (repositories []string) {
 	return slices.Compact(repositories)
 }
 
-// ledTo returns the images that those tags of a stream led to last that follow no registry, sorted,
-// each once. A tag that follows another may lead elsewhere now.
+// ledTo returns the images that those tags of a stream led to last that follow no registry, and
+// those that its tags refer to by digest, sorted, each once. A tag that follows another may lead
+// elsewhere now.
 func ledTo(stream *imagev1.ImageStream) (images []string) {
 	for i := range stream.Status.Tags {
 		if items := stream.Status.Tags[i].Items; len(items) > 0 && items[0].Image != "" {
 			images = append(images, items[0].Image)
 		}
 	}
+	for i := range stream.Spec.Tags {
+		if image := referredTo(&stream.Spec.Tags[i]); image != "" {
+			images = append(images, image)
+		}
+	}
 	slices.Sort(images)
 	return slices.Compact(images)
+}
+
+// referredTo returns the image that a tag of a stream names by its digest without importing it
+// (reference: true); "" for any other tag. It has no history.
+func referredTo(tag *imagev1.TagReference) string {
+	if !tag.Reference || tag.From == nil {
+		return ""
+	}
+	if _, digest, _ := strings.Cut(tag.From.Name, "@"); reference.IsDigest(digest) {
+		return digest
+	}
+	return ""
 }
 
 const (

@@ -18,10 +18,11 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // shortening is what a writer of a stream's status takes out of the histories of its tags, as far
@@ -125,7 +126,7 @@ func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out m
 		if len(doubts) > 0 {
 			why = "it is unknown what pods use: " + doubts[0]
 		}
-		warning.AddWarning(ctx, "", fmt.Sprintf("%d items of the histories stay: %s", stay, why))
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s in the histories: %s", table.Clause(stay, "item", "stay"), why))
 	}
 	return s, nil
 }

@@ -15,10 +15,10 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
 // StoredStreams reads and marks streams as they are stored, and moves their guarded tags. To show a
@@ -29,11 +29,8 @@ type StoredStreams struct {
 	shown  *Reader
 }
 
-// StoredStreamsOf returns the StoredStreams of the storage that Storage returned. report gets what
-// becomes of guarded tags; see [Reader]. It may be nil.
-func StoredStreamsOf(storage map[string]rest.Storage, report func(stream *imagev1.ImageStream, waits bool, message string)) *StoredStreams {
-	status := storage["imagestreams/status"].(*StatusREST)
-	status.shown.ReportGuarded = report
+// NewStoredStreams returns the streams whose status is given.
+func NewStoredStreams(status *StatusREST) *StoredStreams {
 	return &StoredStreams{status.store, status.shown}
 }
 

@@ -10,7 +10,7 @@ import (
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // streamColumns of `kubectl get imagestreams` are OpenShift's.

@@ -12,19 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // REST serves the images of streams, <stream>@<digest>, one by one.
 type REST struct {
+	virtual.Resource
 	rest.TableConvertor
 	shown *imagestream.Reader
 }
 
 // NewREST returns the storage of ImageStreamImages; shown are the streams that they are of.
 func NewREST(shown *imagestream.Reader) *REST {
-	return &REST{streamImageTable, shown}
+	return &REST{virtual.Resource{Object: &imagev1.ImageStreamImage{}, Namespaced: true, Singular: "imagestreamimage"}, streamImageTable, shown}
 }
 
 var (
@@ -33,18 +35,6 @@ var (
 	_ rest.ShortNamesProvider   = &REST{}
 	_ rest.SingularNameProvider = &REST{}
 )
-
-// New is part of rest.Storage.
-func (*REST) New() runtime.Object { return &imagev1.ImageStreamImage{} }
-
-// Destroy is part of rest.Storage. The storage is that of streams and images.
-func (*REST) Destroy() {}
-
-// NamespaceScoped is part of rest.Scoper.
-func (*REST) NamespaceScoped() bool { return true }
-
-// GetSingularName is part of rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "imagestreamimage" }
 
 // ShortNames is part of rest.ShortNamesProvider.
 func (*REST) ShortNames() []string { return []string{"isimage"} }

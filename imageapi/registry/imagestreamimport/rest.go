@@ -13,7 +13,6 @@ import (
 	configv1 "github.com/openshift/api/config/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,12 +23,14 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/manifest"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // Importer imports images from registries. Its errors are those of the Kubernetes API.
@@ -47,7 +48,9 @@ const (
 	maxImports        = 50
 	maxAdditionalTags = 1000             // names of tags of one repository
 	importsAtOnce     = 4                // images of one request
-	maxImporting      = 8                // requests that import at a time
+	maxImporting      = 16               // requests that import at a time
+	maxOfUser         = 4                // of them of one user
+	patience          = 5 * time.Second  // of a request that waits for others
 	importTime        = 45 * time.Second // of a request; the API server ends it after a minute
 )
 
@@ -57,11 +60,12 @@ const everything = "*"
 
 // REST imports images, and has tags of a stream follow them.
 type REST struct {
+	virtual.Resource
 	shown    *imagestream.Reader
 	given    *genericregistry.Store // streams, written by forgetStrategy
 	importer Importer
 	allowed  []configv1.RegistryLocation // none for all
-	room     *semaphore.Weighted
+	room     *room.Room
 	strategy streamImportStrategy
 }
 
@@ -76,20 +80,8 @@ var (
 func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader, importer Importer, allowed []configv1.RegistryLocation) *REST {
 	given := *shown.Streams
 	given.UpdateStrategy = imagestream.ForgetStrategy{Strategy: shown.Streams.UpdateStrategy.(imagestream.Strategy)}
-	return &REST{shown, &given, importer, allowed, semaphore.NewWeighted(maxImporting), streamImportStrategy{strategy.NewNamespaced(scheme)}}
+	return &REST{virtual.Resource{Object: &imagev1.ImageStreamImport{}, Namespaced: true, Singular: "imagestreamimport"}, shown, &given, importer, allowed, room.New(maxImporting, maxOfUser), streamImportStrategy{strategy.NewNamespaced(scheme)}}
 }
-
-// New is part of rest.Storage.
-func (*REST) New() runtime.Object { return &imagev1.ImageStreamImport{} }
-
-// Destroy is part of rest.Storage. The storage is that of streams and images.
-func (*REST) Destroy() {}
-
-// NamespaceScoped is part of rest.Scoper.
-func (*REST) NamespaceScoped() bool { return true }
-
-// GetSingularName is part of rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "imagestreamimport" }
 
 // wanted is one image that an import asks for.
 type wanted struct {
@@ -142,10 +134,11 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	if err := r.mayImport(ctx, asked, ofStream); err != nil {
 		return nil, err
 	}
-	if !r.room.TryAcquire(1) {
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports run: try again in a moment", maxImporting), 5)
+	release, err := r.begin(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer r.room.Release(1)
+	defer release()
 	dryRun := !asked.Spec.Import || len(options.DryRun) > 0
 	all := r.importAll(ctx, asked, ofStream, dryRun)
 	if asked.Spec.Import {
@@ -154,6 +147,23 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		}
 	}
 	return asked, nil
+}
+
+// begin waits for a moment until one more import of a user may run.
+func (r *REST) begin(ctx context.Context) (release func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	who := ""
+	if user, ok := genericapirequest.UserFrom(ctx); ok {
+		who = user.GetName()
+	}
+	if release, err = r.room.Acquire(waiting, who, 1); err == nil {
+		return release, nil
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports of this user, or %d of all, run: try again in a moment", maxOfUser, maxImporting), 5)
 }
 
 // mayImport refuses an import from registries that are not allowed, or of repositories that its

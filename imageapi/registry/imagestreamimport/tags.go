@@ -19,11 +19,11 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/coreapi/pages"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // TagImports are the tags of streams that must be imported, as in OpenShift: those that follow a
@@ -36,9 +36,8 @@ type TagImports struct {
 	allowed []configv1.RegistryLocation
 }
 
-// TagImportsOf returns the TagImports of the storage that Storage returned.
-func TagImportsOf(storage map[string]rest.Storage) *TagImports {
-	imports := storage["imagestreamimports"].(*REST)
+// NewTagImports returns the TagImports of the streams that imports writes.
+func NewTagImports(imports *REST) *TagImports {
 	return &TagImports{imports.shown, imports.given, imports.allowed}
 }
 

@@ -17,11 +17,12 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/annotation"
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // REST takes a report of OpenShift's registry after a push: an image, and the tag of a stream that
@@ -29,6 +30,7 @@ import (
 // which the stream follows, and on the image. So pushes to one stream wait for each other only if
 // they are of one tag, and none is refused for that.
 type REST struct {
+	virtual.Resource
 	shown    *imagestream.Reader
 	images   *imageregistry.REST
 	strategy streamMappingStrategy
@@ -36,7 +38,7 @@ type REST struct {
 
 // NewREST returns the storage of ImageStreamMappings; shown are the streams that they are of.
 func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader, images *imageregistry.REST) *REST {
-	return &REST{shown, images, streamMappingStrategy{strategy.NewNamespaced(scheme)}}
+	return &REST{virtual.Resource{Object: &imagev1.ImageStreamMapping{}, Namespaced: true, Singular: "imagestreammapping"}, shown, images, streamMappingStrategy{strategy.NewNamespaced(scheme)}}
 }
 
 var (
@@ -44,18 +46,6 @@ var (
 	_ rest.Scoper               = &REST{}
 	_ rest.SingularNameProvider = &REST{}
 )
-
-// New is part of rest.Storage.
-func (*REST) New() runtime.Object { return &imagev1.ImageStreamMapping{} }
-
-// Destroy is part of rest.Storage. The storage is that of streams, tags and images.
-func (*REST) Destroy() {}
-
-// NamespaceScoped is part of rest.Scoper.
-func (*REST) NamespaceScoped() bool { return true }
-
-// GetSingularName is part of rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "imagestreammapping" }
 
 // Create is part of rest.Creater. It stores the image if it is not there, and records that the tag
 // leads to it.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
 // maxListedTags is the most tags of streams that a list of ImageTags may have, since each has its
@@ -32,7 +32,12 @@ const maxListedTags = 500
 type ImageTagsREST struct {
 	*genericregistry.Store
 	streams *REST
-	checked func(context.Context, []*imagev1.ImageTag)
+	checks  Checks // nil for none
+}
+
+// Checks completes ImageTags with what was confirmed without a change: see [tags.CheckedAt].
+type Checks interface {
+	Complete(ctx context.Context, all []*imagev1.ImageTag)
 }
 
 var (
@@ -40,15 +45,12 @@ var (
 	_ rest.SingularNameProvider = &ImageTagsREST{}
 )
 
-// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checked
-// completes what is read of these: see [tags.CheckedAt]. It may be nil.
-func NewImageTagsREST(stored *genericregistry.Store, streams *REST, checked func(context.Context, []*imagev1.ImageTag)) *ImageTagsREST {
-	if checked == nil {
-		checked = func(context.Context, []*imagev1.ImageTag) {}
-	}
+// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checks completes
+// what is read of these; it may be nil.
+func NewImageTagsREST(stored *genericregistry.Store, streams *REST, checks Checks) *ImageTagsREST {
 	ofStreams := *streams
 	ofStreams.resource = stored.DefaultQualifiedResource
-	return &ImageTagsREST{stored, &ofStreams, checked}
+	return &ImageTagsREST{stored, &ofStreams, checks}
 }
 
 // ofStreams reports whether a request is for the tags of a namespace's streams.
@@ -61,8 +63,8 @@ func ofStreams(ctx context.Context) bool {
 func (r *ImageTagsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
 		obj, err := r.Store.Get(ctx, name, options)
-		if err == nil {
-			r.checked(ctx, []*imagev1.ImageTag{obj.(*imagev1.ImageTag)})
+		if err == nil && r.checks != nil {
+			r.checks.Complete(ctx, []*imagev1.ImageTag{obj.(*imagev1.ImageTag)})
 		}
 		return obj, err
 	}
@@ -108,11 +110,14 @@ func (r *ImageTagsREST) List(ctx context.Context, options *internalversion.ListO
 			return nil, err
 		}
 		list := obj.(*imagev1.ImageTagList)
+		if r.checks == nil {
+			return list, nil
+		}
 		all := make([]*imagev1.ImageTag, len(list.Items))
 		for i := range list.Items {
 			all[i] = &list.Items[i]
 		}
-		r.checked(ctx, all)
+		r.checks.Complete(ctx, all)
 		return list, nil
 	}
 	options = cmp.Or(options, &internalversion.ListOptions{})

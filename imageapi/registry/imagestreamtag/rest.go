@@ -23,16 +23,18 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // REST serves the tags of streams one by one, each with its image. No tag is stored by itself: it
 // is part of its stream, and has the stream's resourceVersion.
 type REST struct {
+	virtual.Resource
 	rest.TableConvertor
 	resource schema.GroupResource // in errors
 	shown    *imagestream.Reader
@@ -44,7 +46,7 @@ type REST struct {
 func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader) *REST {
 	forget := *shown.Streams
 	forget.UpdateStrategy = imagestream.ForgetStrategy{Strategy: shown.Streams.UpdateStrategy.(imagestream.Strategy)}
-	return &REST{streamTagTable, imagev1.Resource("imagestreamtags"), shown, &forget, streamTagStrategy{strategy.NewNamespaced(scheme)}}
+	return &REST{virtual.Resource{Object: &imagev1.ImageStreamTag{}, Namespaced: true, Singular: "imagestreamtag"}, streamTagTable, imagev1.Resource("imagestreamtags"), shown, &forget, streamTagStrategy{strategy.NewNamespaced(scheme)}}
 }
 
 var (
@@ -57,20 +59,8 @@ var (
 	_ rest.SingularNameProvider = &REST{}
 )
 
-// New is part of rest.Storage.
-func (*REST) New() runtime.Object { return &imagev1.ImageStreamTag{} }
-
 // NewList is part of rest.Lister.
 func (*REST) NewList() runtime.Object { return &imagev1.ImageStreamTagList{} }
-
-// Destroy is part of rest.Storage. The storage is that of streams.
-func (*REST) Destroy() {}
-
-// NamespaceScoped is part of rest.Scoper.
-func (*REST) NamespaceScoped() bool { return true }
-
-// GetSingularName is part of rest.SingularNameProvider.
-func (*REST) GetSingularName() string { return "imagestreamtag" }
 
 // ShortNames is part of rest.ShortNamesProvider.
 func (*REST) ShortNames() []string { return []string{"istag"} }

@@ -11,11 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
-	"github.com/tidewaiter/tidewaiter/imageapi/selectors"
-	"github.com/tidewaiter/tidewaiter/imageapi/table"
-	"github.com/tidewaiter/tidewaiter/imageapi/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // tagColumns of `kubectl get imagetags`. Those of priority 1 are shown by -o wide.
@@ -25,7 +25,7 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Since", Type: "string", Description: "Time since it was first seen to lead there."},
 	{Name: "Before", Type: "string", Description: "What the tag led to before."},
 	{Name: "Checked", Type: "string", Description: "How long ago the registry last confirmed this; before it, why checks have failed since, and for how long."},
-	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag but run a different image than it leads to now; a plus means that there may be more."},
+	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag but run a different image than it leads to now; a plus means that there may be more, Unknown that there may be some."},
 	{Name: "Reference", Type: "string", Priority: 1, Description: "The reference in the registry that the tag follows."},
 	{Name: "By", Type: "string", Priority: 1, Description: "Who recorded it."},
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, including deletions; at most 100."},

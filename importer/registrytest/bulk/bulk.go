@@ -158,6 +158,7 @@ const (
 	SignatureTag = "signature tag"
 	SBOM         = "GET SBOM" // a manifest or a document
 	Tags         = "tag list"
+	Catalog      = "catalog"
 	Other        = "other"
 	Failed       = "failed on purpose"
 )
@@ -214,6 +215,14 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) (kind string)
 		return Other
 	case path == "":
 		return Greeting
+	case path == "_catalog":
+		repositories := make([]string, r.options.Repositories)
+		for i := range repositories {
+			repositories[i] = fmt.Sprintf("bulk/%d", i)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"repositories": repositories}) // the client may be gone
+		return Catalog
 	}
 	repository, what, last := cut(path)
 	switch what {

@@ -15,8 +15,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// maxMessage bounds, in bytes, a message and what it decompresses to: compressed packets expand a
-// thousandfold and can nest.
+// maxMessage bounds, in bytes, a message and its decompressed form: compressed packets can expand a
+// thousandfold and be nested.
 const maxMessage = 1 << 20
 
 // maxPackets bounds the packets of a message. It needs three, and a compressed one around them.
@@ -33,18 +33,17 @@ const (
 	tagLiteral    = 11
 )
 
-// envelope is a message with one signature, taken apart and without compression (RFC 9580, section
-// 10.3).
+// envelope has the parts of a decompressed message with one signature (RFC 9580, section 10.3).
 type envelope struct {
-	// nil in messages by old programs, where the signature stands first
+	// nil in messages of old programs, which begin with the signature
 	onePass   *packet.OpaquePacket
 	literal   *packet.OpaquePacket
 	signature *packet.OpaquePacket
 }
 
-// open takes a message apart. As in containers/image, anything but exactly one signed message with
-// one signature is a Failure: what one part of a message says must not be taken for what another
-// part signs. This also bounds memory, since a parsed packet takes far more than its bytes.
+// open parses a message. As in containers/image, anything but exactly one signed message with one
+// signature is a Failure: otherwise a signature over one part could seem to cover another part.
+// This also bounds memory, since a parsed packet takes far more than its bytes.
 func open(message []byte) (*envelope, error) {
 	if len(message) > maxMessage {
 		return nil, evidence.Fail(evidence.InvalidSignature, "the message is larger than %d bytes", maxMessage)
@@ -100,13 +99,14 @@ func (e *envelope) read(message []byte, mayCompress bool) error {
 	}
 }
 
-// decompress returns what a compressed packet holds (RFC 9580, section 5.6). The packet ends where
-// the compressed data ends: another reader may take what follows for a part of the message.
+// decompress returns the content of a compressed packet (RFC 9580, section 5.6). The packet must
+// end where the compressed data ends, because another reader may treat further data as a part of
+// the message.
 func decompress(p *packet.OpaquePacket) ([]byte, error) {
 	if len(p.Contents) == 0 {
 		return nil, unreadable(errors.New("the compressed message is empty"))
 	}
-	// an io.ByteReader, of which decompressors read no byte too many
+	// an io.ByteReader, from which decompressors read no extra bytes
 	rest := bytes.NewReader(p.Contents[1:])
 	var body io.Reader = rest
 	switch p.Contents[0] {
@@ -136,7 +136,7 @@ func decompress(p *packet.OpaquePacket) ([]byte, error) {
 	return inner, nil
 }
 
-// plain is the message without compression.
+// plain returns the message without compression.
 func (e *envelope) plain() ([]byte, error) {
 	var b bytes.Buffer
 	for _, p := range []*packet.OpaquePacket{e.onePass, e.literal, e.signature} {
@@ -166,7 +166,8 @@ func (e *envelope) content() ([]byte, error) {
 // hashNames are the hashes of OpenPGP (RFC 9580, section 9.5).
 var hashNames = map[byte]string{1: "MD5", 2: "SHA-1", 3: "RIPEMD-160", 8: "SHA-256", 9: "SHA-384", 10: "SHA-512", 11: "SHA-224", 12: "SHA3-256", 14: "SHA3-512"}
 
-// unsupported says what of a signature is not supported, and which key the message names.
+// unsupported returns the Failure for an unsupported signature, with the key that the message
+// names.
 func (e *envelope) unsupported(err error) *evidence.Failure {
 	c := e.onePass.Contents
 	if len(c) < 12 || c[0] != 3 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // Keyring is a set of trusted OpenPGP keys. It is safe for concurrent use.
@@ -26,12 +29,12 @@ const (
 )
 
 // ParseKeyring reads the public keys of one or more keyrings, each ASCII-armored (one block or
-// several, with any text around them) or binary. Copies of one key are merged, whatever their
-// order: a revocation in one of them counts, and of several self-signatures the newest. Keys of
-// kinds that are not supported are ignored. It is an error if no key of the keyring can sign, if it
-// holds a private key, or if one copy of a key is readable and another is not.
+// several, with any text around them) or binary. Copies of one key are merged, in any order: a
+// revocation in one of them counts, and the newest of several self-signatures counts. Keys of
+// unsupported kinds are ignored. It is an error if no key of the keyring can sign, if it has a
+// private key, or if one copy of a key is readable and another is not.
 func ParseKeyring(data ...[]byte) (k *Keyring, err error) {
-	// The packet parsers beneath are old and large. A panic in them must not take the caller down.
+	// The packet parsers of the library are old and large. A panic in them must not end the process.
 	defer func() {
 		if r := recover(); r != nil {
 			k, err = nil, fmt.Errorf("the keyring caused a panic in the parser: %v", r)
@@ -51,7 +54,7 @@ func ParseKeyring(data ...[]byte) (k *Keyring, err error) {
 	return keys.keyring()
 }
 
-// keys gathers the keys of a keyring.
+// keys collects the keys of a keyring.
 type keys struct {
 	merged     openpgp.EntityList
 	unreadable map[string]error // by fingerprint
@@ -60,8 +63,13 @@ type keys struct {
 
 func (k *keys) readArmored(data []byte) error {
 	for _, text := range bytes.SplitAfter(data, []byte(armorEnd)) {
-		if !bytes.Contains(text, []byte(armorBegin)) {
+		begins, ends := bytes.Count(text, []byte(armorBegin)), bytes.HasSuffix(text, []byte(armorEnd))
+		lastLine := text[bytes.LastIndexByte(text, '\n')+1:]
+		if begins == 0 && !ends && (len(lastLine) == 0 || !strings.HasPrefix(armorBegin, string(lastLine))) {
 			continue
+		}
+		if begins != 1 {
+			return errors.New("holds a damaged block, without its beginning or its end")
 		}
 		block, err := armor.Decode(bytes.NewReader(text))
 		if err != nil {
@@ -69,6 +77,9 @@ func (k *keys) readArmored(data []byte) error {
 		}
 		if block.Type != openpgp.PublicKeyType {
 			return fmt.Errorf("holds a %q block, expected %q", block.Type, openpgp.PublicKeyType)
+		}
+		if !ends {
+			return errors.New("ends within a block")
 		}
 		if err := k.read(block.Body); err != nil {
 			return err
@@ -131,8 +142,8 @@ func firstPacket(key []byte) packet.Packet {
 	return p
 }
 
-// merge adds to one copy of a key what another copy has more. The parser has verified the
-// self-signatures and revocations of both.
+// merge adds everything that only e has to into, another copy of the same key. The parser has
+// verified the self-signatures and revocations of both.
 func merge(into, e *openpgp.Entity) {
 	if into.PrivateKey == nil {
 		into.PrivateKey = e.PrivateKey
@@ -202,7 +213,7 @@ func canSign(e *openpgp.Entity) bool {
 }
 
 // Usable returns why no key of the keyring can make a signature that is accepted at the time now;
-// nil when one can.
+// nil if one can.
 func (k *Keyring) Usable(now time.Time) error {
 	for _, e := range k.entities {
 		if key, ok := e.SigningKey(now); ok {
@@ -214,18 +225,36 @@ func (k *Keyring) Usable(now time.Time) error {
 	return errors.New("every OpenPGP key of the keyring is expired, revoked or too short")
 }
 
-func fingerprint(e *openpgp.Entity) string {
-	return strings.ToUpper(hex.EncodeToString(e.PrimaryKey.Fingerprint))
+func fingerprint(e *openpgp.Entity) string { return fingerprintOf(e.PrimaryKey) }
+
+func fingerprintOf(k *packet.PublicKey) string {
+	return strings.ToUpper(hex.EncodeToString(k.Fingerprint))
 }
 
-// userID is the name to show for a key: the one marked as primary, else the first in order.
+// evidenceOf returns the Evidence for a signature by a key or a subkey of an entity.
+func evidenceOf(e *openpgp.Entity, signing *packet.PublicKey) *evidence.Evidence {
+	out := &evidence.Evidence{KeyID: fingerprint(e), Subject: userID(e), Names: slices.Sorted(maps.Keys(e.Identities))}
+	if id := fingerprintOf(signing); id != out.KeyID {
+		out.SigningKeyID = id
+	}
+	return out
+}
+
+// userID returns the name to show for a key: the user ID that is marked as primary, otherwise the
+// first in order. It returns a revoked user ID only if there is no other.
 func userID(e *openpgp.Entity) string {
 	var names []string
 	for name, identity := range e.Identities {
+		if len(identity.Revocations) > 0 {
+			continue
+		}
 		if s := identity.SelfSignature; s != nil && s.IsPrimaryId != nil && *s.IsPrimaryId {
 			return name
 		}
 		names = append(names, name)
+	}
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(e.Identities))
 	}
 	if len(names) == 0 {
 		return ""
@@ -233,11 +262,13 @@ func userID(e *openpgp.Entity) string {
 	return slices.Min(names)
 }
 
-// Keys returns the fingerprints of the keys with their user IDs, as evidence has them.
-func (k *Keyring) Keys() map[string]string {
-	keys := map[string]string{}
+// Signers returns the keys of the keyring and their subkeys, as evidence names them.
+func (k *Keyring) Signers() (all []*evidence.Evidence) {
 	for _, e := range k.entities {
-		keys[fingerprint(e)] = userID(e)
+		all = append(all, evidenceOf(e, e.PrimaryKey))
+		for i := range e.Subkeys {
+			all = append(all, evidenceOf(e, e.Subkeys[i].PublicKey))
+		}
 	}
-	return keys
+	return all
 }

@@ -13,8 +13,8 @@ import (
 	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // skew is how far a signer's clock may be ahead of ours.
@@ -23,16 +23,16 @@ const skew = time.Minute
 // minModulus is the least size of an RSA or DSA key, in bits (NIST SP 800-131A).
 const minModulus = 2048
 
-// weakHashes are those with which somebody can make two documents that share one signature.
+// weakHashes are hashes for which an attacker can make two documents with the same signature.
 var weakHashes = []crypto.Hash{crypto.MD5, crypto.SHA1, crypto.RIPEMD160}
 
-// signed is a message and what is known of its signature.
+// signed is a message with its signature and the result of checking it.
 type signed struct {
 	content   []byte
 	keyID     uint64       // the ID of the key that the message names
 	key       *openpgp.Key // nil if the keyring has no such key for signing
 	signature *packet.Signature
-	// why the signature is not good; an error about validity in time only if it is authentic
+	// why the signature is not valid; an error about expiry or revocation only if it is authentic
 	err error
 }
 
@@ -52,7 +52,7 @@ func (k *Keyring) Verify(message []byte, now time.Time) (doc *payload.SimpleSign
 	}
 	s, err := k.check(envelope, now)
 	if err == nil && s.key != nil && s.outOfTime() {
-		// The library calls a signature expired that is not valid yet.
+		// The library reports a signature that is not valid yet as expired.
 		if start := s.validFrom(); start.After(now) && start.Sub(now) <= skew {
 			s, err = k.check(envelope, start)
 		}
@@ -85,7 +85,7 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 	}
 	if md.SignedBy == nil && md.SignedByKeyId == 0 {
 		if _, err := e.onePass.Parse(); err != nil {
-			// the library passes over what it does not know
+			// the library ignores packets that it does not support
 			return nil, e.unsupported(err)
 		}
 	}
@@ -96,17 +96,13 @@ func (k *Keyring) check(e *envelope, now time.Time) (*signed, error) {
 	return s, nil
 }
 
-// judge returns the outcome of the check at the time now.
+// judge returns the result of the check at the time now.
 func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidence, error) {
-	if s.key == nil { // the library does not call that an error
+	if s.key == nil { // no error to the library
 		return nil, nil, evidence.Fail(evidence.NoMatchingKey, "signed with key %016X, which the policy does not trust", s.keyID)
 	}
-	e := &evidence.Evidence{
-		KeyID:            fingerprint(s.key.Entity),
-		Subject:          userID(s.key.Entity),
-		IssuerCommonName: fmt.Sprintf("%016X", s.keyID),
-		NotAfter:         s.notAfter(),
-	}
+	e := evidenceOf(s.key.Entity, s.key.PublicKey)
+	e.IssuerCommonName, e.NotAfter = fmt.Sprintf("%016X", s.keyID), s.notAfter()
 	failure := s.failure(e, now)
 	if failure != nil && !failure.Authentic {
 		return nil, nil, failure
@@ -115,7 +111,7 @@ func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidenc
 	doc, err := payload.ParseSimpleSigning(s.content, payload.TypeAtomic)
 	switch {
 	case err != nil && failure != nil:
-		return nil, nil, failure.AsAuthentic(false) // it said nothing that could be for an image
+		return nil, nil, failure.AsAuthentic(false) // its content is no document about an image
 	case err != nil:
 		return nil, nil, evidence.Fail(evidence.InvalidSignature, "payload signed by %s: %w", e.Signer(), err)
 	case failure != nil:
@@ -124,8 +120,8 @@ func (s *signed) judge(now time.Time) (*payload.SimpleSigning, *evidence.Evidenc
 	return doc, e, nil
 }
 
-// failure reads the outcome of the check. Expiry and revocation are looked at only after the
-// signature has verified. A Failure about these is therefore authentic.
+// failure converts the result of the check to a Failure, nil for none. It checks expiry and
+// revocation only after the signature has verified, so a Failure about these is authentic.
 func (s *signed) failure(e *evidence.Evidence, now time.Time) *evidence.Failure {
 	if s.signature != nil && slices.Contains(weakHashes, s.signature.Hash) {
 		return evidence.Fail(evidence.InvalidSignature, "names %s and signs with %v, which can be forged; sign again with a current gpg", e.Signer(), s.signature.Hash)
@@ -166,7 +162,7 @@ func (s *signed) outOfTime() bool {
 	return errors.Is(s.err, pgperrors.ErrKeyExpired) || errors.Is(s.err, pgperrors.ErrSignatureExpired)
 }
 
-// validFrom is when the signature, and all that it rests on, became valid.
+// validFrom returns when the signature, its key and the primary key were all valid.
 func (s *signed) validFrom() time.Time {
 	last := s.key.Entity.PrimaryKey.CreationTime
 	later := func(t time.Time) {
@@ -184,8 +180,8 @@ func (s *signed) validFrom() time.Time {
 	return last.UTC()
 }
 
-// notAfter is when the first of these expires: the signature, its key or, for a subkey, the primary
-// key.
+// notAfter returns when the first of these expires: the signature, its key or, for a subkey, the
+// primary key.
 func (s *signed) notAfter() time.Time {
 	var first time.Time
 	add := func(start time.Time, seconds *uint32) {

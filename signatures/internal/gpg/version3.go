@@ -12,10 +12,10 @@ import (
 )
 
 // A signature of version 3 (RFC 4880, section 5.2.2) is obsolete, but Red Hat's older images have
-// no other. The library beneath reads versions 4 and later only. The versions differ in the layout
-// of the packet, and in what is hashed after the document: version 3 hashes the type and the time,
-// version 4 all hashed subpackets. So the packet is rearranged, and the library does the
-// verification once it knows what was hashed.
+// no other. The library reads only versions 4 and later. The versions differ in the packet's
+// layout, and in the bytes that are hashed after the document: version 3 hashes the type and the
+// time, version 4 all hashed subpackets. So the packet is converted, and the library verifies it
+// with the bytes that version 3 hashes.
 const (
 	v3Length       = 19 // bytes before the signature's numbers
 	v3HashedLength = 5
@@ -83,8 +83,8 @@ func (k *Keyring) checkVersion3(e *envelope, now time.Time) (*signed, error) {
 	return s, nil
 }
 
-// inForce makes the checks of the key and the signature that the library makes when it reads a
-// message of version 4.
+// inForce checks the key and the signature as the library does when it reads a message of version
+// 4.
 func (s *signed) inForce(now time.Time) error {
 	key := s.key
 	self, identity := key.Entity.PrimarySelfSignature()

@@ -1,12 +1,12 @@
 // Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE
 // envelopes, as `notation sign` attaches them to images. The checks are those of notation-go at its
-// level "strict", with one exception: nothing is asked of a network, so revocation is not looked
-// up.
+// level "strict", with one exception: nothing uses the network, so revocation is not checked.
 package notary
 
 import (
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,18 +25,19 @@ import (
 	"github.com/notaryproject/notation-go/verifier/truststore"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Trust says whom a Verifier trusts. It holds the content of a statement of notation's trust policy
+// Trust says whom a Verifier trusts. It has the content of a statement of notation's trust policy,
 // and of the trust stores that the statement names.
 type Trust struct {
 	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type
-	// signingAuthority. A signature says which of the two it needs.
+	// signingAuthority. A signature names the type that it needs.
 	CAs, SigningAuthorities []*x509.Certificate
-	// TSAs are the root certificates of a trust store of the type tsa. With them, a signature must
-	// have a timestamp by one, at which its certificates were valid. Without them, its certificates
-	// must be valid now.
+	// TSAs are the root certificates of a trust store of the type tsa. If there are any, a signature
+	// must have a timestamp by one of them, and its certificates must have been valid at that time. If
+	// there are none, its certificates must be valid now.
 	TSAs []*x509.Certificate
 	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", one of which a
 	// certificate must have, or "*".
@@ -52,7 +53,7 @@ type Verifier struct {
 // store is the name of all trust stores.
 const store = "policy"
 
-// New makes a Verifier. The error tells what notation-go finds wrong with the identities.
+// New returns a Verifier. The error is notation-go's about the identities.
 func New(t Trust) (*Verifier, error) {
 	v := &Verifier{trust: t}
 	var stores []string
@@ -65,8 +66,8 @@ func New(t Trust) (*Verifier, error) {
 		Name: store, RegistryScopes: []string{"*"}, TrustStores: stores, TrustedIdentities: t.Identities,
 		SignatureVerification: trustpolicy.SignatureVerification{
 			VerificationLevel: trustpolicy.LevelStrict.Name,
-			// Verify enforces the two that are only logged here: notation-go knows no clock but the
-			// system's.
+			// These two are only logged here, and Verify enforces them, because notation-go uses only the
+			// system's clock.
 			Override: map[trustpolicy.ValidationType]trustpolicy.ValidationAction{
 				trustpolicy.TypeRevocation: trustpolicy.ActionSkip, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
 			},
@@ -94,7 +95,7 @@ func (v *Verifier) certificates(kind truststore.Type) []*x509.Certificate {
 	return v.trust.TSAs
 }
 
-// unasked is a revocation check that asks nobody.
+// unasked is a revocation check that does not use the network.
 type unasked struct{}
 
 // ValidateContext is part of revocation.Validator.
@@ -102,12 +103,11 @@ func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOp
 	return slices.Repeat([]*result.CertRevocationResult{{Result: result.ResultNonRevokable}}, len(o.CertChain)), nil
 }
 
-// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it signs. An
-// error is an
-// *evidence.Failure. If that is authentic, the digest is returned beside it.
+// Verify checks an envelope and returns the digest ("sha256:hex") of the manifest that it signs.
+// Every error is an *evidence.Failure. If that is authentic, the digest is returned beside it.
 func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evidence.Evidence, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the bytes are a stranger's, and the parsers are not ours
+		if r := recover(); r != nil { // the bytes are untrusted, and the parsers are a library's
 			digest, e, err = "", nil, evidence.Fail(evidence.InvalidSignature, "the signature caused a panic in the parser: %v", r)
 		}
 	}()
@@ -125,7 +125,11 @@ func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evid
 	if err != nil {
 		return target.Digest.String(), nil, v.diagnose(outcome, err)
 	}
-	e = evidenceOf(outcome)
+	// Use the payload that was verified.
+	if target, err = readTarget(outcome.EnvelopeContent.Payload.Content); err != nil {
+		return "", nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
+	}
+	e = v.evidenceOf(outcome)
 	for key, value := range target.Annotations { // notation sign --user-metadata
 		e.Claims["annotations."+key] = value
 	}
@@ -135,8 +139,13 @@ func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evid
 	return target.Digest.String(), e, nil
 }
 
-// targetOf reads what an envelope says that it signs. Nobody vouches for that yet.
+// targetOf reads what an envelope claims to sign. That is not verified yet.
 func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err error) {
+	if mediaType == jws.MediaTypeEnvelope {
+		if err := checkJWS(content); err != nil {
+			return target, err
+		}
+	}
 	envelope, err := signature.ParseEnvelope(mediaType, content)
 	if err != nil {
 		return target, err
@@ -145,16 +154,56 @@ func targetOf(content []byte, mediaType string) (target ocispec.Descriptor, err 
 	if err != nil {
 		return target, err
 	}
-	var payload struct {
-		TargetArtifact ocispec.Descriptor `json:"targetArtifact"`
+	return readTarget(signed.Payload.Content)
+}
+
+// checkJWS refuses a JWS envelope that two parsers could read differently. notation's parser
+// ignores the case of keys, and accepts repeated ones. COSE needs no such check: go-cose refuses
+// repeated keys, and they have no case.
+func checkJWS(content []byte) error {
+	if err := payload.Unambiguous(content, true); err != nil {
+		return err
 	}
-	if err := json.Unmarshal(signed.Payload.Content, &payload); err != nil {
-		return target, fmt.Errorf("payload: %w", err)
+	part := func(check func([]byte) error) func(json.RawMessage) error {
+		return func(raw json.RawMessage) error {
+			var text string
+			if err := payload.String(&text)(raw); err != nil {
+				return err
+			}
+			decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
+			if err != nil {
+				return err
+			}
+			return check(decoded)
+		}
 	}
-	if err := payload.TargetArtifact.Digest.Validate(); err != nil {
-		return target, fmt.Errorf("payload: the digest %q: %w", payload.TargetArtifact.Digest, err)
+	ignore := func(json.RawMessage) error { return nil }
+	return payload.Object(content, payload.Fields{
+		"payload":   part(func(b []byte) error { return payload.Unambiguous(b, false) }),
+		"protected": part(func(b []byte) error { return payload.Unambiguous(b, true) }),
+		"signature": part(func([]byte) error { return nil }),
+		"header":    ignore,
+	}, nil)
+}
+
+// readTarget reads the payload of an envelope.
+func readTarget(content []byte) (target ocispec.Descriptor, err error) {
+	ignore := func(string, json.RawMessage) error { return nil }
+	nothing := func(json.RawMessage) error { return nil }
+	err = payload.Object(content, payload.Fields{"targetArtifact": func(raw json.RawMessage) error {
+		err := payload.Object(raw, payload.Fields{"mediaType": nothing, "digest": nothing, "size": nothing, "annotations": nothing}, ignore)
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, &target)
+	}}, ignore)
+	if err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("payload: %w", err)
 	}
-	return payload.TargetArtifact, nil
+	if err := target.Digest.Validate(); err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("payload: the digest %q: %w", target.Digest, err)
+	}
+	return target, nil
 }
 
 // diagnose finds the reason for an error of notation-go. Those errors have no types.
@@ -178,12 +227,12 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 	if _, err := signature.VerifyAuthenticity(signer, roots); err != nil {
 		return evidence.Fail(evidence.NoMatchingKey, "the certificate of %q is from no CA of the policy: %w", signer.CertificateChain[0].Subject, err)
 	}
-	return &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: evidenceOf(outcome),
+	return &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: v.evidenceOf(outcome),
 		Err: fmt.Errorf("signed by %q, who is not one of %s", signer.CertificateChain[0].Subject, strings.Join(v.trust.Identities, "; "))}
 }
 
-// timely reports whether a signature that is good otherwise is valid at the time now, and notes
-// until when it is.
+// timely returns a Failure if an otherwise valid signature is not valid at the time now, and
+// records in e until when it is valid.
 func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	until := func(t time.Time) {
@@ -221,7 +270,7 @@ func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evi
 }
 
 // evidenceOf reads the certificate of a signature, which leads to a root of the policy.
-func evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
+func (v *Verifier) evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
 	signer := &outcome.EnvelopeContent.SignerInfo
 	leaf := signer.CertificateChain[0]
 	e := &evidence.Evidence{
@@ -229,8 +278,25 @@ func evidenceOf(outcome *notation.VerificationOutcome) *evidence.Evidence {
 		IssuerCommonName: leaf.Issuer.CommonName, IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
 		Claims: map[string]string{"notary.signingScheme": string(signer.SignedAttributes.SigningScheme)},
 	}
+	for _, identity := range v.trust.Identities {
+		if name, ok := strings.CutPrefix(identity, "x509.subject:"); ok && isPart(name, e.Subject) {
+			e.Names = append(e.Names, strings.TrimSpace(name))
+		}
+	}
 	if at, err := signer.AuthenticSigningTime(); err == nil {
 		e.Time = at.UTC()
 	}
 	return e
+}
+
+// isPart reports whether a subject has all attributes of a policy's identity. The verifier decides
+// who is trusted; isPart only finds the policy's name for the signer.
+func isPart(identity, subject string) bool {
+	have := strings.Split(subject, ",")
+	for attribute := range strings.SplitSeq(identity, ",") {
+		if !slices.Contains(have, strings.TrimSpace(attribute)) {
+			return false
+		}
+	}
+	return true
 }

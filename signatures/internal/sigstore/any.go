@@ -2,6 +2,7 @@ package sigstore
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
@@ -10,9 +11,9 @@ import (
 // AnyOf trusts a signature that one of several verifiers trusts. It is never empty.
 type AnyOf []Verifier
 
-// Verify implements Verifier. If none vouches for the signature, it returns the error that tells
-// most. That is the error of a verifier to which the signature is authentic, else of one that knows
-// the key, else of the first.
+// Verify implements Verifier. If no verifier vouches for the signature, it returns the most
+// informative error: that of a verifier for which the signature is authentic, else of one that
+// knows the key, else of the first.
 func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
 	var best error
 	for _, v := range a {
@@ -55,4 +56,20 @@ func KeyIDs(v Verifier) (ids []string, ok bool) {
 		return ids, true
 	}
 	return nil, false
+}
+
+// Names reports whether a verifier explicitly trusts a key with one of these IDs, or the subject of
+// a certificate. Other signers that it trusts are known only from their signatures.
+func Names(v Verifier, keys []string, subject string) bool {
+	switch v := v.(type) {
+	case *KeyVerifier:
+		return slices.Contains(keys, v.key.id)
+	case *CertificateVerifier:
+		return subject != "" && slices.ContainsFunc(v.subjects, func(s Subject) bool { return s.Email == subject || s.URI == subject })
+	case *PKIVerifier:
+		return subject != "" && (v.email == subject || v.hostname == subject)
+	case AnyOf:
+		return slices.ContainsFunc(v, func(one Verifier) bool { return Names(one, keys, subject) })
+	}
+	return false
 }

@@ -1,14 +1,12 @@
 package sigstore
 
 import (
-	"encoding/json"
-
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // AttestationOf parses an attestation: a sigstore bundle of version 0.1 to 0.3, or a layer that
@@ -37,10 +35,6 @@ func AttestationOf(content []byte) (s *Signature, err error) {
 	return s, nil
 }
 
-// maxEnvelopeSignatures bounds the signatures that are read of an envelope. Only an envelope with a
-// single signature is judged.
-const maxEnvelopeSignatures = 16
-
 func attestationOfLayer(content []byte) (*Signature, error) {
 	b, err := payload.ParseBlob(content)
 	if err != nil {
@@ -49,7 +43,7 @@ func attestationOfLayer(content []byte) (*Signature, error) {
 	if b.MediaType != payload.MediaTypeEnvelope {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "attestation media type %q is not supported", b.MediaType)
 	}
-	envelope, err := parseEnvelope(b.Payload)
+	envelope, err := payload.ParseEnvelope(b.Payload)
 	if err != nil {
 		return nil, invalid("envelope: %w", err)
 	}
@@ -69,25 +63,16 @@ func attestationOfLayer(content []byte) (*Signature, error) {
 		return bundle.NewBundle(&protobundle.Bundle{
 			MediaType:            mediaType,
 			VerificationMaterial: s.material(stamp, asKey),
-			Content:              &protobundle.Bundle_DsseEnvelope{DsseEnvelope: envelope},
+			Content:              &protobundle.Bundle_DsseEnvelope{DsseEnvelope: inProtobuf(envelope)},
 		})
 	}
 	return s, nil
 }
 
-// parseEnvelope reads a DSSE envelope
-// (https://github.com/secure-systems-lab/dsse/blob/master/envelope.md) strictly.
-func parseEnvelope(data []byte) (*protodsse.Envelope, error) {
-	e := &protodsse.Envelope{}
-	ignore := func(string, json.RawMessage) error { return nil }
-	err := payload.Object(data, payload.Fields{
-		"payloadType": payload.String(&e.PayloadType),
-		"payload":     payload.Bytes(&e.Payload),
-		"signatures": payload.Array(maxEnvelopeSignatures, func(raw json.RawMessage) error {
-			one := &protodsse.Signature{}
-			e.Signatures = append(e.Signatures, one)
-			return payload.Object(raw, payload.Fields{"keyid": payload.String(&one.Keyid), "sig": payload.Bytes(&one.Sig)}, ignore)
-		}),
-	}, ignore)
-	return e, err
+func inProtobuf(e *payload.Envelope) *protodsse.Envelope {
+	out := &protodsse.Envelope{PayloadType: e.PayloadType, Payload: e.Payload}
+	for _, s := range e.Signatures {
+		out.Signatures = append(out.Signatures, &protodsse.Signature{Keyid: s.KeyID, Sig: s.Sig})
+	}
+	return out
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// CertificateVerifier trusts short-lived certificates for any of its Subjects, at a time that a
-// transparency log or a timestamp authority vouches for.
+// CertificateVerifier trusts short-lived certificates for any of its Subjects, if they were valid
+// at a time for which a transparency log or a timestamp authority vouches.
 type CertificateVerifier struct {
 	material root.TrustedMaterial
 	demands  demands
@@ -45,9 +45,9 @@ func NewFulcioVerifier(cas []*x509.Certificate, rekor *ecdsa.PublicKey, subjects
 	return newCertificateVerifier(material, subjects, demands{log: true, time: verify.WithIntegratedTimestamps(1)})
 }
 
-// NewTrustedRootVerifier trusts what a sigstore trusted_root.json names. It demands what the root
-// has: a log entry if it has transparency logs, an SCT if it has certificate transparency logs. A
-// time that somebody vouches for is always demanded.
+// NewTrustedRootVerifier trusts the authorities and logs in a sigstore trusted_root.json. It
+// demands a log entry if the root has transparency logs, an SCT if it has certificate transparency
+// logs, and always a verified time.
 func NewTrustedRootVerifier(trustedRoot []byte, subjects []Subject) (*CertificateVerifier, error) {
 	material, err := parseTrustedRoot(trustedRoot)
 	if err != nil {
@@ -75,8 +75,8 @@ func newCertificateVerifier(m root.TrustedMaterial, subjects []Subject, d demand
 	return &CertificateVerifier{material: m, demands: d, verifier: v, subjects: subjects}, nil
 }
 
-// withChain is trusted material to which a signature's own intermediates are added, for building
-// paths. They are not trusted: a path still has to end in a root of the material.
+// withChain is trusted material with a signature's own intermediates added, for building paths.
+// They are not trusted: a path must still end in a root of the material.
 type withChain struct {
 	root.TrustedMaterial
 	chain []*x509.Certificate
@@ -131,13 +131,13 @@ func (v *CertificateVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	e := certificateEvidence(s.leaf)
 	e.Log = verifiedEntry(s, v.material.RekorLogs())
 	e.Time = earliest(result.VerifiedTimestamps)
-	if err := checkAny(v.subjects, s.leaf); err != nil {
+	if err := identify(e, v.subjects, s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
 	return e, nil
 }
 
-// noCertificate returns the Failure of a signature that has no readable certificate, nil for any
+// noCertificate returns the Failure for a signature without a readable certificate, nil for any
 // other.
 func noCertificate(s *Signature) *evidence.Failure {
 	switch {
@@ -149,9 +149,9 @@ func noCertificate(s *Signature) *evidence.Failure {
 	return nil
 }
 
-// artifact tells sigstore-go what must have been signed. For an envelope that is only the envelope.
-// Whether its statement is about the right image is judged elsewhere, so that a signature for
-// another image can be told from an invalid one.
+// artifact returns what must have been signed, for sigstore-go. For an envelope that is only the
+// envelope. Its statement's subject is judged elsewhere, so that a signature for another image can
+// be distinguished from an invalid one.
 func (s *Signature) artifact() verify.ArtifactPolicyOption {
 	switch {
 	case s.isEnvelope:
@@ -163,14 +163,14 @@ func (s *Signature) artifact() verify.ArtifactPolicyOption {
 }
 
 // diagnose finds the reason for an error of sigstore-go. Those errors have no types. Moreover
-// sigstore-go looks at the log first: a tampered payload comes out as a log entry that does not
-// match, and an absent entry cannot be told from one with a bad promise. So diagnose checks what
-// can be checked here, in the order in which a reader would ask: is it one of our certificates, did
-// it sign this, is it logged?
+// sigstore-go checks the log first: it reports a tampered payload as a log entry that does not
+// match, and an absent entry like one with a wrong promise. So diagnose repeats the checks that are
+// possible here, in the order that a reader expects: is the certificate from a CA of the policy,
+// did it sign this, is it logged?
 func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMaterial, err error) *evidence.Failure {
 	if chainErr := verifyChain(material, s.leaf, s.leaf.NotBefore); chainErr != nil {
 		if invalid, ok := errors.AsType[x509.CertificateInvalidError](chainErr); ok && invalid.Reason == x509.Expired {
-			// Not authentic: the expired certificate may be one that came with the signature.
+			// Not authentic: the expired certificate may be an intermediate from the signature.
 			return &evidence.Failure{Reason: evidence.CertificateExpired, Expired: true,
 				Err: fmt.Errorf("a CA certificate was not valid when %s was issued: %w", describe(s.leaf), chainErr)}
 		}
@@ -199,11 +199,13 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 		return evidence.Fail(evidence.CertificateLogInvalid, "%w", err).AsAuthentic(true)
 	case strings.HasPrefix(text, "failed to verify log inclusion"):
 		return evidence.Fail(evidence.TransparencyLogEntryInvalid, "%w", err).AsAuthentic(true)
+	case strings.HasPrefix(text, "failed to verify signature"): // k has verified it, with another hash
+		return evidence.Fail(evidence.UnsupportedFormat, "it verifies under %s with a hash that is supported only for public keys in policies", describe(s.leaf))
 	}
 	return evidence.Fail(evidence.InvalidSignature, "%w", err)
 }
 
-// expired is for a certificate that did come from a CA of the policy.
+// expired returns the Failure for an expired certificate from a CA of the policy.
 func expired(s *Signature, format string, args ...any) *evidence.Failure {
 	f := evidence.Fail(evidence.CertificateExpired, format, args...)
 	f.Expired = true
@@ -213,8 +215,8 @@ func expired(s *Signature, format string, args ...any) *evidence.Failure {
 	return f
 }
 
-// verifyChain looks for a path from leaf to any CA of the material at the given time. Of several
-// errors it returns the one about the CA that issued the leaf, if the material has it.
+// verifyChain searches for a path from leaf to any CA of the material at the given time. If several
+// fail, it returns the error about the CA that issued the leaf, if the material has that CA.
 func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.Time) error {
 	var names []string
 	var fromIssuer error
@@ -241,8 +243,8 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
 }
 
-// issuedUnder reports whether signatures lead from c to root, whether or not the certificates are
-// good for anything. It looks at each of the intermediates once, and uses the slice up.
+// issuedUnder reports whether a chain of signatures leads from c to root, even if certificates are
+// not valid. It tries each intermediate once, and modifies the slice.
 func issuedUnder(c, root *x509.Certificate, intermediates []*x509.Certificate) bool {
 	if c.CheckSignatureFrom(root) == nil {
 		return true
@@ -260,11 +262,12 @@ func describe(leaf *x509.Certificate) string {
 	return fmt.Sprintf("the certificate of %q by %q", subjectName(leaf), leaf.Issuer.CommonName)
 }
 
-// certificateEvidence reads what a trusted certificate says.
+// certificateEvidence returns the Evidence from a trusted certificate.
 func certificateEvidence(leaf *x509.Certificate) *evidence.Evidence {
 	e := &evidence.Evidence{
 		KeyID:              evidence.KeyID(leaf.RawSubjectPublicKeyInfo),
 		Subject:            subjectName(leaf),
+		Names:              namesOf(leaf),
 		IssuerCommonName:   leaf.Issuer.CommonName,
 		IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
 		Claims:             fulcioClaims(leaf),

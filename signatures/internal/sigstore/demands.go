@@ -11,11 +11,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// demands are the parts that a signature must come with.
+// demands are the parts that a signature must have.
 type demands struct {
 	log            bool                  // an entry in a transparency log
 	certificateLog bool                  // a promise of a certificate transparency log (SCT)
-	time           verify.VerifierOption // who has to vouch for the time; nil: nobody
+	time           verify.VerifierOption // who must vouch for the time; nil for no demand
 }
 
 // demandsOf returns the demands of a trusted root: a log entry if it has transparency logs, an SCT
@@ -36,7 +36,7 @@ func demandsOf(material root.TrustedMaterial) (demands, error) {
 	return d, nil
 }
 
-// missing names a demand that a signature does not even try to meet, nil if it tries all.
+// missing returns the Failure for a demanded part that a signature lacks, nil if it has all parts.
 func (d demands) missing(s *Signature) *evidence.Failure {
 	switch {
 	case d.log && s.logErr != nil:
@@ -47,12 +47,12 @@ func (d demands) missing(s *Signature) *evidence.Failure {
 	return nil
 }
 
-// untimed is the Failure of a signature whose time nobody vouches for. err is the library's reason.
+// untimed returns the Failure for a signature without a verified time. err is the library's reason.
 func untimed(s *Signature, err error) *evidence.Failure {
 	if s.stampErr != nil {
 		err = s.stampErr
 	}
-	// If there was nothing to look at, the library wraps a nil error.
+	// If there was nothing to check, the library wraps a nil error.
 	reason := strings.TrimSuffix(err.Error(), "; error: %!w(<nil>)")
 	return evidence.Fail(evidence.TimestampInvalid, "%s", reason).AsAuthentic(true)
 }
@@ -80,7 +80,7 @@ func parseTrustedRoot(trustedRoot []byte) (material *root.TrustedRoot, err error
 	return material, err
 }
 
-// earliest is the first time at which somebody saw the signature, zero if nobody did.
+// earliest returns the first verified time of the signature, zero if there is none.
 func earliest(times []verify.TimestampVerificationResult) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || t.Timestamp.Before(first) {

@@ -19,17 +19,17 @@ import (
 	"github.com/sigstore/sigstore-go/pkg/verify"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
 // oldEntry is a log entry of kind intoto 0.0.1, which cosign made for attestations before 2.2. It
-// has the hash of the envelope as it was uploaded, so the hash covers the signature, and it has the
-// key or certificate. sigstore-go reads such an entry and verifies the log's promise, but does not
-// connect it with the envelope.
+// has the hash of the uploaded envelope, which covers the signature, and the key or certificate.
+// sigstore-go reads such an entry and verifies the log's promise, but does not connect it with the
+// envelope.
 type oldEntry struct {
 	entry *protorekor.TransparencyLogEntry
-	err   error // why it is not about this envelope
+	err   error // why it does not belong to this envelope
 	key   []byte
 }
 
@@ -57,8 +57,8 @@ func newOldEntry(entry *protorekor.TransparencyLogEntry, envelope []byte) *oldEn
 	return old
 }
 
-// promised verifies that a log has the envelope with the certificate, or with the key if
-// certificate is nil. It returns the time that the log promised.
+// promised verifies that a log has promised to include the envelope with the certificate, or with
+// the key if certificate is nil. It returns the time of the promise.
 func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.PublicKey, certificate *x509.Certificate) (*evidence.LogEntry, error) {
 	if o.err != nil {
 		return nil, o.err
@@ -80,15 +80,14 @@ func (o *oldEntry) promised(logs map[string]*root.TransparencyLog, key crypto.Pu
 	return &evidence.LogEntry{ID: hex.EncodeToString(o.entry.GetLogId().GetKeyId()), Index: entry.LogIndex(), Time: entry.IntegratedTime().UTC()}, nil
 }
 
-// verifyOld is verify for an attestation with an oldEntry. The certificate counts at the time that
-// the log promised.
+// verifyOld is verify for an attestation with an oldEntry. The certificate must be valid at the
+// time of the log's promise.
 func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMaterial) (*evidence.Evidence, error) {
 	k, err := newKey(s.leaf.PublicKey)
 	if err != nil {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	}
-	// The certificate's CA is checked first: a certificate of a strange CA must be called just
-	// that.
+	// Check the certificate's CA first, so that a certificate of an unknown CA is reported as such.
 	if err := verifyChain(material, s.leaf, s.leaf.NotBefore); err != nil {
 		return nil, v.diagnose(s, material, err)
 	}
@@ -110,7 +109,7 @@ func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMater
 	}
 	e := certificateEvidence(s.leaf)
 	e.Log, e.Time = entry, entry.Time
-	if err := checkAny(v.subjects, s.leaf); err != nil {
+	if err := identify(e, v.subjects, s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
 	return e, nil

@@ -24,9 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Verifier says whether a root of trust vouches for a signature at the time now. The error is
-// always an
-// *evidence.Failure. Verifiers are safe for concurrent use.
+// Verifier decides whether a root of trust vouches for a signature at the time now. The error is
+// always an *evidence.Failure. Verifiers are safe for concurrent use.
 type Verifier interface {
 	Verify(s *Signature, now time.Time) (*evidence.Evidence, error)
 }
@@ -35,10 +34,10 @@ type Verifier interface {
 type key struct {
 	public crypto.PublicKey
 	id     string // sha256:<hex of SubjectPublicKeyInfo>
-	hint   string // the same, as sigstore bundles spell it
-	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses
-	// Ed25519ph for everything but envelopes; older cosign and containers/image use SHA-256 and
-	// pure Ed25519.
+	hint   string // the same in the form of sigstore bundles
+	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses Ed25519ph
+	// for everything but envelopes; older cosign and containers/image use SHA-256 and pure Ed25519;
+	// policies of sigstore's policy-controller may require any SHA-2.
 	forMessages, forEnvelopes []signature.Verifier
 }
 
@@ -71,17 +70,22 @@ func newKey(public crypto.PublicKey) (*key, error) {
 			return nil, fmt.Errorf("RSA key of %d bits is too weak, 2048 are required", p.N.BitLen())
 		}
 	}
-	preferred, err := signature.LoadDefaultVerifier(public)
+	preferred, err := signature.GetDefaultAlgorithmDetails(public)
 	if err != nil {
 		return nil, err
 	}
-	k.forMessages = []signature.Verifier{preferred}
-	if p, ok := public.(*ecdsa.PublicKey); ok && p.Curve.Params().BitSize > 256 {
-		compatible, err := signature.LoadVerifier(public, crypto.SHA256)
+	hashes := []crypto.Hash{preferred.GetHashType()}
+	for _, hash := range []crypto.Hash{crypto.SHA256, crypto.SHA384, crypto.SHA512} {
+		if hash != hashes[0] {
+			hashes = append(hashes, hash)
+		}
+	}
+	for _, hash := range hashes {
+		v, err := signature.LoadVerifier(public, hash)
 		if err != nil {
 			return nil, err
 		}
-		k.forMessages = append(k.forMessages, compatible)
+		k.forMessages = append(k.forMessages, v)
 	}
 	k.forEnvelopes = k.forMessages
 	return k, nil
@@ -114,12 +118,15 @@ func (k *key) verify(s *Signature) error {
 		}
 		message = bytes.NewReader(s.message)
 	}
+	if s.message == nil { // it may be valid with another hash
+		return fmt.Errorf("it is not made of the manifest's SHA-256: %w", errNeedsManifest)
+	}
 	return first
 }
 
 var errDamaged = errors.New("the signature is damaged, or covers something else")
 
-// plainly says what an error of a library means that only speaks of how signatures are encoded.
+// plainly replaces a library's error about the encoding of signatures with a plain one.
 func plainly(err error) error {
 	if text := err.Error(); strings.Contains(text, "ASN.1") || strings.Contains(text, "verification error") {
 		return errDamaged
@@ -128,7 +135,7 @@ func plainly(err error) error {
 }
 
 // madeWith reports whether the signature itself names the key, by hint, certificate or log entry.
-// If it does not, a signature of another key and one that was tampered with look the same.
+// If it does not, a signature of another key cannot be distinguished from a damaged one.
 func (k *key) madeWith(s *Signature) bool {
 	if s.hint == k.hint {
 		return true
@@ -150,17 +157,17 @@ func samePublicKey(a any, b crypto.PublicKey) bool {
 	return ok && p.Equal(b)
 }
 
-// KeyVerifier trusts one public key. It may also demand that a transparency log has the signature,
-// and that somebody vouches for its time.
+// KeyVerifier trusts one public key. It may also demand an entry in a transparency log, and a
+// verified time.
 type KeyVerifier struct {
 	key      *key
 	material root.TrustedMaterial
-	verifier *verify.Verifier // nil: nothing is demanded but the key
+	verifier *verify.Verifier // nil if only the key is demanded
 	demands  demands
 }
 
-// NewKeyVerifier makes a KeyVerifier that demands an entry in the log whose key is rekor; nil
-// demands none.
+// NewKeyVerifier returns a KeyVerifier that demands an entry in the log with the key rekor; with
+// nil, it demands none.
 func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil || rekor == nil {
@@ -177,9 +184,9 @@ func NewKeyVerifier(public crypto.PublicKey, rekor *ecdsa.PublicKey) (*KeyVerifi
 	return newKeyVerifier(k, material, demands{log: true})
 }
 
-// NewTrustedRootKeyVerifier makes a KeyVerifier that demands what a sigstore trusted_root.json
-// names, as [NewTrustedRootVerifier] does. It ignores the certificate authorities in the root: only
-// the policy says whose the key is.
+// NewTrustedRootKeyVerifier returns a KeyVerifier with the demands of a sigstore trusted_root.json,
+// as [NewTrustedRootVerifier] has them. It ignores the certificate authorities in the root, because
+// the policy names the key.
 func NewTrustedRootKeyVerifier(public crypto.PublicKey, trustedRoot []byte) (*KeyVerifier, error) {
 	k, err := newKey(public)
 	if err != nil {
@@ -222,7 +229,7 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		case v.key.madeWith(s):
 			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, plainly(err))
 		}
-		// nothing tells which
+		// it is unknown which
 		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id)
 	}
 	e := &evidence.Evidence{KeyID: v.key.id}
@@ -235,8 +242,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// witnessed demands the log's entry and the time, and notes them in e. The signature itself is
-// known to be good.
+// witnessed checks the demanded log entry and time, and records them in e. The signature itself was
+// verified before.
 func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)
@@ -273,7 +280,7 @@ type keyMaterial struct {
 	key *key
 }
 
-// PublicKeyVerifier returns the one key whatever the hint: the hint is not authenticated.
+// PublicKeyVerifier returns the one key and ignores the hint, which is not authenticated.
 func (m *keyMaterial) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, error) {
 	return root.NewExpiringKey(m.key.forMessages[0], time.Time{}, time.Time{}), nil
 }

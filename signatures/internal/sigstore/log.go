@@ -16,8 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// logOf describes a transparency log of which only the key is known. The key counts as good
-// forever: only a trusted root can limit the time.
+// logOf describes a transparency log of which only the key is known. The key counts as valid
+// forever, because only a trusted root can limit its time.
 func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -33,9 +33,9 @@ func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	}}, nil
 }
 
-// verifiedEntry describes the entry that sigstore-go has verified: the first of a known log whose
-// promise, if it has one, is good. sigstore-go skips entries of unknown logs and those with a bad
-// promise, and any other wrong entry fails the whole signature.
+// verifiedEntry describes the entry that sigstore-go has verified: the first entry of a known log
+// whose promise, if any, is valid. sigstore-go skips entries of unknown logs and entries with an
+// invalid promise. Any other wrong entry fails the whole signature.
 func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidence.LogEntry {
 	for _, e := range s.logs {
 		id := hex.EncodeToString(e.GetLogId().GetKeyId())
@@ -50,9 +50,9 @@ func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidenc
 			}
 			return &evidence.LogEntry{ID: id, Index: e.GetLogIndex(), Time: time.Unix(e.GetIntegratedTime(), 0).UTC()}
 		}
-		// Without a promise the index is that for which inclusion was proved. It is the entry's,
-		// unless the log signed its checkpoint as logs of version 1 do: there it is the index in
-		// the tree of the proof. The other one is a mere number.
+		// Without a promise the index is the one for which inclusion was proved. That is the entry's,
+		// unless the log signed its checkpoint as logs of version 1 do: there it is the index in the tree
+		// of the proof. Nothing proves the other one.
 		index := e.GetLogIndex()
 		if origin, _, _ := strings.Cut(e.GetInclusionProof().GetCheckpoint().GetEnvelope(), "\n"); treeID.MatchString(origin) {
 			index = e.GetInclusionProof().GetLogIndex()
@@ -62,6 +62,6 @@ func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidenc
 	return nil
 }
 
-// treeID ends the first line of a checkpoint of a log of version 1. sigstore-go tells the versions
-// apart by it (verify/tlog.go, hasRekorV1STH).
+// treeID ends the first line of a checkpoint of a log of version 1. sigstore-go distinguishes the
+// versions by it (verify/tlog.go, hasRekorV1STH).
 var treeID = regexp.MustCompile(`^.* - \d+$`)

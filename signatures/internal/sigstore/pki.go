@@ -1,6 +1,7 @@
 package sigstore
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -71,11 +72,16 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 	if err := v.checkSubject(s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
+	// show the name that met the policy
+	if e.Subject = cmp.Or(v.email, v.hostname, e.Subject); v.hostname != "" && !slices.Contains(e.Names, v.hostname) {
+		e.Names = append(e.Names, v.hostname) // matched by a wildcard in the certificate
+	}
 	return e, nil
 }
 
-// validity is the error about a certificate that is not valid now. It takes the place of the one of
-// x509, which says when that is: a message that changes each time has the Image written each time.
+// validity is the error about a certificate that is not valid now. It replaces x509's error, which
+// contains the current time: with a new message at each check, the Image would be written each
+// time.
 func validity(c *x509.Certificate) error {
 	return fmt.Errorf("the certificate of %q is valid from %s to %s", subjectName(c), c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
 }
@@ -106,7 +112,7 @@ func (v *PKIVerifier) checkSubject(leaf *x509.Certificate) error {
 	return nil
 }
 
-// lastValid is the latest time at which one of the chains is still valid.
+// lastValid returns the latest time at which one of the chains is still valid.
 func lastValid(chains [][]*x509.Certificate) time.Time {
 	var latest time.Time
 	for _, chain := range chains {

@@ -15,22 +15,22 @@ import (
 
 	protobundle "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	protocommon "github.com/sigstore/protobuf-specs/gen/pb-go/common/v1"
-	protodsse "github.com/sigstore/protobuf-specs/gen/pb-go/dsse"
 	protorekor "github.com/sigstore/protobuf-specs/gen/pb-go/rekor/v1"
 	"github.com/sigstore/sigstore-go/pkg/bundle"
 	"github.com/sigstore/sigstore-go/pkg/tlog"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
-	"github.com/tidewaiter/tidewaiter/signatures/payload"
 )
 
-// maxCertificates bounds the certificates looked at in one signature's chain.
+// maxCertificates bounds the certificates in one signature's chain.
 const maxCertificates = 16
 
-// Signature is a parsed signature that nobody has believed yet.
+// Signature is a parsed signature that is not verified yet.
 type Signature struct {
-	// This is what the signature says. One of the first two is set, or neither for a bundle that
-	// signs the manifest itself (SignedDigest).
+	// SimpleSigning and Statement are the signed content. One of them is set, or neither for a bundle
+	// that signs the manifest itself (SignedDigest).
 	SimpleSigning *payload.SimpleSigning
 	Statement     *payload.Statement
 
@@ -38,18 +38,18 @@ type Signature struct {
 	digest     []byte // SHA-256 of the manifest that a message signature bundle claims to sign
 	signature  []byte
 	isEnvelope bool   // message is the pre-authentication encoding of a DSSE envelope
-	hint       string // the key a bundle says it was made with
+	hint       string // the key that a bundle names
 
 	leaf  *x509.Certificate
 	chain []*x509.Certificate // only helps path building; never trusted
 
-	// These say why an annotation of a cosign signature cannot be read. Only a verifier that needs
-	// the annotation minds. Nobody signs annotations, so anybody who can write to the registry can
-	// put rubbish beside a good signature.
+	// The errors of reading annotations of a cosign signature. Only a verifier that needs an
+	// annotation returns its error: annotations are not signed, so anybody who can write to the
+	// registry can add invalid ones to a valid signature.
 	certificateErr, logErr, stampErr error
 
-	// entity is the signature in sigstore-go's terms. asKey leaves out a certificate that a cosign
-	// signature may carry although it is checked against a key.
+	// entity returns the signature in sigstore-go's form. asKey leaves out the certificate that a
+	// cosign signature may have although it is checked with a key.
 	entity func(asKey bool) (*bundle.Bundle, error)
 	logs   []*protorekor.TransparencyLogEntry
 	old    *oldEntry // set instead of an entry in logs
@@ -90,7 +90,7 @@ func FromBlob(b *payload.Blob) (*Signature, error) {
 	return s, nil
 }
 
-// readAnnotations reads the annotations that cosign puts beside the signature, and returns the
+// readAnnotations reads the annotations that cosign adds to the signature, and returns the
 // timestamp.
 func (s *Signature) readAnnotations(b *payload.Blob) (stamp []byte) {
 	s.leaf, s.chain, s.certificateErr = parseCertificateAnnotations(b)
@@ -131,8 +131,8 @@ func parseCertificateAnnotations(b *payload.Blob) (leaf *x509.Certificate, chain
 	return leafs[0], chain, nil
 }
 
-// asBundle puts a cosign signature into the form of a version 0.1 bundle. Later versions demand an
-// inclusion proof, which cosign's annotations do not carry.
+// asBundle converts a cosign signature to a version 0.1 bundle. Later versions require an inclusion
+// proof, which cosign's annotations lack.
 func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
 	mediaType, err := bundle.MediaTypeString("0.1")
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *Signature) asBundle(stamp []byte, asKey bool) (*bundle.Bundle, error) {
 	})
 }
 
-// material is the content of cosign's annotations, in a bundle's terms.
+// material returns the content of cosign's annotations in a bundle's form.
 func (s *Signature) material(stamp []byte, asKey bool) *protobundle.VerificationMaterial {
 	material := &protobundle.VerificationMaterial{}
 	if s.leaf != nil && !asKey {
@@ -228,9 +228,9 @@ func parseLogBundle(data []byte) (*protorekor.TransparencyLogEntry, error) {
 	}, nil
 }
 
-// FromBundle parses a sigstore bundle, version 0.1 to 0.3. manifest is the image manifest if it is
-// at hand. Only a bundle that signs the manifest itself needs it, and only if its algorithm cannot
-// work from a SHA-256 digest. Errors are *evidence.Failure.
+// FromBundle parses a sigstore bundle, version 0.1 to 0.3. manifest is the image manifest, if
+// available. Only a bundle that signs the manifest itself needs it, and only if its algorithm
+// cannot work from a SHA-256 digest. Errors are *evidence.Failure.
 func FromBundle(raw, manifest []byte) (s *Signature, err error) {
 	err = guarded(func() error {
 		if s, err = fromBundle(raw, manifest); err == nil && s.Statement != nil && s.Statement.PredicateType != payload.PredicateCosignSign {
@@ -250,6 +250,10 @@ func fromBundle(raw, manifest []byte) (*Signature, error) {
 		if errors.Is(err, bundle.ErrUnsupportedMediaType) {
 			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 		}
+		return nil, invalid("bundle: %w", err)
+	}
+	envelope, err := payload.ParseBundle(raw)
+	if err != nil {
 		return nil, invalid("bundle: %w", err)
 	}
 	s := &Signature{entity: func(bool) (*bundle.Bundle, error) { return b, nil }}
@@ -279,7 +283,11 @@ func fromBundle(raw, manifest []byte) (*Signature, error) {
 	if m := b.GetMessageSignature(); m != nil {
 		return s, s.fromMessageSignature(m, manifest)
 	}
-	return s, s.readEnvelope(b.GetDsseEnvelope())
+	// sigstore-go verifies its own parse result, so compare it with ours.
+	if envelope == nil || !proto.Equal(inProtobuf(envelope), b.GetDsseEnvelope()) {
+		return nil, invalid("bundle: its envelope can be read in two ways")
+	}
+	return s, s.readEnvelope(envelope)
 }
 
 func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manifest []byte) error {
@@ -302,6 +310,8 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 		s.message, s.digest = manifest, sum256[:]
 	case m.GetMessageDigest().GetAlgorithm() == protocommon.HashAlgorithm_SHA2_256 && len(claimed) == sha256.Size:
 		s.digest = claimed
+	case manifest == nil:
+		return evidence.Fail(evidence.UnsupportedFormat, "%w", errNeedsManifest)
 	default:
 		return evidence.Fail(evidence.UnsupportedFormat,
 			"the signature covers a %s of something other than this image's manifest", m.GetMessageDigest().GetAlgorithm())
@@ -309,23 +319,18 @@ func (s *Signature) fromMessageSignature(m *protocommon.MessageSignature, manife
 	return nil
 }
 
-func (s *Signature) readEnvelope(envelope *protodsse.Envelope) error {
-	// One verifier may look for one good signature among several, and another may take the first.
-	// They would disagree on who signed.
-	if n := len(envelope.GetSignatures()); n != 1 {
-		return invalid("envelope has %d signatures, must have exactly one", n)
+func (s *Signature) readEnvelope(envelope *payload.Envelope) error {
+	statement, err := envelope.Statement()
+	if errors.Is(err, payload.ErrPayloadType) {
+		return evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	}
-	if envelope.GetPayloadType() != payload.MediaTypeInToto {
-		return evidence.Fail(evidence.UnsupportedFormat, "envelope payload type %q is not supported", envelope.GetPayloadType())
-	}
-	statement, err := payload.ParseStatement(envelope.GetPayload())
 	if err != nil {
-		return invalid("statement: %w", err)
+		return invalid("%w", err)
 	}
 	s.Statement = statement
-	s.signature = envelope.GetSignatures()[0].GetSig()
+	s.signature = envelope.Signatures[0].Sig
 	s.isEnvelope = true
-	s.message = preAuthenticationEncoding(envelope.GetPayloadType(), envelope.GetPayload())
+	s.message = preAuthenticationEncoding(envelope.PayloadType, envelope.Payload)
 	return nil
 }
 
@@ -358,8 +363,8 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// guarded calls f and turns a panic into an error. The parsers beneath read bytes that anybody may
-// have pushed to a registry. A hole in one of them must cost one signature, not the server.
+// guarded calls f and turns a panic into an error. The libraries' parsers read untrusted bytes from
+// a registry. A bug in one of them must fail one signature, not the server.
 func guarded(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

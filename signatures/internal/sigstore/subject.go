@@ -12,12 +12,14 @@ import (
 
 	"github.com/sigstore/sigstore-go/pkg/fulcio/certificate"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
+
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
 // Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail
 // address, a URI, or any name that a regular expression matches. Of each pair of a string and an
-// expression one is set. An expression has to match all of a name, as in sigstore's
-// policy-controller; [Anchored] makes one.
+// expression, one is set. An expression must match a whole name, as in sigstore's
+// policy-controller; [Anchored] compiles one.
 type Subject struct {
 	Issuer        string
 	IssuerRegExp  *regexp.Regexp
@@ -26,9 +28,9 @@ type Subject struct {
 	SubjectRegExp *regexp.Regexp
 }
 
-// Anchored compiles an expression (RE2, with Go's syntax) that has to match all of a name.
+// Anchored compiles an expression (RE2, with Go's syntax) that must match a whole name.
 func Anchored(expression string) (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(expression); err != nil { // so that the group does not mend "a)(b"
+	if _, err := regexp.Compile(expression); err != nil { // within the group, "a)(b" would be valid
 		return nil, err
 	}
 	return regexp.Compile(`^(?:` + expression + `)$`)
@@ -45,16 +47,17 @@ func (s Subject) String() string {
 	return subject + " of " + issuer
 }
 
-// check reports whether the certificate is for the subject. Every comparison is of whole strings.
-func (s Subject) check(leaf *x509.Certificate) error {
-	issuer, err := oidcIssuer(leaf)
-	if err != nil {
-		return err
+// check returns an error if the certificate is not for the subject, otherwise the name that matches
+// and the issuer. It compares whole strings.
+func (s Subject) check(leaf *x509.Certificate) (met, issuer string, err error) {
+	if issuer, err = oidcIssuer(leaf); err != nil {
+		return "", "", err
 	}
-	if s.isIssuer(issuer) && slices.ContainsFunc(subjectNames(leaf), s.isSubject) {
-		return nil
+	names := subjectNames(leaf)
+	if i := slices.IndexFunc(names, s.isSubject); i >= 0 && s.isIssuer(issuer) {
+		return names[i].value, issuer, nil
 	}
-	return fmt.Errorf("signed by %s of %s, the policy wants %s", subjectName(leaf), issuer, s)
+	return "", "", fmt.Errorf("signed by %s of %s, the policy wants %s", allNames(leaf), issuer, s)
 }
 
 func (s Subject) isIssuer(issuer string) bool {
@@ -108,12 +111,14 @@ func subjectNames(leaf *x509.Certificate) []name {
 	return names
 }
 
-// checkAny reports whether the certificate is for one of the subjects.
-func checkAny(subjects []Subject, leaf *x509.Certificate) error {
+// identify returns an error unless the certificate is for one of the subjects. It sets the signer
+// in the evidence to the name that met the policy, so that this name is shown.
+func identify(e *evidence.Evidence, subjects []Subject, leaf *x509.Certificate) error {
 	var errs []error
 	for _, s := range subjects {
-		err := s.check(leaf)
+		met, issuer, err := s.check(leaf)
 		if err == nil {
+			e.Subject, e.SubjectOrganization = met, issuer
 			return nil
 		}
 		errs = append(errs, err)
@@ -125,15 +130,14 @@ func checkAny(subjects []Subject, leaf *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("signed by %s of %s, who is not one of the policy's %d subjects", subjectName(leaf), issuer, len(subjects))
+	return fmt.Errorf("signed by %s of %s, who is not one of the policy's %d subjects", allNames(leaf), issuer, len(subjects))
 }
 
-// oidIssuerV1 is the extension that Fulcio put the issuer in at first, and still does beside the
-// new one.
+// oidIssuerV1 is Fulcio's first extension for the issuer. Fulcio still sets it beside the new one.
 var oidIssuerV1 = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 1}
 
 // oidcIssuer reads the issuer from Fulcio's extensions: an old one (raw bytes) and a new one (DER).
-// If the two disagreed, a certificate would name one issuer to us and another to someone else.
+// It refuses a certificate in which the two differ, because other programs may read the other one.
 func oidcIssuer(leaf *x509.Certificate) (string, error) {
 	var v1, v2 string
 	var has1, has2 bool
@@ -159,7 +163,37 @@ func oidcIssuer(leaf *x509.Certificate) (string, error) {
 	return "", errors.New("the certificate names no OpenID Connect issuer")
 }
 
-// subjectName is the subject alternative name to show.
+// namesOf returns all names of a certificate, of every kind.
+func namesOf(leaf *x509.Certificate) (all []string) {
+	for _, n := range subjectNames(leaf) {
+		all = append(all, n.value)
+	}
+	all = append(all, leaf.DNSNames...)
+	for _, ip := range leaf.IPAddresses {
+		all = append(all, ip.String())
+	}
+	if leaf.Subject.CommonName != "" {
+		all = append(all, leaf.Subject.CommonName)
+	}
+	return all
+}
+
+// maxNames bounds the names of a certificate in a message.
+const maxNames = 8
+
+// allNames returns the names of a certificate for a message.
+func allNames(leaf *x509.Certificate) string {
+	var names []string
+	for _, n := range subjectNames(leaf) {
+		names = append(names, n.value)
+	}
+	if len(names) == 0 {
+		return subjectName(leaf)
+	}
+	return strings.Join(names[:min(len(names), maxNames)], ", ")
+}
+
+// subjectName returns the subject alternative name to show for a certificate that met no policy.
 func subjectName(leaf *x509.Certificate) string {
 	switch {
 	case len(leaf.URIs) > 0:
@@ -177,8 +211,8 @@ func subjectName(leaf *x509.Certificate) string {
 
 const claimIssuer = "fulcio.issuer"
 
-// fulcioClaims are the facts in a certificate's Fulcio extensions, such as fulcio.buildTrigger; see
-// https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md.
+// fulcioClaims returns the values of a certificate's Fulcio extensions, such as
+// fulcio.buildTrigger; see https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md.
 func fulcioClaims(leaf *x509.Certificate) map[string]string {
 	claims := map[string]string{}
 	x, err := certificate.ParseExtensions(leaf.Extensions)

@@ -4,7 +4,7 @@
 package openapi
 
 import (
-	"github.com/tidewaiter/tidewaiter/imageapi/openapi/modelname"
+	"github.com/tidewaiter/tidewaiter/internal/modelname"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi/openapi/internal/generated"
 )
 

@@ -1,9 +1,9 @@
-// Package openid signs people in with a provider of OpenID Connect: by the authorization code flow
+// Package openid signs people in with an OpenID Connect provider, by the authorization code flow
 // with PKCE (RFC 7636), as a public client. It gets an ID token and does not verify it: the API
 // server does, as with every token.
 //
-// Between the two halves of the flow nothing is kept on the server. What the second half needs is
-// in a cookie that only servers with the same secret can read, so any replica may do it.
+// The server keeps no state between the two halves of the flow. What the second half needs is in a
+// cookie that only servers with the same secret can read, so any replica can do it.
 package openid
 
 import (
@@ -28,25 +28,27 @@ import (
 	"golang.org/x/sync/singleflight"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
+	kjson "sigs.k8s.io/json"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/printable"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/web/console/internal/sealed"
 )
 
 const (
-	// CookieName is the name of the cookie of a flow that has begun.
+	// CookieName is the name of the cookie of a running flow.
 	CookieName = "__Host-tidewaiter-signing-in"
 	// patience is how long a person may take to sign in with the provider.
 	patience = 10 * time.Minute
 	// reading bounds one request to a provider.
 	reading = 10 * time.Second
-	// keeping is how long what a provider says of itself is kept.
+	// keeping is how long a provider's discovery document is cached.
 	keeping = time.Hour
-	// resting is how long a provider is not asked again that could not be asked what it is.
+	// resting is the pause after a discovery document could not be read.
 	resting = 5 * time.Second
 	// maxAnswer bounds an answer of a provider, in bytes.
 	maxAnswer = 1 << 20
-	// maxNext bounds the page to go on with, in bytes, so that browsers take the cookie.
+	// maxNext bounds the address of the page that follows the sign-in, in bytes, so that browsers
+	// accept the cookie.
 	maxNext = 2 << 10
 )
 
@@ -54,11 +56,11 @@ const (
 type Provider struct {
 	// Issuer is its URL.
 	Issuer string
-	// DiscoveryURL is where it describes itself, if that is not below Issuer.
+	// DiscoveryURL is the address of its discovery document, if that is not below Issuer.
 	DiscoveryURL string
 	// ClientID is the audience of the tokens: a public client, which has no secret.
 	ClientID string
-	// CA holds the authorities of its certificate, in PEM; empty for those of the system.
+	// CA has the authorities for its certificate, in PEM; if empty, the system's authorities count.
 	CA string
 }
 
@@ -69,7 +71,7 @@ type Flow struct {
 	clock     clock.PassiveClock
 }
 
-// New makes a Flow. Servers with the same secret can end each other's flows.
+// New returns a Flow. Servers with the same secret can end each other's flows.
 func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, error) {
 	f := &Flow{clock: c, box: sealed.New(secret, "sign-in")}
 	for _, p := range providers {
@@ -87,7 +89,7 @@ func New(providers []Provider, secret []byte, c clock.PassiveClock) (*Flow, erro
 		}
 		f.providers = append(f.providers, &provider{Provider: p, name: at.Host, clock: c, client: &http.Client{
 			Transport: bounded{utilnet.SetTransportDefaults(transport)}, Timeout: reading,
-			// a code goes to its provider and no further
+			// a code must go only to its provider
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}})
 	}
@@ -112,8 +114,9 @@ type state struct {
 	Until    time.Time `json:"u"`
 }
 
-// Begin begins a flow with the provider of this place among Names. The browser gets the cookie, and
-// goes to the address. callback is where it comes back to; next is what End returns.
+// Begin begins a flow with the provider at index place of Names. The caller gives the browser the
+// cookie, and redirects it to the address to. The provider sends the browser back to callback; End
+// then returns next.
 func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to string, cookie *http.Cookie, err error) {
 	if place < 0 || place >= len(f.providers) {
 		return "", nil, errors.New("there is no such provider")
@@ -134,14 +137,14 @@ func (f *Flow) Begin(ctx context.Context, place int, callback, next string) (to 
 	return config.AuthCodeURL(s.State, oauth2.S256ChallengeOption(s.Verifier), oauth2.SetAuthURLParam("nonce", s.Nonce)), cookie, nil
 }
 
-// Forget is the cookie that takes that of a flow out of the browser. It is lax, as the provider
-// sends the browser back.
+// Forget returns a cookie that deletes the cookie of a flow. It is SameSite=Lax, because the
+// provider's page sends the browser back.
 func Forget() *http.Cookie {
 	return &http.Cookie{Name: CookieName, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 }
 
-// End ends the flow of a browser that has come back, and returns the ID token, and what Begin was
-// given as next. Errors are for people.
+// End ends the flow of a browser that has come back. It returns the ID token, and next as given to
+// Begin. Its errors are written for the person who signs in.
 func (f *Flow) End(r *http.Request, callback string) (token, next string, err error) {
 	cookie, err := r.Cookie(CookieName)
 	if err != nil {
@@ -177,7 +180,7 @@ func (f *Flow) End(r *http.Request, callback string) (token, next string, err er
 	return token, s.Next, nil
 }
 
-// nonceOf is the nonce that an ID token claims.
+// nonceOf returns the nonce of an ID token, without verifying the token.
 func nonceOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -190,13 +193,14 @@ func nonceOf(token string) string {
 	var claims struct {
 		Nonce string `json:"nonce"`
 	}
-	if json.Unmarshal(raw, &claims) != nil {
+	// as strict as the token's verifier: "Nonce" is another claim, and duplicate claims are errors
+	if twice, err := kjson.UnmarshalStrict(raw, &claims, kjson.DisallowDuplicateFields); err != nil || len(twice) > 0 {
 		return ""
 	}
 	return claims.Nonce
 }
 
-// provider is one, with what it says of itself.
+// provider is a Provider with its cached discovery document.
 type provider struct {
 	Provider
 	name   string
@@ -204,12 +208,13 @@ type provider struct {
 
 	clock clock.PassiveClock
 
-	reads singleflight.Group // of its description
+	reads singleflight.Group // reads of its discovery document
 	mu    sync.Mutex
 	last  *descriptionRead
 }
 
-// discovery is the part of a provider's description that is needed (OpenID Connect Discovery 1.0).
+// discovery has the fields of a provider's discovery document that are needed (OpenID Connect
+// Discovery 1.0).
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	Authorization string   `json:"authorization_endpoint"`
@@ -217,10 +222,11 @@ type discovery struct {
 	Scopes        []string `json:"scopes_supported"`
 }
 
-// wanted are the scopes whose claims the API server may need; "openid" alone has to be known.
+// wanted are the scopes whose claims the API server may need. A provider must support only
+// "openid".
 var wanted = []string{"openid", "profile", "email", "groups"}
 
-// config is how the provider is asked.
+// config returns the OAuth 2.0 configuration for the provider.
 func (p *provider) config(ctx context.Context, callback string) (*oauth2.Config, error) {
 	found, err := p.description(ctx)
 	if err != nil {
@@ -235,14 +241,14 @@ func (p *provider) config(ctx context.Context, callback string) (*oauth2.Config,
 	}, nil
 }
 
-// description is what the provider says of itself, as it was read lately. One read is for all who
-// wait; who no longer waits does not end it.
+// description returns the provider's discovery document, read within the last hour. One read serves
+// all callers that wait, and continues if a caller stops waiting.
 func (p *provider) description(ctx context.Context) (discovery, error) {
 	if read := p.lastRead(); read != nil {
 		return read.found, read.err
 	}
 	read := p.reads.DoChan("", func() (any, error) {
-		if read := p.lastRead(); read != nil { // another one has just ended
+		if read := p.lastRead(); read != nil { // another read has just ended
 			return read.found, read.err
 		}
 		found, err := p.discover(context.Background()) // the client has a limit of its own
@@ -257,14 +263,14 @@ func (p *provider) description(ctx context.Context) (discovery, error) {
 	}
 }
 
-// descriptionRead is how a read of a provider's description ended.
+// descriptionRead is the result of a read of a discovery document.
 type descriptionRead struct {
 	found discovery
 	err   error
 	until time.Time // when it is too old
 }
 
-// lastRead is how the last read ended; nil if it is too old.
+// lastRead returns the result of the last read; nil if it is too old.
 func (p *provider) lastRead() *descriptionRead {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,8 +280,8 @@ func (p *provider) lastRead() *descriptionRead {
 	return p.last
 }
 
-// keep remembers how a read ended. A failure is remembered for a moment: a provider that hangs is
-// not waited for by one person after the other.
+// keep caches the result of a read. It caches a failure for a moment, so that people do not wait
+// one after the other for a provider that hangs.
 func (p *provider) keep(found discovery, err error) {
 	read := &descriptionRead{found, err, p.clock.Now().Add(keeping)}
 	if err != nil {
@@ -286,7 +292,7 @@ func (p *provider) keep(found discovery, err error) {
 	p.last = read
 }
 
-// discover reads what the provider says of itself.
+// discover reads the provider's discovery document.
 func (p *provider) discover(ctx context.Context) (d discovery, err error) {
 	at := p.DiscoveryURL
 	if at == "" {
@@ -311,8 +317,8 @@ func (p *provider) discover(ctx context.Context) (d discovery, err error) {
 	return parseDiscovery(body, p.Issuer)
 }
 
-// parseDiscovery reads the description of the provider with this issuer. All URLs in it must be
-// https.
+// parseDiscovery parses the discovery document of the provider with this issuer. All URLs in it
+// must be https.
 func parseDiscovery(body []byte, issuer string) (d discovery, err error) {
 	if err := json.Unmarshal(body, &d); err != nil {
 		return discovery{}, fmt.Errorf("its description is not JSON: %w", err)

@@ -274,6 +274,23 @@ func FuzzDiscovery(f *testing.F) {
 	})
 }
 
+// The nonce is what every parser takes for it.
+func TestNonceIsReadInOneWay(t *testing.T) {
+	for claims, want := range map[string]string{
+		`{"nonce":"a","sub":"ann"}`:     "a",
+		`{"nonce":"a","Nonce":"b"}`:     "a",
+		`{"NONCE":"b"}`:                 "",
+		`{"nonce":"a","nonce":"b"}`:     "",
+		`{"nonce":"a"} {"nonce":"b"}`:   "",
+		`{"nonce":["a"]}`:               "",
+		`{"nonce":"a","x":{"nonce":1}}`: "a",
+	} {
+		if got := nonceOf("h." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".s"); got != want {
+			t.Errorf("%s has the nonce %q, want %q", claims, got, want)
+		}
+	}
+}
+
 // Whatever a token is, reading its nonce does not fail.
 func FuzzNonce(f *testing.F) {
 	for _, seed := range []string{"", "a.b.c", "a.eyJub25jZSI6IngifQ.c", "a.e30.c"} {

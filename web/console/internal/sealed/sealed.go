@@ -1,5 +1,5 @@
-// Package sealed keeps values in texts that only servers with the same secret can read or change:
-// in cookies, so that every replica knows what one of them gave to a browser.
+// Package sealed encrypts values into texts, such as cookies, that only servers with the same
+// secret can read or change. So every replica can read what another gave to a browser.
 package sealed
 
 import (
@@ -40,7 +40,7 @@ func New(secret []byte, purpose string) *Box {
 	return &Box{aead, []byte(purpose)}
 }
 
-// Seal writes a value, which JSON can hold, in the letters of a cookie.
+// Seal encodes a value as JSON and encrypts it into characters that a cookie may have.
 func (b *Box) Seal(v any) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -49,10 +49,10 @@ func (b *Box) Seal(v any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b.aead.Seal(nil, nil, plain, b.purpose)), nil
 }
 
-// Open reads what Seal wrote. An error says that the text was not made by such a Box.
+// Open decrypts what Seal wrote. It fails for a text from another secret or purpose.
 func (b *Box) Open(text string, v any) error {
 	if len(text) > MaxText || strings.ContainsAny(text, "\r\n") {
-		// the decoder would pass over ends of lines
+		// the decoder would ignore line breaks
 		return errors.New("it is too long, or has several lines")
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)

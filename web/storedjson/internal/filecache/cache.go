@@ -9,17 +9,16 @@ import (
 	"syscall"
 )
 
-// spareFiles bounds the space that the file may take: the file is created only where so
-// many of its full size have room. So it does not take the last space from what is worth
-// more.
+// spareFiles bounds the space that the file may take: the file is created only if the disk has room
+// for so many files of its full size. So a cache never takes the last space of the disk.
 const spareFiles = 8
 
-// maxItems bounds what a Cache remembers in memory, some 60 bytes for each value.
+// maxItems bounds the values of a Cache. Each takes some 60 bytes of memory.
 const maxItems = 1 << 16
 
-// Cache keeps values by a number that its user gives them. A number always means the
-// same value. When the file is full, the oldest values go. Losing a value is never an
-// error: its user makes it again. Methods may be called from any goroutine.
+// Cache stores values under numbers that the caller chooses. A number always means the same value.
+// When the file is full, the oldest values are dropped. Losing a value is never an error: the
+// caller makes it again. Methods may be called from any goroutine.
 type Cache[M any] struct {
 	dir  string
 	size int64
@@ -30,19 +29,18 @@ type Cache[M any] struct {
 	locations map[int64]location[M]
 	// order lists the values that are in the file, or will be in a moment, oldest first.
 	order []ordered
-	// next is how many bytes have been given out since the file was created. The byte at
-	// position p of these is at p modulo size in the file, until that place is given out
-	// again.
+	// next is how many bytes have been reserved since the file was created. The byte at position p is
+	// at p modulo size in the file, until that place is reserved again.
 	next int64
 }
 
 // Item is the part of a value that is kept in memory.
 type Item[M any] struct {
 	Len  int // of the value, in bytes
-	Meta M   // for the user of the cache
+	Meta M   // data of the caller
 }
 
-// Run is values in a row.
+// Run is a number of consecutive values.
 type Run[M any] struct {
 	Bytes []byte
 	Items []Item[M]
@@ -64,14 +62,14 @@ func New[M any](dir string, size int64) *Cache[M] {
 	return &Cache[M]{dir: dir, size: size, locations: map[int64]location[M]{}}
 }
 
-// Worth reports whether that many values, with that many bytes in total, find room. A cache with
-// less room, read in a row, would only forget each value before it is asked for again.
+// Worth reports whether the cache has room for so many values with so many bytes in total. A
+// smaller cache that is read in order would drop each value before it is read again.
 func (c *Cache[M]) Worth(values, bytes int64) bool {
 	return values <= maxItems && bytes <= c.size
 }
 
-// Append appends to run the values of the first of ids. It stops at one that is not
-// known, or when run has limit bytes.
+// Append appends the values of ids to run, from the first on. It stops at a value that is not in
+// the cache, or when run has limit bytes.
 func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	var locations []location[M]
 	c.mu.Lock()
@@ -86,8 +84,8 @@ func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	}
 	c.mu.Unlock()
 
-	// Values that were made for one list stand in the order of the list, so one read
-	// gets many.
+	// Values that were made for one list are in the file in the order of the list, so one read gets
+	// many.
 	for len(locations) > 0 {
 		n, end := 0, locations[0].at
 		for n < len(locations) && locations[n].at == end && end%c.size >= locations[0].at%c.size {
@@ -103,8 +101,7 @@ func (c *Cache[M]) Append(run *Run[M], ids []int64, limit int) {
 	}
 }
 
-// read appends to run values that stand in a row in the file. It returns how many of
-// them are those that were put there.
+// read appends values that are adjacent in the file to run. It returns how many of them are intact.
 func (c *Cache[M]) read(file *os.File, run *Run[M], row []location[M]) (good int) {
 	last := row[len(row)-1]
 	n, start := int(last.at-row[0].at)+last.Len, len(run.Bytes)
@@ -125,7 +122,7 @@ func (c *Cache[M]) read(file *os.File, run *Run[M], row []location[M]) (good int
 	return good
 }
 
-// Missing returns how many of ids are not known, up to the first that is.
+// Missing returns how many of ids, from the first on, are not in the cache.
 func (c *Cache[M]) Missing(ids []int64) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,8 +134,8 @@ func (c *Cache[M]) Missing(ids []int64) int {
 	return len(ids)
 }
 
-// held reports whether the bytes read at a position were still those for which the
-// position was given out. A place is given out again before it is written to.
+// held reports whether bytes that were read at a position belonged to the value for which the
+// position was reserved. A place is reserved again before it is overwritten.
 func (c *Cache[M]) held(file *os.File, at int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,8 +144,8 @@ func (c *Cache[M]) held(file *os.File, at int64) bool {
 
 func (c *Cache[M]) holds(at int64) bool { return len(c.order) > 0 && at >= c.order[0].at }
 
-// forget forgets the value of id, unless another has taken its place since it could not
-// be read.
+// forget drops the value of id, which could not be read, unless another value has taken its place
+// since.
 func (c *Cache[M]) forget(file *os.File, id, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +154,8 @@ func (c *Cache[M]) forget(file *os.File, id, at int64) {
 	}
 }
 
-// Put keeps a run of values, each under its id. On an error it keeps none, forgets those
-// from before, and gives the file's space back. Where space is short it keeps nothing.
+// Put stores a run of values, each under its id. On an error it stores none, drops all earlier
+// values, and frees the file's space. If the disk is short of space, it stores nothing.
 func (c *Cache[M]) Put(ids []int64, run Run[M]) error {
 	n := int64(len(run.Bytes))
 	if n == 0 || n > c.size/2 {
@@ -192,7 +189,7 @@ func (c *Cache[M]) Put(ids []int64, run Run[M]) error {
 	return nil
 }
 
-// reserve gives out n bytes in a row for items, and forgets what is there.
+// reserve reserves n adjacent bytes for items, and drops the values that were there.
 func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File, at int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +206,7 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	}
 	at = c.next
 	if rest := c.size - at%c.size; rest < n {
-		at += rest // a value does not go over the end of the file
+		at += rest // a value does not wrap around the end of the file
 	}
 	c.next = at + n
 	for p, i := at, 0; i < len(ids); i++ {
@@ -230,14 +227,14 @@ func (c *Cache[M]) reserve(ids []int64, items []Item[M], n int64) (file *os.File
 	return c.file, at, nil
 }
 
-// spare reports whether there is room for the file. If that is not known, it says yes.
+// spare reports whether the disk has room for the file. It returns true if that is not known.
 func (c *Cache[M]) spare() bool {
 	var fs syscall.Statfs_t
 	err := syscall.Statfs(c.dir, &fs)
 	return err != nil || uint64(fs.Bavail)*uint64(fs.Bsize) >= spareFiles*uint64(c.size)
 }
 
-// Close gives the file back. The cache stays empty from then on.
+// Close frees the file. The cache stays empty from then on.
 func (c *Cache[M]) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +242,7 @@ func (c *Cache[M]) Close() {
 	c.drop()
 }
 
-// drop forgets everything. A reader may still have the file.
+// drop drops all values. A reader may still have the file open.
 func (c *Cache[M]) drop() {
 	if c.file != nil {
 		c.file.Close()
@@ -254,7 +251,7 @@ func (c *Cache[M]) drop() {
 	clear(c.locations)
 }
 
-// unnamed creates a file that is gone with its last descriptor.
+// unnamed creates a file without a name, which disappears with its last descriptor.
 func unnamed(dir string) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "list-items-*")
 	if err != nil {

@@ -2,8 +2,8 @@ package gzipparts
 
 import "hash/crc32"
 
-// A CRC-32 is the remainder of the text, taken as a polynomial over GF(2), by a
-// polynomial of degree 32. That of two texts in a row is therefore
+// A CRC-32 is the remainder of the text, taken as a polynomial over GF(2), by a polynomial of
+// degree 32. The CRC-32 of two texts in a row is therefore
 //
 //	crc(a b) = crc(a) * x^(8*len(b)) + crc(b)
 //

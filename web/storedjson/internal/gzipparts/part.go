@@ -7,17 +7,17 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Sum describes a text for the end of a stream that holds it. The zero Sum is that of
-// no text.
+// Sum is what the trailer of a stream needs to know about a text. The zero Sum belongs to the empty
+// text.
 type Sum struct {
 	size, crc uint32 // modulo 2^32, and CRC-32 (IEEE)
 	// shift is the factor for the CRC-32 of the texts before this one.
 	shift uint32
 }
 
-// Append compresses text, of less than 4 GiB, about as well as gzip -1, and appends the
-// result to buf. The result is deflate blocks that can stand anywhere in a stream: they
-// end at a byte, none of them is the last, and they refer to nothing before them.
+// Append compresses text, of less than 4 GiB, about as well as gzip -1, and appends the result to
+// buf. The result is deflate blocks that can be anywhere in a stream: they end at a byte, none is
+// marked as the last, and they refer to nothing before them.
 func Append(buf, text []byte) ([]byte, Sum) {
 	b := bytes.NewBuffer(buf)
 	// Writing to memory does not fail, and there is no other error.

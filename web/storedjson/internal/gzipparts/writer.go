@@ -20,8 +20,8 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{w: w, err: err}
 }
 
-// Write writes what Append has made of one text, or of several in a row. sum is the Sum
-// of these. Once Write has failed, it always fails.
+// Write writes the result of Append for one text, or several results in a row. sum is the Sum of
+// the texts. Once Write has failed, it always fails.
 func (w *Writer) Write(deflated []byte, sum Sum) error {
 	if w.err != nil {
 		return w.err

@@ -7,6 +7,7 @@ package generated
 
 import (
 	clusters "github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	imageruns "github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	common "k8s.io/kube-openapi/pkg/common"
 	spec "k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -19,8 +20,15 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterPodContainer": schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref),
 		clusters.ClusterPodList{}.OpenAPIModelName():                            schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodList(ref),
 		"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterPodSpec":      schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref),
+		"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterRecords":      schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterRecords(ref),
 		"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterSpec":         schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterSpec(ref),
 		"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterStatus":       schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterStatus(ref),
+		"github.com/tidewaiter/tidewaiter/coreapi/clusters.Gap":                 schema_tidewaiter_tidewaiter_coreapi_clusters_Gap(ref),
+		imageruns.ImageRun{}.OpenAPIModelName():                                 schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRun(ref),
+		imageruns.ImageRunList{}.OpenAPIModelName():                             schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunList(ref),
+		"github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunSpec":       schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref),
+		"github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunStatus":     schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunStatus(ref),
+		"github.com/tidewaiter/tidewaiter/coreapi/imageruns.RunVerdict":         schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref),
 	}
 }
 
@@ -198,6 +206,12 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 							Format:      "",
 						},
 					},
+					"started": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Started is when it first ran, as the node tells it; it is absent until then.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
 					"waiting": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Waiting is why the container does not run, such as ErrImagePull.",
@@ -221,9 +235,22 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is the verdict for the reference that the container names; it is empty where the image is not known to be there.",
+							Description: "Verified is the verdict for the reference that the container names, by the policies that count for the pod's namespace; it is Unknown where the image is not known to be there.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason and VerdictMessage say why.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verdictMessage": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
 						},
 					},
 					"notImported": {
@@ -240,10 +267,19 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 							Format:      "",
 						},
 					},
+					"outdatedUnknown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OutdatedUnknown is why it is not known whether the container runs something else than its tag leads to; it is empty if that is known, or the container names no tag.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"name", "image"},
 			},
 		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -359,6 +395,19 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref common.Ref
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
 						},
 					},
+					"workload": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Workload is the topmost owner of the pod as KIND/NAME, such as Deployment/app. A pod without one, or that its node makes, is its own: Pod/NAME.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"finished": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Finished is when the last container of a pod ended that does not start again.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
 					"containers": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -383,6 +432,52 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref common.Ref
 		},
 		Dependencies: []string{
 			"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterPodContainer", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterRecords(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClusterRecords says for which times the ImageRuns of a cluster are whole: from Since to Until, but for the gaps.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since is the time from which on records are whole: when recording began, or when the newest of the records ended that were deleted to make room.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is the time up to which everything that was seen is recorded, to the minute.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"unseen": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Unseen are the times in which the server did not see the cluster, or did not run; at most 200. If there are more, the two that are nearest to each other become one.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/coreapi/clusters.Gap"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"since", "until"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/coreapi/clusters.Gap", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -467,11 +562,395 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterStatus(ref common.Refe
 							Format:      "int32",
 						},
 					},
+					"records": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Records says for which times the ImageRuns of the cluster are whole; it is absent until recording begins.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterRecords"),
+						},
+					},
 				},
 				Required: []string{"pods"},
 			},
 		},
 		Dependencies: []string{
-			"k8s.io/apimachinery/pkg/apis/meta/v1.Condition", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+			"github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterRecords", "k8s.io/apimachinery/pkg/apis/meta/v1.Condition", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_clusters_Gap(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Gap is a time in which a cluster could not be seen, so that it is unknown what ran.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Ref: ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is absent while the cluster still cannot be seen.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"from"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRun(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImageRun is a stretch of time in which a workload of a cluster ran an image in a container. It is in the namespace of the pods. The server writes it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata is the standard object's metadata. The creation is that of this object.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is what ran, and since when.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is what is known about it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunStatus"),
+						},
+					},
+				},
+				Required: []string{"spec", "status"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunSpec", "github.com/tidewaiter/tidewaiter/coreapi/imageruns.ImageRunStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImageRunList is a list of stretches.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the stretches.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(imageruns.ImageRun{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			imageruns.ImageRun{}.OpenAPIModelName(), "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImageRunSpec is what ran, and since when.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"cluster": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cluster is the name of the cluster in the configuration; local for the server's own pods.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"workload": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Workload is the topmost owner of the pods as KIND/NAME, such as Deployment/app. A pod without one is its own: Pod/NAME.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"container": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Container is the container's name; that of a volume has volume/ before it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"image": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Image is the reference as the pods' specs have it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"imageID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ImageID is what ran, as the node's runtime told it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest is that of what ran; it is empty if the runtime did not tell it, and no known image has the ID that it told instead.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"platform": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Platform is that of the nodes as os/architecture; it is empty where that is not known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "From is when the first container started, by the cluster's clock where it tells that.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"cluster", "workload", "container", "image", "imageID", "from"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImageRunStatus is what is known about a stretch.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is when the last pod was gone or had finished; it is absent while one runs. If that happened while the cluster could not be seen, it is the end of that time, which is in Unseen.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"mostPods": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MostPods is how many pods ran it at once at most, to the minute while it grows.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"admission": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Admission is how it was admitted, if the cluster asked this server's admission when it began: Allowed, Warned, Audited, or UnknownAllowed where it was not known whether it meets the policies. It is NeverAsked if the cluster did not ask about this image, and Unknown if it is not known whether it did.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"admissionMessage": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AdmissionMessage says what was found then, or why that is not known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verdicts": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Verdicts are the verdict for the reference at the beginning, and each that followed, the oldest first. At most 16 are kept: the first and the newest ones.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/coreapi/imageruns.RunVerdict"),
+									},
+								},
+							},
+						},
+					},
+					"verdictsDropped": {
+						SchemaProps: spec.SchemaProps{
+							Description: "VerdictsDropped is how many verdicts after the first one are no longer kept.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"unseen": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Unseen are the times in which the cluster could not be seen: it is unknown whether it ran then. While the stretch lasts, they are not stored but found when it is read.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/coreapi/clusters.Gap"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"mostPods"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/coreapi/clusters.Gap", "github.com/tidewaiter/tidewaiter/coreapi/imageruns.RunVerdict", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RunVerdict is the verdict for what ran, as it was known at a time.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since is when it was found.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"verified": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Verified is the verdict, as that of clusterpods.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason and Message say why.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"policies": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Policies are those that covered the reference.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"signers": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Signers are the identities that signed.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"exceptionUntil": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ExceptionUntil is when the exception ends that the verdict is due to.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"since", "verified"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }

@@ -13,31 +13,37 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Answer":                schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Base":                  schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked":               schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag":             schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange":          schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref),
-		answers.ImpactReview{}.OpenAPIModelName():                                 schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec":      schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus":    schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow":             schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide":            schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement":       schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning":               schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage":         schema_tidewaiter_tidewaiter_imageapi_answers_PlatformImage(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Previous":              schema_tidewaiter_tidewaiter_imageapi_answers_Previous(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Question":              schema_tidewaiter_tidewaiter_imageapi_answers_Question(ref),
-		answers.ReferenceReview{}.OpenAPIModelName():                              schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReview(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ReferenceReviewSpec":   schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReviewSpec(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.ReferenceReviewStatus": schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReviewStatus(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Running":               schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningImage":          schema_tidewaiter_tidewaiter_imageapi_answers_RunningImage(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningIn":             schema_tidewaiter_tidewaiter_imageapi_answers_RunningIn(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart":           schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref),
-		"github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict":               schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Answer":                     schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Base":                       schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Checked":                    schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag":                  schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactAdvisory":             schema_tidewaiter_tidewaiter_imageapi_answers_ImpactAdvisory(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange":               schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage":              schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref),
+		answers.ImpactReview{}.OpenAPIModelName():                                      schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewSpec":           schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactReviewStatus":         schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow":                  schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide":                 schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement":            schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary":              schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactTouched":              schema_tidewaiter_tidewaiter_imageapi_answers_ImpactTouched(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalContainer":             schema_tidewaiter_tidewaiter_imageapi_answers_LocalContainer(ref),
+		answers.LocalReferenceReview{}.OpenAPIModelName():                              schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReview(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewSpec":   schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewSpec(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewStatus": schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewStatus(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning":                    schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage":              schema_tidewaiter_tidewaiter_imageapi_answers_PlatformImage(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Previous":                   schema_tidewaiter_tidewaiter_imageapi_answers_Previous(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Question":                   schema_tidewaiter_tidewaiter_imageapi_answers_Question(ref),
+		answers.ReferenceReview{}.OpenAPIModelName():                                   schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReview(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ReferenceReviewSpec":        schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReviewSpec(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.ReferenceReviewStatus":      schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReviewStatus(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Running":                    schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningImage":               schema_tidewaiter_tidewaiter_imageapi_answers_RunningImage(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningIn":                  schema_tidewaiter_tidewaiter_imageapi_answers_RunningIn(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart":                schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict":                    schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref),
 	}
 }
 
@@ -59,6 +65,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 						SchemaProps: spec.SchemaProps{
 							Description: "State is Found, NotImported, Gone, Unseen, Absent, Ambiguous, Invalid or Unknown.",
 							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is a word for programs, where the state leaves open why: NoDigest, SeveralDigests or OtherPlatform.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -349,6 +362,83 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_FormerTag(ref common.Referenc
 	}
 }
 
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactAdvisory(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactAdvisory is an advisory that is about a package of an image.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"aliases": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Aliases are its other names, such as a CVE, at most 5.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"effect": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Effect is Contains, MayContain or NotAffected.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"package": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Package is what it is about. Its unknown says why it may be affected.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage"),
+						},
+					},
+					"fixed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Fixed is the first version with a fix, if the advisory names one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"fixedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "FixedBy is a tag of the same repository that leads to an image which the advisory is not about, by its SBOM: the one that moved there last. It is absent if none is known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"statement": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Statement is what a VEX document says of the image: the one by which it is not affected, or another one.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement"),
+						},
+					},
+				},
+				Required: []string{"id", "effect", "package"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement"},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -380,13 +470,21 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactChange(ref common.Refer
 					},
 					"pods": {
 						SchemaProps: spec.SchemaProps{
-							Default: 0,
-							Type:    []string{"integer"},
-							Format:  "int32",
+							Description: "Pods is how many pods run them, each counted once. PodsComplete is false if there may be more.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"podsComplete": {
+						SchemaProps: spec.SchemaProps{
+							Default: false,
+							Type:    []string{"boolean"},
+							Format:  "",
 						},
 					},
 				},
-				Required: []string{"before", "after", "references", "pods"},
+				Required: []string{"before", "after", "references", "pods", "podsComplete"},
 			},
 		},
 	}
@@ -578,6 +676,27 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 							Format:      "",
 						},
 					},
+					"advisories": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Advisories are documents in the OSV format, one after another or in an array, packed by gzip: which images have an affected package, by the SBOMs that are attached to them? At most 8 MiB unpacked.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Continue is that of a status: the same advisories are looked for in the images after it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"named": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Named has the status name all that is touched, so that the answers of several reviews can be added up.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"at": {
 						SchemaProps: spec.SchemaProps{
 							Description: "At is a later time: what expires until then? How old the knowledge about tags is stays as it is now.",
@@ -639,7 +758,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref common
 					},
 					"omittedRows": {
 						SchemaProps: spec.SchemaProps{
-							Description: "OmittedRows is how many more there are.",
+							Description: "OmittedRows is how many more there are. Those that only pods tell of are omitted for a caller who may not see pods.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -662,12 +781,25 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref common
 							},
 						},
 					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Continue is set if there was time for some of the images alone: the next review has it in its spec.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"touched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Touched names all that the summary counts, if the spec asks for it. Pods and workloads are absent if the caller may not see pods.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactTouched"),
+						},
+					},
 				},
 				Required: []string{"summary"},
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactRow", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSummary", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactTouched", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -702,7 +834,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"effect": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Effect is Judged, Unpullable, Deleted, Incomplete, Contains or MayContain.",
+							Description: "Effect is Judged, Unpullable, Deleted, Incomplete, Contains, MayContain or NotAffected.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -723,7 +855,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"running": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Running is where the image runs under this reference; it is absent if the caller may not see pods. The server's own pods count for each reference.",
+							Description: "Running is where the image runs under this reference; for a caller who may not see pods, it is how many do, and absent if the row has a namespace. The server's own pods count for each reference.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Running"),
 						},
 					},
@@ -734,7 +866,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20.",
+							Description: "NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20. It is absent if the caller may not see pods.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -767,7 +899,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"lastTag": {
 						SchemaProps: spec.SchemaProps{
-							Description: "LastTag is true if no other tag is known to lead to the image, so that its registry may delete it.",
+							Description: "LastTag is true if no other tag of the repository is known to lead to the image, so that its registry may delete it there.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -807,6 +939,30 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 							},
 						},
 					},
+					"advisories": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Advisories are those that are about a package of the image, at most 20: first those that affect it, then those of which that is not known, then those that do not by a VEX document. OmittedAdvisories is how many more there are.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactAdvisory"),
+									},
+								},
+							},
+						},
+					},
+					"omittedAdvisories": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"integer"},
+							Format: "int32",
+						},
+					},
 					"labels": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Labels are the labels of the Image, and those of its config that name owners.",
@@ -827,7 +983,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactAdvisory", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactSide", "github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running"},
 	}
 }
 
@@ -840,7 +996,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref common.Referen
 				Properties: map[string]spec.Schema{
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "State is that of an answer about the reference, such as Found or Gone.",
+							Description: "State is that of an answer about the reference, such as Found or Gone; Moved if the tag leads to another image, while pods that name it run this one.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -939,6 +1095,20 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 							Format:      "int32",
 						},
 					},
+					"unchecked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unchecked is how many advisories say, as a whole or in part, nothing that can be compared with an SBOM: the unknowns say why.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"notAffected": {
+						SchemaProps: spec.SchemaProps{
+							Description: "NotAffected is how many references have an affected package, and are not affected by the word of a VEX document for which somebody vouches whom the policies trust. No other count has them.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
 					"images": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Images and References are how many images, and references to them, the act touches.",
@@ -956,7 +1126,8 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 					},
 					"pods": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Pods is how many pods run them; it is absent if the caller may not see pods. PodsComplete is false if there may be more.",
+							Description: "Pods is how many pods run them. PodsComplete is false if there may be more: what is not known is in the unknowns.",
+							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -966,6 +1137,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 							Default: false,
 							Type:    []string{"boolean"},
 							Format:  "",
+						},
+					},
+					"undecided": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Undecided is how many digests, and tags that lead to none, pods run of which it is not known whether the act touches them.",
+							Type:        []string{"integer"},
+							Format:      "int32",
 						},
 					},
 					"denied": {
@@ -1002,11 +1180,378 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 						},
 					},
 				},
-				Required: []string{"examined", "images", "references", "podsComplete", "workloads"},
+				Required: []string{"examined", "images", "references", "pods", "podsComplete", "workloads"},
 			},
 		},
 		Dependencies: []string{
 			"github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactChange"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactTouched(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImpactTouched names what an act touches.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"images": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Images are digests.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"references": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "References are the names of images, with the namespace in brackets where it matters.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"notAffected": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "NotAffected are those that are not affected by a VEX document.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"pods": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Pods are cluster/namespace/name, and Workloads cluster/namespace/resource/name.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"workloads": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_LocalContainer(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LocalContainer is what a container of a pod runs, as clusterpods show it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"cluster": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cluster and Pod are where it is; the server's own pods are in the cluster \"local\".",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"pod": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the container's; that of a volume has volume/ before it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"image": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Image is the reference as the pod's spec has it, and Digest that of the image that runs.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"outdated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outdated is the digest that the tag leads to now, if the container runs something else.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"outdatedUnknown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OutdatedUnknown is why it is not known whether the container runs something else than its tag leads to; it is empty if that is known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verified": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Verified is the verdict for the reference that the container names, by the policies that count for the namespace. Reason and Message say why.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since is when the pod was created, if that is known.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"cluster", "pod", "name", "image", "verified"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LocalReferenceReview asks what the pods of its namespace run, in whichever cluster, and is answered in its status. It is not stored. Whoever may list the pods of the namespace may ask, and is told nothing of others: no more of an image than what these pods name and run.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata has the namespace. The rest of it is ignored: a review is not stored.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec has the questions.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status has the answers. The server writes it.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewStatus"),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewSpec", "github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LocalReferenceReviewSpec has the questions of a review.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"references": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "References are what is asked about, at most 500. Their namespace is that of the review, and may be left out. Without any, all that the pods name is asked about.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Question"),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Question"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "LocalReferenceReviewStatus has the answers to a review.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"asOf": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AsOf is when the review was answered.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"references": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "References are the answers, in the order of the questions; without questions, one for each reference and digest that containers name and run, at most 500. What no known pod of the namespace names or runs is Unknown.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Answer"),
+									},
+								},
+							},
+						},
+					},
+					"containers": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Containers are those that the answers are about, at most 1,000.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.LocalContainer"),
+									},
+								},
+							},
+						},
+					},
+					"complete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Complete is false if there may be more containers, or answers without questions: the unknowns say why.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"unknowns": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Unknowns are the parts of what the pods run that are not known, or not known as of now.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"complete"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Answer", "github.com/tidewaiter/tidewaiter/imageapi/answers.LocalContainer", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -1057,7 +1602,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Platforms are the images that an index lists.",
+							Description: "Platforms are the images that an index lists, or the one that is for another platform than was asked for.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1320,6 +1865,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Question(ref common.Reference
 							Format:      "",
 						},
 					},
+					"runs": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Runs is the digest that a container runs which names the reference. The verdict is then the one for that container, as clusterpods show it, whatever the reference leads to now.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"reference"},
 			},
@@ -1467,7 +2019,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref common.ReferenceC
 				Properties: map[string]spec.Schema{
 					"pods": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Pods is how many pods run the image, under whatever name.",
+							Description: "Pods is how many pods run the image, under whatever name. If it is not known where a tag leads, it is how many name the tag.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1520,7 +2072,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref common.ReferenceC
 					},
 					"outdated": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Outdated is how many pods of followed clusters name the tag and run something else than it leads to now.",
+							Description: "Outdated is how many pods name the tag and run something else than it leads to now.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",
@@ -1544,6 +2096,19 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref common.ReferenceC
 							},
 						},
 					},
+					"outdatedUnknown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OutdatedUnknown is how many other pods name the tag and may run something else, and OutdatedUnknownReason is why that is not known, for some of them.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"outdatedUnknownReason": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
 					"selectors": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -1551,7 +2116,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Selectors are the values of the field \"image\" of clusterpods that select these pods.",
+							Description: "Selectors is the value of the field \"image\" of clusterpods that selects these pods.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1690,7 +2255,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (there is none and no policy demands one), Excepted (an exception of the policy lets the image through) or Unknown.",
+							Description: "Verified is True, ByIndex, False, Unsigned (a policy demands a signature and there is none), NoPolicy (no policy covers the reference, whether it is signed or not), Excepted (an exception of the policy lets the image through) or Unknown.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",

@@ -32,6 +32,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/signatures/policy.TrustedRoot":       schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref),
 		policyapi.ClusterImagePolicy{}.OpenAPIModelName():                      schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref),
 		policyapi.ClusterImagePolicyList{}.OpenAPIModelName():                  schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyList(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policyapi.Coverage":       schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref),
 		policyapi.ImagePolicy{}.OpenAPIModelName():                             schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref),
 		policyapi.ImagePolicyList{}.OpenAPIModelName():                         schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicyList(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus":   schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref),
@@ -1036,6 +1037,51 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicyList(re
 	}
 }
 
+func schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Coverage counts what a policy covers, as the condition CoversImages says in words.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"images": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Images are the stored images that the policy covers, and Repositories those that they are in.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"repositories": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int64",
+						},
+					},
+					"unmet": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unmet are the images that do not meet the policy.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"asOf": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AsOf is when the count began.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"images", "repositories", "unmet", "asOf"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1164,10 +1210,16 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref common.R
 							},
 						},
 					},
+					"covers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Covers is what the policy covered when that was counted last; it is absent until then.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.Coverage"),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			"k8s.io/apimachinery/pkg/apis/meta/v1.Condition"},
+			"github.com/tidewaiter/tidewaiter/signatures/policyapi.Coverage", "k8s.io/apimachinery/pkg/apis/meta/v1.Condition"},
 	}
 }

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+)
+
+// A review says "nothing is touched", and exits 0, only if all is known that this needs.
+func TestImpactSaysWhatIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		summary answers.ImpactSummary
+		code    int
+		says    string
+	}{
+		"known":              {answers.ImpactSummary{Examined: 1530, Pods: 0, PodsComplete: true}, cli.ExitOK, "nothing is touched (1530 images examined)"},
+		"not imported":       {answers.ImpactSummary{Examined: 1530, Pods: 0, Undecided: 8}, cli.ExitSome, "nothing is known to be touched; of 8 images that pods run it is unknown (1530 images examined)"},
+		"a cluster is away":  {answers.ImpactSummary{Examined: 1, Pods: 0}, cli.ExitSome, "nothing is known to be touched; it is unknown whether something that runs is (1 image examined)"},
+		"nothing is known":   {answers.ImpactSummary{Examined: 2}, cli.ExitSome, "nothing is known to be touched; it is unknown"},
+		"touched, pods away": {answers.ImpactSummary{Images: 1, References: 2, Changes: []answers.ImpactChange{{Before: "True", After: "False", References: 2}}}, cli.ExitSome, "an unknown number of pods runs them, 0 workloads need them\n  True → False: 2 references, an unknown number of pods\n"},
+		"touched, more":      {answers.ImpactSummary{Images: 1, References: 2, Pods: 1, Undecided: 1, Changes: []answers.ImpactChange{{Before: "True", After: "False", References: 2, Pods: 1}}}, exitTouched, "1+ pods run them, 0 workloads need them\n  of 1 more image that pods run it is unknown whether the act touches it\n  True → False: 2 references, 1+ pods\n"},
+		"one pod, one needs": {answers.ImpactSummary{Images: 1, References: 2, Pods: 1, PodsComplete: true, Workloads: 1}, exitTouched, "1 pod runs them, 1 workload needs them\n"},
+		"none runs them":     {answers.ImpactSummary{Images: 1, References: 1, Pods: 0, PodsComplete: true}, cli.ExitOK, "0 pods run them"},
+	} {
+		var out strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetOut(&out)
+		cmd.SetContext(t.Context())
+		o := &impactOptions{}
+		if err := o.show(cmd, "acting", &answers.ImpactReview{Status: answers.ImpactReviewStatus{Summary: test.summary}}); err != nil {
+			t.Fatal(err)
+		}
+		code, exit := cli.ExitOK, (*cli.Exit)(nil)
+		if errors.As(impactExit(&test.summary), &exit) {
+			code = exit.Code
+		}
+		if code != test.code || !strings.Contains(out.String(), test.says) {
+			t.Errorf("%s exits %d, want %d:\n%s", name, code, test.code, out.String())
+		}
+	}
+}

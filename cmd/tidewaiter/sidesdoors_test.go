@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/web/admission"
+)
+
+// is compares an answer with what is right.
+func (s *sides) is(door, question string, got, want any) {
+	s.t.Helper()
+	if s.doors[door]++; fmt.Sprint(got) != fmt.Sprint(want) {
+		s.t.Errorf("%s of %s says\n%v, want\n%v", door, question, got, want)
+	}
+}
+
+// whole reports whether all pods that run an image are known.
+func (s *sides) whole(digest string) bool { return !s.away && !s.unsure(digest) }
+
+// cell is how many pods run an image, as a table says it.
+func (s *sides) cell(digest string) string {
+	n := len(s.podsOf(digest))
+	switch {
+	case s.whole(digest):
+		return fmt.Sprint(n)
+	case n == 0:
+		return "Unknown"
+	}
+	return fmt.Sprint(n, "+")
+}
+
+// clusterPods are the pods that a selector selects.
+func (s *sides) clusterPods(selector string) (all []clusters.ClusterPod) {
+	s.t.Helper()
+	raw, err := s.review.client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", selector).DoRaw(s.t.Context())
+	var list clusters.ClusterPodList
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		s.t.Fatalf("clusterpods with %s: %v: %s", selector, err, raw)
+	}
+	return list.Items
+}
+
+// selectedPods are the names of the pods that a selector selects.
+func (s *sides) selectedPods(selector string) (names []string) {
+	s.t.Helper()
+	for _, p := range s.clusterPods(selector) {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// What is asked from the side of references, and from that of images, of what runs, and of all at
+// once, has one answer, and it is the right one.
+func TestBothSidesHaveOneAnswer(t *testing.T) {
+	t.Parallel()
+	oneCaller(t)
+	for _, seed := range []uint64{1, 2} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := newSides(t, seed)
+			soon(t, "the pods are known", func() bool {
+				return len(s.clusterPods("")) == len(s.pods) && len(s.selectedPods("outdated=true")) == len(s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.outdated(c) != "" }))
+			})
+			s.askContainers()
+			s.askReferences()
+			s.askUse()
+			s.askVerbs()
+			s.askTotals()
+			s.askSQL()
+			s.askActs()
+			s.askPrune()
+			s.askUsers()
+			s.askAway()
+			s.doActs()
+			n := 0
+			for _, asked := range s.doors {
+				n += asked
+			}
+			t.Logf("seed %d: %d questions, by door: %v", seed, n, s.doors)
+		})
+	}
+}
+
+// askContainers asks what each container runs, and which pods have a verdict.
+func (s *sides) askContainers() {
+	for _, p := range s.clusterPods("") {
+		at := slices.IndexFunc(s.pods, func(one *sidePod) bool { return one.String() == p.Name })
+		for i, c := range p.Spec.Containers {
+			want := &s.pods[at].containers[i]
+			s.is("clusterpods", p.Name+" "+c.Image+" "+c.ImageID, []any{c.Digest, c.Verified, c.Outdated, c.OutdatedUnknown != ""}, []any{want.digest, s.judged(s.pods[at], want), s.outdated(want), s.drift(want) == "unknown"})
+		}
+	}
+	for _, verified := range verdicts.All {
+		for _, cluster := range []string{"", "east", "west", "local"} {
+			for _, namespace := range append([]string{""}, sideNamespaces...) {
+				selector := "verified=" + verified
+				if cluster != "" {
+					selector += ",spec.cluster=" + cluster
+				}
+				if namespace != "" {
+					selector += ",spec.namespace=" + namespace
+				}
+				s.is("clusterpods by verdict", selector, s.selectedPods(selector), s.podsWith(func(p *sidePod, c *sideContainer) bool {
+					return (cluster == "" || p.cluster == cluster) && (namespace == "" || p.namespace == namespace) && s.judged(p, c) == verified
+				}))
+			}
+		}
+	}
+	var others []string
+	for _, value := range drifts {
+		s.is("clusterpods by drift", value, s.selectedPods("outdated="+value), s.podsSo(value))
+		if value != "unknown" {
+			others = append(others, s.podsSo(value)...)
+		}
+	}
+	slices.Sort(others)
+	s.is("clusterpods by drift", "not unknown", s.selectedPods("outdated!=unknown"), others)
+}
+
+// named is a reference, and what it leads to.
+type named struct {
+	text, digest string
+	of           *place
+	tag          string
+}
+
+// references are all names of tags and of digests.
+func (s *sides) references() (all []named) {
+	for _, tag := range s.tags() {
+		all = append(all, named{tag.String(), s.leads[tag], tag.place, tag.tag})
+		if tag.mirror != "" {
+			all = append(all, named{tag.mirror + ":" + tag.tag, s.leads[tag], tag.place, tag.tag})
+		}
+	}
+	for _, digest := range s.stored() {
+		for _, p := range s.in[digest] {
+			all = append(all, named{p.name() + "@" + digest, digest, p, ""})
+		}
+	}
+	return all
+}
+
+// askReferences asks what every reference means, for the pods of each namespace.
+func (s *sides) askReferences() {
+	all := s.references()
+	for _, namespace := range append([]string{""}, sideNamespaces...) {
+		var asked []answers.Question
+		for _, ref := range all {
+			asked = append(asked, answers.Question{Reference: ref.text, Namespace: namespace})
+		}
+		for i, answer := range s.review.ask(asked...) {
+			ref := all[i]
+			pods := s.podsOf(ref.digest)
+			drifting := map[string]int{}
+			for _, p := range s.pods {
+				drifting[s.driftOf(slices.DeleteFunc(slices.Clone(p.containers), func(c sideContainer) bool {
+					return ref.tag == "" || c.of != ref.of || c.tag != ref.tag
+				}))]++
+			}
+			state, verified := answers.Found, ""
+			if ref.digest == "" {
+				state = answers.Gone
+				pods = s.podsWith(func(_ *sidePod, c *sideContainer) bool { return c.of == ref.of && c.tag == ref.tag })
+			} else {
+				verified = s.verdict(ref.of, ref.tag, ref.digest, namespace)
+			}
+			got := []any{answer.State, answer.Meaning.Digest, "", "", "", "", ""}
+			if answer.Verdict != nil {
+				got[2] = answer.Verdict.Verified
+			}
+			if r := answer.Running; r != nil {
+				got[3], got[4], got[5], got[6] = r.Pods, r.Outdated, r.OutdatedUnknown, r.Complete
+			}
+			s.is("review", ref.text+" for "+namespace, got, []any{state, ref.digest, verified, len(pods), drifting["true"], drifting["unknown"], s.whole(ref.digest)})
+			if r := answer.Running; s.away || r != nil && !r.Complete {
+				s.is("review's reason", ref.text, slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" }), true)
+			}
+			if state != answers.Found || namespace == "" {
+				continue
+			}
+			body := strings.Replace(string(review(ref.text)), `"namespace":"team"`, fmt.Sprintf(`"namespace":%q`, namespace), 1)
+			admitted := askAdmission(s.t, s.http, s.Config.Host+admission.Path+"/east?timeout=5s", []byte(body))
+			s.is("admission", ref.text+" for "+namespace, admitted.Allowed, verified != "False" && verified != "Unsigned")
+		}
+	}
+}
+
+// askUse asks which images are used, and by whom, and who uses an image.
+func (s *sides) askUse() {
+	for _, digest := range s.stored() {
+		pods := s.podsOf(digest)
+		rows := s.table("images", "metadata.name="+digest)
+		var each []string
+		for _, p := range s.in[digest] {
+			each = append(each, s.verdict(p, "", digest, "")+"@"+p.name())
+		}
+		slices.Sort(each)
+		var shown []string
+		if len(rows) == 1 {
+			shown = strings.Split(rows[0]["Verdicts"], ",")
+			slices.Sort(shown)
+			s.is("images: PODS", digest, rows[0]["Pods"], s.cell(digest))
+		}
+		s.is("images: VERDICTS", digest, shown, each)
+		s.is("clusterpods by image", digest, s.selectedPods("image="+digest), pods)
+		for _, p := range s.in[digest] {
+			whole := p.name() + "@" + digest
+			s.is("clusterpods by image", whole, s.selectedPods("image="+whole), pods)
+		}
+	}
+	for _, tag := range s.tags() {
+		want := s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			return c.of == tag.place && c.tag == tag.tag || s.leads[tag] != "" && s.runs(c) == s.leads[tag]
+		})
+		s.is("clusterpods by image", tag.String(), s.selectedPods("image="+tag.String()), want)
+	}
+	used := func(is func(*sidePod) bool) (digests []string) {
+		all := map[string]bool{}
+		for _, p := range s.pods {
+			for i := range p.containers {
+				if digest := s.runs(&p.containers[i]); is(p) && s.isStored(digest) {
+					all[digest] = true
+				}
+			}
+		}
+		return slices.Sorted(maps.Keys(all))
+	}
+	selected := func(selector string) []string {
+		names := s.selected(selector)
+		slices.Sort(names)
+		return names
+	}
+	ofUse := map[string][]string{"true": used(func(*sidePod) bool { return true })}
+	for _, digest := range s.stored() {
+		if !slices.Contains(ofUse["true"], digest) {
+			is := fmt.Sprint(!s.whole(digest))
+			is = map[string]string{"true": "unknown", "false": "false"}[is]
+			ofUse[is] = append(ofUse[is], digest)
+		}
+	}
+	for _, is := range []string{"true", "false", "unknown"} {
+		s.is("images by use", "used="+is, selected("used="+is), ofUse[is])
+	}
+	for _, cluster := range []string{"east", "west", "local"} {
+		s.is("images by use", "used-by="+cluster, selected("used-by="+cluster), used(func(p *sidePod) bool { return p.cluster == cluster }))
+		for _, namespace := range sideNamespaces {
+			s.is("images by use", "used-by="+cluster+"/"+namespace, selected("used-by="+cluster+"/"+namespace), used(func(p *sidePod) bool { return p.cluster == cluster && p.namespace == namespace }))
+		}
+	}
+}

@@ -1,0 +1,448 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+)
+
+// sideVerdicts are the words of verdicts, the worst first.
+var sideVerdicts = []string{"False", "Unsigned", "Unknown", "Excepted", "NoPolicy", "ByIndex", "True"}
+
+// worst is the worst of verdicts.
+func worst(all []string) string {
+	for _, word := range sideVerdicts {
+		if slices.Contains(all, word) {
+			return word
+		}
+	}
+	return ""
+}
+
+// run runs a verb.
+func (s *sides) run(args ...string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	return tidewaiter(s.t, append(args, "--kubeconfig", s.kubeconfig)...)
+}
+
+var podName = regexp.MustCompile(`(?m)^(east|west|local):\S+`)
+
+// shownPods are the pods in the output of a verb.
+func shownPods(stdout string) []string {
+	names := podName.FindAllString(stdout, -1)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// askVerbs asks the verbs of the command line, which end with exit codes.
+func (s *sides) askVerbs() {
+	for _, ref := range s.references() {
+		verified, code, found := "", cli.ExitNone, 1
+		if ref.digest != "" {
+			verified, found = s.verdict(ref.of, ref.tag, ref.digest, ""), 0
+			if known, ok := map[string]int{"True": 0, "False": 1, "Unsigned": 1, "Excepted": 3}[verified]; ok {
+				code = known
+			}
+		}
+		got, stdout, stderr := s.run("verify", "-o", "json", ref.text)
+		var verdict verdictReport
+		if ref.digest != "" {
+			if err := json.Unmarshal([]byte(stdout), &verdict); err != nil {
+				s.t.Errorf("verify %s: %v: %s%s", ref.text, err, stdout, stderr)
+			}
+		}
+		s.is("verify", ref.text, []any{got, verdict.Digest, verdict.Verified}, []any{code, ref.digest, verified})
+		got, stdout, stderr = s.run("get", ref.text)
+		s.is("get", ref.text+"\n"+stdout+stderr, []any{got, found == 0 && strings.Contains(stdout, " "+cellOf(verified)+" ")}, []any{found, found == 0})
+	}
+	for _, digest := range s.stored() {
+		code, stdout, stderr := s.run("pods", digest)
+		pods, want := s.podsOf(digest), cli.ExitOK
+		if len(pods) == 0 && !s.whole(digest) {
+			want = cli.ExitNone
+		}
+		s.is("pods", digest+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
+	}
+	for _, tag := range s.tags() {
+		_, stdout, stderr := s.run("pods", tag.String())
+		s.is("pods", tag.String()+" "+stderr, shownPods(stdout), s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			return c.of == tag.place && c.tag == tag.tag || s.leads[tag] != "" && s.runs(c) == s.leads[tag]
+		}))
+	}
+	for _, value := range drifts {
+		_, stdout, _ := s.run("pods", "--outdated="+value)
+		s.is("pods", "--outdated="+value, shownPods(stdout), s.podsSo(value))
+	}
+	for _, tag := range s.tags() {
+		pods := map[string][]string{}
+		for _, p := range s.pods {
+			naming := slices.DeleteFunc(slices.Clone(p.containers), func(c sideContainer) bool { return c.image != tag.String() })
+			if value := s.driftOf(naming); len(naming) > 0 {
+				pods[value] = append(pods[value], p.String())
+			}
+		}
+		code, stdout, stderr := s.run("pods", "--outdated", tag.String())
+		want, all := cli.ExitOK, pods["true"]
+		if slices.Sort(all); len(all) == 0 && (len(pods["unknown"]) > 0 || !s.whole(s.leads[tag])) {
+			want = cli.ExitNone
+		}
+		s.is("pods", "--outdated "+tag.String()+" "+stderr, []any{code, shownPods(stdout)}, []any{want, all})
+	}
+	for _, cluster := range []string{"east", "west", "local"} {
+		s.askImagesOf(cluster)
+	}
+}
+
+// askImagesOf asks for the images that the pods of a cluster run.
+func (s *sides) askImagesOf(cluster string) {
+	counts := map[string]map[string]bool{} // names of pods by row
+	for _, p := range s.pods {
+		if p.cluster != cluster {
+			continue
+		}
+		for i := range p.containers {
+			c := &p.containers[i]
+			digest := "Unknown"
+			if runs := s.runs(c); runs != "" {
+				digest = strings.TrimPrefix(runs, "sha256:")[:12]
+			}
+			// What has not started has a row of its own.
+			row := []string{p.namespace, c.image, digest, s.judged(p, c), c.digest}
+			if key := strings.Join(row, " "); counts[key] == nil {
+				counts[key] = map[string]bool{p.name: true}
+			} else {
+				counts[key][p.name] = true
+			}
+		}
+	}
+	var want, got []string
+	elided := regexp.MustCompile(` \S+@`) // the table has no room for the whole
+	for key, pods := range counts {
+		key = elided.ReplaceAllString(key, " …")
+		want = append(want, fmt.Sprint(key[:strings.LastIndexByte(key, ' ')], " ", len(pods)))
+	}
+	_, stdout, _ := s.run("images", "--cluster", cluster, "-A")
+	for line := range strings.Lines(stdout) {
+		if cells := strings.Fields(line); len(cells) > 4 && !strings.HasPrefix(line, "  ") && cells[0] != "NAMESPACE" {
+			cells[3], _, _ = strings.Cut(cells[3], ":")
+			got = append(got, strings.Join(cells[:5], " "))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	s.is("images of a cluster", cluster, strings.Join(got, "\n"), strings.Join(want, "\n"))
+}
+
+// read reads a path of the server.
+func (s *sides) read(path string) string {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.Config.Host+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s: %s, %v: %s", path, resp.Status, err, body)
+	}
+	return string(body)
+}
+
+// totals are numbers about all.
+type totals struct {
+	images, verdicts, used map[string]int64 // by verdict: images, images in each place, and pods
+	outdated, unknown      map[string]int   // pods and the tags that they name, by cluster
+}
+
+func (s *sides) totals() totals {
+	all := totals{map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int{}, map[string]int{}}
+	for _, word := range sideVerdicts {
+		all.images[word], all.verdicts[word], all.used[word] = 0, 0, 0
+	}
+	for digest, places := range s.in {
+		var covered, each []string
+		for _, p := range places {
+			verified := s.verdict(p, "", digest, "")
+			if each = append(each, verified); s.rule(p, "") != nil {
+				covered = append(covered, verified)
+			}
+			all.verdicts[verified]++
+		}
+		all.images[cmpOr(worst(covered), worst(each))]++
+	}
+	for _, p := range s.pods {
+		var each []string
+		for i := range p.containers {
+			each = append(each, s.judged(p, &p.containers[i]))
+		}
+		all.used[worst(each)]++
+		byTag := map[string][]sideContainer{}
+		for _, c := range p.containers {
+			byTag[c.image] = append(byTag[c.image], c)
+		}
+		for _, naming := range byTag {
+			switch s.driftOf(naming) {
+			case "true":
+				all.outdated[p.cluster]++
+			case "unknown":
+				all.unknown[p.cluster]++
+			}
+		}
+	}
+	return all
+}
+
+// askTotals asks for numbers about all: of the summary, the metrics, the console and verify --all.
+func (s *sides) askTotals() {
+	s.t.Helper()
+	want, outdated, unknown := s.totals(), 0, 0
+	for _, cluster := range []string{"east", "west", "local"} {
+		outdated += want.outdated[cluster]
+		unknown += want.unknown[cluster]
+	}
+	s.review.swept()
+	var sum inventory.Summary
+	soon(s.t, "what runs is counted", func() bool {
+		sum = inventory.Summary{}
+		if err := json.Unmarshal([]byte(s.read("/tidewaiter/summary")), &sum); err != nil {
+			s.t.Fatal(err)
+		}
+		return sum.UsedAsOf != nil && sum.ImagesAsOf != nil && sum.UsedAsOf.After(sum.ImagesAsOf.Add(-1)) && sum.Outdated != nil
+	})
+	s.is("summary", "images", sum.Images, len(s.in))
+	for _, word := range sideVerdicts {
+		s.is("summary", "images by verdict, "+word, sum.Verified[word], want.images[word])
+		s.is("summary", "pods by verdict, "+word, sum.Used[word], want.used[word])
+	}
+	s.is("summary", "outdated pods", []any{*sum.Outdated, sum.OutdatedUnknown}, []any{outdated, unknown})
+	s.is("summary", "what runs and is gone", *sum.Gone, 0)
+
+	metrics := s.read("/metrics")
+	for _, word := range sideVerdicts {
+		s.is("metrics", "running_pods "+word, s.metric(metrics, `running_pods{verified="`+word+`"}`), want.used[word])
+	}
+	for _, cluster := range []string{"east", "west", "local"} {
+		s.is("metrics", "outdated_pods "+cluster, s.metric(metrics, `outdated_pods{cluster="`+cluster+`"}`), want.outdated[cluster])
+		s.is("metrics", "outdated_unknown_pods "+cluster, s.metric(metrics, `outdated_unknown_pods{cluster="`+cluster+`"}`), want.unknown[cluster])
+		s.is("metrics", "cluster_current "+cluster, s.metric(metrics, `cluster_current{cluster="`+cluster+`"}`), 1)
+	}
+	s.askConsole(want, outdated, unknown)
+
+	_, stdout, _ := tidewaiter(s.t, "verify", "--all", "--data-dir", s.data, "-o", "json")
+	var p progressAt
+	if err := json.Unmarshal([]byte(stdout), &p); err != nil {
+		s.t.Fatal(err, stdout)
+	}
+	for _, word := range sideVerdicts {
+		s.is("verify --all", "images by verdict, "+word, p.Verified[word], want.images[word])
+		s.is("verify --all", "verdicts, "+word, p.Verdicts[word], want.verdicts[word])
+	}
+}
+
+// metric is the value of a metric; "" if there is none.
+func (s *sides) metric(all, name string) string {
+	for line := range strings.Lines(all) {
+		if value, ok := strings.CutPrefix(line, "tidewaiter_"+name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+var (
+	concernShown = regexp.MustCompile(`<strong>([^<]+)</strong>(?:[^<]|<span class="by">|</span>|<time[^>]*>|</time>)*<span class="many">([^<]+)</span>`)
+	concernFine  = regexp.MustCompile(`<li>([^<:]+): <span class="quiet">none`)
+	shareShown   = regexp.MustCompile(`verdict=([A-Za-z]+)"[^\n]*?<span class="number">([^<]+)</span>`)
+	rowOfPod     = regexp.MustCompile(`<td class="first">([^<]+)<span class="by">(\S+) / (\S+) `)
+)
+
+// attention are the numbers of the console's first page, by what they are about.
+func (s *sides) attention() map[string]string {
+	page, shown := s.read("/console/"), map[string]string{}
+	for _, m := range concernFine.FindAllStringSubmatch(page, -1) {
+		shown[m[1]] = "0"
+	}
+	for _, m := range concernShown.FindAllStringSubmatch(page, -1) {
+		shown[m[1]] = m[2]
+	}
+	for _, m := range regexp.MustCompile(`<h2>([^<]+): unknown</h2>`).FindAllStringSubmatch(page, -1) {
+		shown[m[1]] = "unknown"
+	}
+	for _, m := range shareShown.FindAllStringSubmatch(page, -1) {
+		shown["share "+m[1]] = m[2]
+	}
+	return shown
+}
+
+// askConsole asks the pages of the console.
+func (s *sides) askConsole(want totals, outdated, unknown int) {
+	shown := s.attention()
+	naming := func(verified string) int {
+		return len(s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == verified }))
+	}
+	var drifted any = outdated
+	switch {
+	case unknown > 0 && outdated == 0:
+		drifted = "unknown"
+	case unknown > 0:
+		drifted = fmt.Sprint(outdated, "+")
+	}
+	for _, value := range drifts {
+		var got []string
+		for _, m := range rowOfPod.FindAllStringSubmatch(s.read("/console/running?outdated="+value), -1) {
+			got = append(got, m[2]+":"+m[3]+":"+m[1])
+		}
+		slices.Sort(got)
+		s.is("Running", "outdated="+value, slices.Compact(got), s.podsSo(value))
+	}
+	for title, n := range map[string]any{
+		"Runs and is not verified": naming("False"), "Runs and is not signed": naming("Unsigned"),
+		"Runs something else than its tag leads to": drifted, "Runs and is gone from its registry": 0,
+		"Not verified": want.images["False"], "Not signed": want.images["Unsigned"], "Verdict unknown": want.images["Unknown"], "Clusters that are away": 0,
+	} {
+		s.is("Attention", title, shown[title], n)
+	}
+	for _, word := range sideVerdicts {
+		s.is("Attention", "images by verdict, "+word, shown["share "+word], want.images[word])
+		var got []string
+		for _, m := range rowOfPod.FindAllStringSubmatch(s.read("/console/running?verified="+word), -1) {
+			got = append(got, m[2]+":"+m[3]+":"+m[1])
+		}
+		slices.Sort(got)
+		s.is("Running", word, slices.Compact(got), s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == word }))
+	}
+}
+
+// askSQL asks the views of the database.
+func (s *sides) askSQL() {
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(s.data, "tidewaiter.db")+"?mode=ro")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	query := func(text string, args ...any) (values []string) {
+		rows, err := db.QueryContext(s.t.Context(), text, args...)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var value string
+			if err := rows.Scan(&value); err != nil {
+				s.t.Fatal(err)
+			}
+			values = append(values, value)
+		}
+		if err := rows.Err(); err != nil {
+			s.t.Fatal(err)
+		}
+		return values
+	}
+	s.is("SQL", "images", query("SELECT name FROM images ORDER BY name"), s.stored())
+	for _, digest := range s.stored() {
+		var leading []string
+		for _, tag := range s.tags() {
+			if s.leads[tag] == digest {
+				leading = append(leading, tag.String())
+			}
+		}
+		slices.Sort(leading)
+		s.is("SQL", "tags that lead to "+digest, query("SELECT reference FROM image_references WHERE image = ? AND instr(reference, '@') = 0 ORDER BY reference", digest), leading)
+		s.is("SQL", "pods of "+digest, query("SELECT DISTINCT cluster || ':' || namespace || ':' || pod FROM pod_images WHERE image_id LIKE '%@' || ? ORDER BY 1", digest), s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			return strings.HasSuffix(c.imageID, "@"+digest)
+		}))
+	}
+	var ghosts []string
+	for _, p := range s.pods {
+		for i, c := range p.containers {
+			if c.digest != "" && !s.isStored(c.digest) {
+				ghosts = append(ghosts, fmt.Sprint(p, " c", i))
+			}
+		}
+	}
+	slices.Sort(ghosts)
+	s.is("SQL", "not imported", query(`SELECT p.cluster || ':' || p.namespace || ':' || p.pod || ' ' || p.container FROM pod_images p WHERE instr(p.image_id, '@') > 0
+		AND NOT EXISTS (SELECT 1 FROM images i WHERE i.name = substr(p.image_id, instr(p.image_id, '@') + 1)) ORDER BY 1`), ghosts)
+}
+
+// askActs asks what acts would touch.
+func (s *sides) askActs() {
+	ask := func(what string, spec answers.ImpactReviewSpec, pods []string, whole bool, undecided int, flags ...string) {
+		s.t.Helper()
+		got, err := s.review.impact(spec)
+		if err != nil {
+			s.t.Fatalf("%s: %v", what, err)
+		}
+		sum := got.Status.Summary
+		s.is("impact", fmt.Sprintf("%s (%+v %+v)", what, sum, got.Status.Unknowns), []any{sum.Pods, sum.PodsComplete, sum.Undecided}, []any{len(pods), whole, undecided})
+		if !sum.PodsComplete {
+			s.is("impact's reason", what, len(got.Status.Unknowns) > 0, true)
+		}
+		code, stdout, stderr := s.run(append([]string{"impact"}, flags...)...)
+		want := cli.ExitOK
+		switch {
+		case len(pods) > 0:
+			want = exitTouched
+		case !whole:
+			want = cli.ExitSome
+		}
+		s.is("impact's exit code", what+"\n"+stdout+stderr, code, want)
+	}
+	for _, tag := range s.tags() {
+		if s.leads[tag] != "" {
+			ask("delete "+tag.String(), answers.ImpactReviewSpec{Delete: tag.String()}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+				return c.of == tag.place && c.tag == tag.tag
+			}), s.whole(s.leads[tag]), 0, "--delete", tag.String())
+		}
+	}
+	for _, at := range []*place{s.places[0], s.places[len(s.places)-1]} {
+		host := at.at.registry.Host
+		whole := !s.away
+		for _, digest := range s.stored() {
+			whole = whole && (s.whole(digest) || !slices.ContainsFunc(s.in[digest], func(p *place) bool { return p.at == at.at }))
+		}
+		ask("lose "+host, answers.ImpactReviewSpec{LoseRegistry: host}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			digest, has := s.leads[tagOf{c.of, c.tag}]
+			return c.of.at == at.at && (c.tag == "" || digest != "" || !has) // what is gone cannot go again
+		}), whole, 0, "--registry", host)
+	}
+	for _, digest := range s.stored() {
+		ask("delete "+digest, answers.ImpactReviewSpec{Delete: digest}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			// what a pod names can no longer be pulled, either
+			return s.runs(c) == digest || c.tag != "" && s.leads[tagOf{c.of, c.tag}] == digest
+		}), s.whole(digest), 0, "--delete", digest)
+	}
+	ghosts := map[string]bool{}
+	for _, p := range s.pods {
+		for _, c := range p.containers {
+			if c.digest != "" && !s.isStored(c.digest) {
+				ghosts[c.digest] = true
+			}
+		}
+	}
+	for i := range 4 {
+		layer := manifest.Digest(fmt.Append(nil, "layer ", i))
+		whole := !s.away && len(ghosts) == 0
+		for _, digest := range s.stored() {
+			whole = whole && (s.whole(digest) || !strings.Contains(s.manifests[digest], layer))
+		}
+		ask("layer "+layer, answers.ImpactReviewSpec{Layer: layer}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			return strings.Contains(s.manifests[s.runs(c)], layer)
+		}), whole, len(ghosts), "--layer", layer)
+	}
+}

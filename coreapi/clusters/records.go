@@ -1,0 +1,65 @@
+package clusters
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxGaps is how many gaps are kept of a cluster.
+const maxGaps = 200
+
+// Miss notes that the cluster could not be seen in a time, which is after all that was noted
+// before. until is zero while it still cannot be.
+func (r *ClusterRecords) Miss(from, until time.Time) {
+	gap := Gap{From: metav1.NewTime(from)}
+	if !until.IsZero() {
+		gap.Until = &metav1.Time{Time: until}
+	}
+	if n := len(r.Unseen); n > 0 {
+		if last := &r.Unseen[n-1]; last.Until == nil || !last.Until.Before(&gap.From) {
+			last.Until = gap.Until // it goes on, or ends
+			return
+		}
+	}
+	if r.Unseen = append(r.Unseen, gap); len(r.Unseen) <= maxGaps {
+		return
+	}
+	// Two gaps become one, with what is between them: that is the least that is forgotten.
+	nearest := 0
+	between := func(i int) time.Duration { return r.Unseen[i+1].From.Sub(r.Unseen[i].Until.Time) }
+	for i := range len(r.Unseen) - 1 {
+		if between(i) < between(nearest) {
+			nearest = i
+		}
+	}
+	r.Unseen[nearest].Until = r.Unseen[nearest+1].Until
+	r.Unseen = slices.Delete(r.Unseen, nearest+1, nearest+2)
+}
+
+// GapsIn returns the gaps that are not outside of a time; until is zero for one that goes on.
+func (r *ClusterRecords) GapsIn(from, until time.Time) (all []Gap) {
+	for _, gap := range r.Unseen {
+		if (gap.Until == nil || !gap.Until.Time.Before(from)) && (until.IsZero() || !gap.From.After(until)) {
+			all = append(all, *gap.DeepCopy())
+		}
+	}
+	return all
+}
+
+// UnseenIn returns the parts of the gaps that are in a time; until is zero for one that goes on.
+func (r *ClusterRecords) UnseenIn(from, until time.Time) (all []Gap) {
+	for _, gap := range r.GapsIn(from, until) {
+		if gap.From.Time.Before(from) {
+			gap.From = metav1.NewTime(from)
+		}
+		if !until.IsZero() && (gap.Until == nil || gap.Until.After(until)) {
+			gap.Until = &metav1.Time{Time: until}
+		}
+		if gap.Until == nil || gap.From.Before(gap.Until) {
+			all = append(all, gap)
+		}
+	}
+	return all
+}

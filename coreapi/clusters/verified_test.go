@@ -1,0 +1,44 @@
+package clusters
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// Pods are selected by the verdict for what their containers name; the rest of a selector stays.
+func TestSelectedByVerdict(t *testing.T) {
+	t.Parallel()
+	pod := func(verified ...string) *ClusterPod {
+		p := &ClusterPod{}
+		for _, v := range verified {
+			p.Spec.Containers = append(p.Spec.Containers, ClusterPodContainer{Verified: v})
+		}
+		return p
+	}
+	both := pod("True", "False")
+	for selector, want := range map[string]bool{
+		"verified=False": true, "verified=True": true, "verified=Unsigned": false, "verified!=Unsigned": true, "verified!=True": false, "verified=True,verified=False": true, "pod=a": true,
+	} {
+		parsed, err := fields.ParseSelector(selector + ",spec.cluster=prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, demanded := without(&internalversion.ListOptions{FieldSelector: parsed}, verifiedField)
+		if got := isVerifiedSo(both, demanded); got != want {
+			t.Errorf("%s selects it: %v", selector, got)
+		}
+		if value, ok := o.FieldSelector.RequiresExactMatch("spec.cluster"); !ok || value != "prod" {
+			t.Errorf("of %s the rest is %s", selector, o.FieldSelector)
+		}
+		if _, ok := o.FieldSelector.RequiresExactMatch(verifiedField); ok {
+			t.Errorf("%s stays in %s", verifiedField, o.FieldSelector)
+		}
+	}
+	for value, want := range map[string]bool{"True": true, "Maybe": false} {
+		if err := areVerdicts([]fields.Requirement{{Field: verifiedField, Value: value}}, []string{"True", "False"}); (err == nil) != want {
+			t.Errorf("pods are selected by %q: %v", value, err)
+		}
+	}
+}

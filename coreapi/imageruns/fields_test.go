@@ -1,0 +1,133 @@
+package imageruns
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// A stretch that ran in a time is in one of the buckets of that time, of which there are few; and a
+// stretch is in few.
+func TestBuckets(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	some := func() time.Duration { return time.Duration(rnd.Int64N(int64(1)<<rnd.IntN(26))) * time.Second }
+	missed, found, moments, right := 0, 0, 0, 0
+	for range 40_000 {
+		r := &ImageRun{Spec: ImageRunSpec{From: metav1.NewTime(begun.Add(some()))}}
+		if rnd.IntN(10) > 0 {
+			r.Status.Until = &metav1.Time{Time: r.Spec.From.Add(some())}
+		}
+		w := Window{From: begun.Add(some())}
+		if w.Until = w.From; rnd.IntN(2) == 0 {
+			w.Until = w.From.Add(some())
+		}
+		of := bucketsOf(r)
+		if len(of) > 5 {
+			t.Fatalf("%v is in %d buckets", r, len(of))
+		}
+		in, ok := w.buckets()
+		if !ok {
+			missed++
+			continue
+		}
+		has := slices.ContainsFunc(of, func(b string) bool { return slices.Contains(in, b) })
+		if r.Status.Until != nil && r.Status.Until.Sub(r.Spec.From.Time) > time.Hour {
+			length := r.Status.Until.Sub(r.Spec.From.Time)
+			at := r.Spec.From.Add(time.Duration(rnd.Int64N(3*int64(length))) - length)
+			in, _ := Window{at, at}.buckets()
+			if slices.ContainsFunc(of, func(b string) bool { return slices.Contains(in, b) }) {
+				if moments++; (Window{at, at}).Ran(r) {
+					right++
+				}
+			}
+		}
+		if w.Ran(r) {
+			if found++; !has {
+				t.Fatalf("%s to %v ran from %s to %s, and is in %v, not in %v", r.Spec.From, r.Status.Until, w.From, w.Until, of, in)
+			}
+		}
+	}
+	if right*4 < moments*3 {
+		t.Errorf("of %d stretches in the buckets of a moment, %d ran then", moments, right)
+	}
+	if found < 1000 || missed > 10_000 {
+		t.Errorf("%d ran, and %d times were too long: the test shows little", found, missed)
+	}
+}
+
+// The verdict at a time is the one that was known then; where it is no longer kept, it is unknown.
+func TestVerdictsThen(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC) }
+	r := &ImageRun{Spec: ImageRunSpec{From: metav1.NewTime(at(0))}}
+	for _, v := range []struct {
+		minute int
+		is     string
+	}{{1, "Unsigned"}, {10, "True"}, {20, "False"}} {
+		r.Status.Verdicts = append(r.Status.Verdicts, RunVerdict{Since: metav1.NewTime(at(v.minute)), Verified: v.is})
+	}
+	for _, test := range []struct {
+		from, until, dropped int
+		want                 string
+	}{
+		{0, 0, 0, "[] true"}, {1, 1, 0, "[Unsigned] false"}, {9, 9, 0, "[Unsigned] false"}, {10, 10, 0, "[True] false"}, {30, 30, 0, "[False] false"},
+		{5, 15, 0, "[Unsigned True] false"}, {0, 60, 0, "[Unsigned True False] false"}, {5, 5, 3, "[] true"}, {1, 1, 3, "[Unsigned] true"}, {15, 15, 3, "[True] false"},
+	} {
+		r.Status.VerdictsDropped = int32(test.dropped)
+		known, unknown := Window{at(test.from), at(test.until)}.Verdicts(r)
+		words := []string{}
+		for _, v := range known {
+			words = append(words, v.Verified)
+		}
+		if got := fmt.Sprintf("%v %t", words, unknown); got != test.want {
+			t.Errorf("from %d to %d, %d dropped: %s, want %s", test.from, test.until, test.dropped, got, test.want)
+		}
+	}
+}
+
+// What had no verdict yet is found as Unknown, at that time and ever.
+func TestUnknownVerdict(t *testing.T) {
+	t.Parallel()
+	s, _ := openStore(t, t.TempDir())
+	ctx := genericapirequest.WithNamespace(t.Context(), "ns")
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, verdicts := range map[string][]RunVerdict{"none": nil, "late": {{Since: metav1.NewTime(from.Add(time.Minute)), Verified: "True"}}} {
+		r := &ImageRun{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: ImageRunSpec{Cluster: "c", Workload: "Pod/" + name, From: metav1.NewTime(from)}, Status: ImageRunStatus{Verdicts: verdicts}}
+		if _, _, err := s.Update(ctx, name, rest.DefaultUpdatedObjectInfo(r), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		set  fields.Set
+		want string
+	}{
+		{fields.Set{"verified": "Unknown"}, "[none]"},
+		{fields.Set{"verified": "Unknown", "at": "2026-01-01T00:00:30Z"}, "[late none]"},
+		{fields.Set{"verified": "True", "at": "2026-01-01T00:02:00Z"}, "[late]"},
+		{fields.Set{"verified": "True", "workload": "none"}, "[]"},
+	} {
+		obj, err := s.List(ctx, &internalversion.ListOptions{FieldSelector: test.set.AsSelector()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{}
+		for _, r := range obj.(*ImageRunList).Items {
+			names = append(names, r.Name)
+		}
+		if got := fmt.Sprint(names); got != test.want {
+			t.Errorf("%v: %s, want %s", test.set, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package answers
+
+import (
+	"context"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// maxUnstored bounds what pods run and of which nothing is stored that a review looks at.
+const maxUnstored = 10_000
+
+// undecide notes something that pods run of which it is not known whether the act touches it.
+func (f *projection) undecide(what string) {
+	f.complete = false
+	if len(f.undecided) < maxPodsNamed {
+		f.undecided[what] = true
+	}
+}
+
+// doubtImage notes why it is not known whether the act touches an image under one of its names.
+func (f *projection) doubtImage(digest string, by *runners, err error) {
+	f.doubt("verdict", err)
+	if len(by.containers) > 0 {
+		f.undecide(digest)
+		return
+	}
+	f.complete = f.complete && by.complete
+}
+
+// unstored looks at what pods run of which it is not stored what the act asks about: the act may
+// touch it all the same. known reports whether that is stored of a digest.
+func (f *projection) unstored(ctx context.Context, known func(ctx context.Context, digest string) (bool, error)) error {
+	digests, names := f.Use.Runs()
+	began, n := time.Now(), 0 // of a real clock: it measures how long this takes
+	look := func(name string, leads func(context.Context, string) (string, error)) error {
+		if n > maxUnstored || time.Since(began) > maxImpact {
+			f.undecide(name)
+			return nil
+		}
+		digest, err := leads(ctx, name)
+		if err != nil {
+			return err
+		}
+		if digest != "" {
+			if is, err := known(ctx, digest); is || err != nil {
+				return err
+			}
+		}
+		n++
+		return f.unstoredOf(ctx, name, digest)
+	}
+	for _, digest := range digests {
+		if err := look(digest, func(_ context.Context, digest string) (string, error) { return digest, nil }); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := look(name, f.leads); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// leads returns the digest to which a tag leads, "" if that is not known.
+func (f *projection) leads(ctx context.Context, name string) (string, error) {
+	ref, err := reference.Parse(name)
+	if err != nil {
+		return "", nil
+	}
+	_, tag, err := f.before.tagOf(ctx, ref.Pulled())
+	digest, _ := tags.Now(tag)
+	return digest, err
+}
+
+// unstoredOf looks at the pods that run a digest, or name a tag that leads to a digest or to
+// nothing that is known.
+func (f *projection) unstoredOf(ctx context.Context, name, digest string) error {
+	values := []string{name}
+	if name == digest {
+		values = f.valuesOf(&resolved{digest: digest})
+	}
+	containers, more, err := f.Containers.Naming(ctx, values, maxContainers)
+	if err != nil {
+		return err
+	}
+	decided, seen, touched := !more, map[string]bool{}, map[reference.Reference][]runner{}
+	ask := func(image, namespace string, c *podimages.Container) {
+		of, is := f.mayTouch(ctx, image, namespace)
+		if decided = decided && is; of.Host == "" {
+			return
+		}
+		if c == nil {
+			decided = false // it is not known which pods these are
+			return
+		}
+		touched[of] = append(touched[of], runner{Container: *c, names: []string{of.String()}})
+	}
+	for i := range containers {
+		c := &containers[i]
+		seen[c.Cluster+"/"+c.Namespace+"/"+c.Pod] = true
+		ask(c.Image, c.Namespace, c)
+	}
+	switch {
+	case name == digest:
+		for _, user := range f.Use.Users(digest, nil, maxUsers) {
+			decided = decided && seen[user] // of the others it is not known what they name
+		}
+	case len(containers) == 0:
+		for _, namespace := range f.namespacesOf(name) {
+			ask(name, namespace, nil)
+		}
+	}
+	if !decided {
+		f.undecide(name)
+	}
+	_, complete := f.Use.Pods(digest, nil)
+	for of, by := range touched {
+		row := ImpactRow{Image: digest, Reference: of.String(), Effect: Unpullable, Before: ImpactSide{State: NotImported}, After: ImpactSide{State: NotImported}}
+		f.touch(&imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}}, []ImpactRow{row}, &runners{containers: by, complete: complete && !more})
+	}
+	return nil
+}
+
+// namespacesOf are the namespaces for whose pods a reference may be judged otherwise: "" stands for
+// those without policies of their own.
+func (f *projection) namespacesOf(name string) []string {
+	ref, err := reference.Parse(name)
+	if err != nil {
+		return []string{""}
+	}
+	return append(f.namespaces(ref), "")
+}
+
+// mayTouch says what an act does to pods of a namespace that name a reference of which nothing is
+// stored: of is what cannot be pulled any more, and decided is false if that is not known.
+func (f *projection) mayTouch(ctx context.Context, image, namespace string) (of reference.Reference, decided bool) {
+	ref, err := reference.Parse(image)
+	if err != nil || f.spec.Layer != "" || f.spec.Package != "" || len(f.spec.Advisories) > 0 {
+		return of, false
+	}
+	candidates, err := f.before.standing(ctx, ref.Pulled())
+	if err != nil {
+		f.doubt("act", err)
+		return of, false
+	}
+	for _, candidate := range candidates {
+		switch {
+		case f.spec.LoseRegistry == "":
+			if !f.then.same(candidate, namespace) {
+				return of, false
+			}
+		case candidate.Host == f.spec.LoseRegistry:
+			return candidate, true
+		}
+	}
+	return of, true
+}
+
+// hasLayers reports whether it is stored which layers a digest has that pods run.
+func (f *projection) hasLayers(ctx context.Context, digest string) (bool, error) {
+	f.before.read = 0 // an image at a time
+	image, err := f.before.image(ctx, digest)
+	if err != nil || image == nil {
+		return false, err
+	}
+	for _, m := range image.DockerImageManifests {
+		if n, _ := f.Use.Pods(m.Digest, nil); n == 0 {
+			continue // no pod is on its platform
+		}
+		if listed, err := f.before.image(ctx, m.Digest); listed == nil || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,178 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// Policies judge images.
+type Policies interface {
+	// Set returns the policies; nil for none. An error says why they are not known.
+	Set(ctx context.Context) (*policy.Set, error)
+	// Judge judges a stored Image by them.
+	Judge(ctx context.Context, q Asked) (Judgement, error)
+}
+
+// Asked is a question about a stored Image.
+type Asked struct {
+	Image *imagev1.Image
+	// Reference has a tag or a digest. Namespace is whose pods ask; "" for none.
+	Reference reference.Reference
+	Namespace string
+	// Checked is when a registry last confirmed where the tag leads; zero if that is not known.
+	Checked time.Time
+	// Indexes finds indexes that vouch for the image under a verdict's key.
+	Indexes func(key string) ([]*imagev1.Image, error)
+}
+
+// Judgement is the answer to Asked.
+type Judgement struct {
+	Verdict annotation.Verdict
+	// Covering are the policies that cover the reference.
+	Covering []*policy.Policy
+	// Findings say by which of them admission does not just admit the image.
+	Findings admit.Findings
+	// TooOld is why the registry must be asked first where the tag leads; "" if it need not.
+	TooOld string
+}
+
+// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
+// registry was asked.
+const ReasonTagTooOld = "TagTooOld"
+
+// InForce are the policies of a running server.
+type InForce struct {
+	Policies func(context.Context) (*policy.Set, error)
+	Clock    clock.PassiveClock
+}
+
+// Set is part of [Policies].
+func (f InForce) Set(ctx context.Context) (*policy.Set, error) { return f.Policies(ctx) }
+
+// Judge is part of [Policies].
+func (f InForce) Judge(ctx context.Context, q Asked) (Judgement, error) {
+	set, err := f.Policies(ctx)
+	if err != nil {
+		return Judgement{}, err
+	}
+	now := f.Clock.Now()
+	return judge(set, now, now, q), nil
+}
+
+// judge judges by policies at a time. ages is the time by which knowledge about tags is too old.
+func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
+	by := signatures.PoliciesFor(q.Reference, q.Namespace, set)
+	if len(by) == 0 {
+		return Judgement{Verdict: signatures.AskAnyway(q.Image, q.Reference)}
+	}
+	v := signatures.Ask(q.Image, q.Reference, q.Namespace, set, now, q.Indexes)
+	j := Judgement{Verdict: v, Covering: by, Findings: findings(by, v, q.Reference, now)}
+	if q.Reference.Digest != "" {
+		return j
+	}
+	var stale []*policy.Policy
+	stale, j.TooOld = signatures.TooOld(by, q.Reference, q.Checked, ages)
+	for i, f := range j.Findings {
+		if !slices.ContainsFunc(stale, func(p *policy.Policy) bool { return p.ID() == f.Policy }) {
+			j.Findings[i].Reason += "; " + signatures.TagAge(q.Reference, q.Checked, ages)
+		}
+	}
+	if len(stale) == 0 {
+		return j
+	}
+	// A bound adds to what was found, and replaces nothing of it.
+	for _, p := range stale {
+		j.Findings = j.Findings.And(unknownTo(p, "Unknown: "+j.TooOld))
+	}
+	if verdicts.IsVerified(v.Verified) || v.Verified == verdicts.Excepted {
+		j.Verdict = annotation.Verdict{
+			Verified: verdicts.VerifiedUnknown, Reason: ReasonTagTooOld, Message: j.TooOld + "; what it led to is " + v.Verified,
+			Unmet: ids(stale), Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
+		}
+	} else {
+		j.Verdict.Message = cmp.Or(v.Message, "it has no signature in "+q.Reference.Name()) + "; " + j.TooOld
+	}
+	return j
+}
+
+func ids(policies []*policy.Policy) (all []string) {
+	for _, p := range policies {
+		all = append(all, p.ID())
+	}
+	return all
+}
+
+// findings returns a finding for each policy that a verdict says is not met.
+func findings(by []*policy.Policy, v annotation.Verdict, asked reference.Reference, now time.Time) (found admit.Findings) {
+	if verdicts.IsVerified(v.Verified) {
+		return nil
+	}
+	reason := fmt.Sprintf("%s: %s", v.Verified, cmp.Or(v.Message, "it has no signature in "+asked.Bare().String()))
+	for _, p := range by {
+		if len(v.Unmet) > 0 && !slices.Contains(v.Unmet, p.ID()) {
+			continue
+		}
+		switch {
+		case v.Verified == verdicts.Excepted:
+			found = append(found, excepted(p, v, now))
+		case v.Verified == verdicts.VerifiedUnknown && !signatures.Forced(v):
+			found = append(found, unknownTo(p, reason))
+		default:
+			found = append(found, admit.Finding{Policy: p.ID(), Action: modeOf(p), Reason: reason})
+		}
+	}
+	return found
+}
+
+// excepted is the finding about an image that an exception of the policy lets through: the audit
+// log has it, and whoever creates the pod is warned before the exception ends.
+func excepted(p *policy.Policy, v annotation.Verdict, now time.Time) admit.Finding {
+	action := admit.Audit
+	if until, err := time.Parse(time.RFC3339, v.Until); err != nil || until.Sub(now) < policy.ExceptionEndsSoon {
+		action = admit.Warn
+	}
+	return admit.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Reason: v.Message}
+}
+
+// unknownTo is the finding that it is unknown whether a policy is met, for a reason that neither
+// who may push nor who may create pods can bring about. What is admitted so is in the audit log.
+func unknownTo(p *policy.Policy, reason string) admit.Finding {
+	action := admit.Deny
+	switch p.Admission.Unknown {
+	case policy.UnknownAllow:
+		action = admit.Audit
+	case policy.UnknownWarn:
+		action = admit.Warn
+	}
+	return admit.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Unknown: true, Reason: reason}
+}
+
+// unverified is the finding that it is not known whether a policy is met, for a reason that who may
+// push, or who may create pods, can bring about: it counts as not met.
+func unverified(p *policy.Policy, reason string) admit.Finding {
+	return admit.Finding{Policy: p.ID(), Action: modeOf(p), Unknown: true, Reason: reason}
+}
+
+func modeOf(p *policy.Policy) admit.Action {
+	switch p.Admission.Mode {
+	case policy.ModeWarn:
+		return admit.Warn
+	case policy.ModeAudit:
+		return admit.Audit
+	default:
+		return admit.Deny
+	}
+}

@@ -1,0 +1,155 @@
+package answers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// valuesOf are the values of the field "image" of the pods that use an image, as they are stored.
+func (a *Answerer) valuesOf(m *resolved) (all []string) {
+	if m.digest == "" {
+		return nil
+	}
+	for _, key := range a.Use.Keys(m.digest, m.image) {
+		all = append(all, podimages.Value(key))
+	}
+	return all
+}
+
+// Selects returns the values of the field "image" by which the pods are selected, as they are
+// stored, that name or run what a text means: a repository stands for all its images; a tag for the
+// pods that name it, whatever they run, and for those that use the image to which it leads; a
+// digest or its beginning for those that use the image. naming leaves the pods that name a tag. The
+// program asks, so rights are not looked at.
+func (a *Answerer) Selects(ctx context.Context, text string, naming bool) ([]string, error) {
+	s := a.own("")
+	m, err := s.named(ctx, strings.TrimSpace(text))
+	switch {
+	case err != nil:
+		return nil, err
+	case m.state == Invalid, m.state == Ambiguous:
+		return nil, errors.New(strings.Join(append([]string{m.message}, m.others...), "; "))
+	}
+	var names []reference.Reference
+	if ref, err := reference.Parse(text); err == nil && ref.Digest == "" && m.ref.Tag != "" {
+		names = []reference.Reference{m.ref, ref.Pulled()} // which differ if it is a mirror's name
+	}
+	var values []string
+	for _, ref := range names {
+		if m.whole {
+			values = append(values, ref.Name())
+		} else {
+			values = append(values, ref.String())
+		}
+	}
+	if !m.whole && !(naming && len(names) > 0) {
+		values = append(values, s.valuesOf(m)...)
+		if m.digest != "" {
+			values = append(values, m.digest) // pods may begin to use it
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values), nil
+}
+
+// Sources returns the references that a mirror's name may stand for.
+func (a *Answerer) Sources(ref reference.Reference) []reference.Reference {
+	if a.Mirrored == nil {
+		return nil
+	}
+	return a.Mirrored(ref)
+}
+
+// identify returns the digest of the image that a container runs whose runtime tells an ID: that of
+// a manifest or of a config. ref is what the container names, and leads what that leads to now, nil
+// if that is not known: of several images with the config it prefers these. It returns "" if no
+// image is known that has the ID.
+func (s *session) identify(ctx context.Context, id string, ref reference.Reference, leads *resolved) (string, error) {
+	image, err := s.image(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if image != nil {
+		return id, nil
+	}
+	all, err := s.list(ctx, maxOthers, fields.OneTermEqualSelector(selectors.Config, id))
+	if err != nil || len(all) == 0 {
+		return "", err
+	}
+	if leads != nil {
+		for i := range all {
+			if outdated, unknown := isOutdated(leads, all[i].Name); !outdated && unknown == "" {
+				return all[i].Name, nil
+			}
+		}
+	}
+	at := slices.IndexFunc(all, func(image imagev1.Image) bool {
+		return slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare())
+	})
+	return all[max(at, 0)].Name, nil
+}
+
+// runs returns the digest of what a container runs, as far as that is known: see identify.
+func (s *session) runs(ctx context.Context, image, imageID string, ref reference.Reference, leads *resolved) (string, error) {
+	if runs := podimages.Runs(image, imageID); runs.Digest != "" {
+		return runs.Digest, nil
+	}
+	id := podimages.ID(imageID)
+	if id == "" {
+		return "", nil
+	}
+	digest, err := s.identify(ctx, id, ref, leads)
+	if err != nil {
+		return "", fmt.Errorf("which image has the ID %s: %w", id, err)
+	}
+	return digest, nil
+}
+
+// PodsNaming counts the pods that run an image, name it in a place, a repository or a tag, and have
+// a verdict for what they name: the pods of a namespace, or, with "", those that have no policies
+// of their own for it. complete is false if there may be more. The program asks, so rights are not
+// looked at.
+func (a *Answerer) PodsNaming(ctx context.Context, image *imagev1.Image, place reference.Reference, namespace, verified string) (n int, complete bool, err error) {
+	set, err := a.Policies.Set(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	own := set.InNamespaces(place)
+	containers, more, err := a.Containers.Naming(ctx, a.valuesOf(&resolved{digest: image.Name, image: image}), maxContainers)
+	if err != nil {
+		return 0, false, err
+	}
+	pods, known := map[string]bool{}, map[[3]string]ContainerAnswer{}
+	for _, c := range containers {
+		if _, its := own[c.Namespace]; namespace == "" && its || namespace != "" && namespace != c.Namespace {
+			continue
+		}
+		key := [3]string{c.Namespace, c.Image, c.ImageID}
+		answer, ok := known[key]
+		if !ok {
+			if answer, err = a.Container(ctx, c.Namespace, c.Image, c.ImageID); err != nil {
+				return 0, false, err
+			}
+			known[key] = answer
+		}
+		if answer.Judged != image.Name || answer.Verdict == nil || answer.Verdict.Verified != verified {
+			continue
+		}
+		if name, err := reference.Parse(answer.Verdict.Reference); err == nil && name.Bare() == place.Bare() && (place.Tag == "" || name.Tag == place.Tag) {
+			pods[c.Cluster+"/"+c.Namespace+"/"+c.Pod] = true
+		}
+	}
+	_, complete = a.Use.Pods(image.Name, image)
+	return len(pods), complete && !more, nil
+}

@@ -1,0 +1,386 @@
+package answers
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
+)
+
+const repository = "registry.example.com/team/app"
+
+// A pod that names a tag counts in the answer about that tag, whatever is known of where it leads.
+func TestPodsOfTagsThatLeadNowhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.tag(repository+":gone", "", one)
+	w.tag(repository + ":unseen")
+	for _, tt := range []struct {
+		tag   string
+		state State
+	}{{"gone", Gone}, {"unseen", Unseen}, {"absent", Absent}} {
+		w.runs("shop", tt.tag+"-1", repository+":"+tt.tag, one)
+		w.runs("shop", tt.tag+"-2", repository+":"+tt.tag, "")
+		w.runs("bank", tt.tag+"-3", repository+":"+tt.tag, digestOf("other"))
+		a := w.ask(t.Context(), Question{Reference: repository + ":" + tt.tag})
+		if a.State != tt.state || a.Running == nil || a.Running.Pods != 3 || !a.Running.Complete {
+			t.Errorf("%s: %s, running %+v", tt.tag, a.State, a.Running)
+			continue
+		}
+		if want := []string{"prod/bank/" + tt.tag + "-3", "prod/shop/" + tt.tag + "-1", "prod/shop/" + tt.tag + "-2"}; !slices.Equal(a.Running.Names, want) {
+			t.Errorf("%s runs in %v, want %v", tt.tag, a.Running.Names, want)
+		}
+		if in := a.Running.Clusters; len(in) != 2 || in[1].Namespace != "shop" || in[1].Pods != 2 {
+			t.Errorf("%s runs in %+v", tt.tag, in)
+		}
+	}
+	// What nobody names runs nowhere.
+	if a := w.ask(t.Context(), Question{Reference: repository + ":none"}); a.State != Absent || a.Running.Pods != 0 || !a.Running.Complete {
+		t.Errorf("a tag that nobody names: %s, %+v", a.State, a.Running)
+	}
+}
+
+// A digest that runs is known, stored or not: by its whole, in its repository, or by its beginning.
+func TestRunsAndIsNotImported(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	digest := digestOf("ghost")
+	w.runs("shop", "app-1", repository+":v1", digest)
+	w.runs("shop", "app-2", repository+":v2", digest)
+	short := strings.TrimPrefix(digest, "sha256:")[:12]
+	for _, text := range []string{digest, repository + "@" + digest, short, "sha256:" + short, repository + "@sha256:" + short} {
+		a := w.ask(t.Context(), Question{Reference: text})
+		if a.State != NotImported || a.Meaning.Digest != digest || a.Meaning.Reference != repository+"@"+digest || a.Running == nil || a.Running.Pods != 2 || !strings.Contains(a.Message, "runs, and is not imported") {
+			t.Errorf("%s: %s %+v %+v %s", text, a.State, a.Meaning, a.Running, a.Message)
+		}
+	}
+	for _, text := range []string{digestOf("none"), "9f86d081", "registry.example.com/other@sha256:" + short} {
+		if a := w.ask(t.Context(), Question{Reference: text}); a.State != Absent || a.Running != nil && a.Running.Pods != 0 {
+			t.Errorf("%s: %s %+v", text, a.State, a.Running)
+		}
+	}
+	// Who may not see pods gets their number for the whole digest, and finds nothing by its beginning.
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
+	if a := w.ask(w.as("ann"), Question{Reference: digest}); a.State != NotImported || a.Running.Pods != 2 || len(a.Running.Names) != 0 || a.Meaning.Repository != "" {
+		t.Errorf("without the right to see pods: %s %+v %+v", a.State, a.Running, a.Meaning)
+	}
+	if a := w.ask(w.as("ann"), Question{Reference: short}); a.State != Absent || a.Meaning.Digest != "" {
+		t.Errorf("a beginning without the right to see pods: %s %+v", a.State, a.Meaning)
+	}
+}
+
+// impactOf reviews an act.
+func (w *world) impactOf(spec ImpactReviewSpec) *ImpactReviewStatus {
+	w.t.Helper()
+	status, err := w.answerer().Impact(w.as("ann"), &spec)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return status
+}
+
+// The deletion of a tag of which nothing is known touches the pods that name it.
+func TestDeletionOfWhatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tag(repository+":gone", "", w.image("one", repository))
+	for _, tag := range []string{"gone", "absent"} {
+		w.runs("shop", tag, repository+":"+tag, digestOf("ghost"))
+		status := w.impactOf(ImpactReviewSpec{Delete: repository + ":" + tag})
+		if len(status.Rows) != 1 || status.Rows[0].Reference != repository+":"+tag || status.Summary.Pods != 1 {
+			t.Errorf("%s: %+v", tag, status)
+		}
+	}
+	for text, says := range map[string]string{repository + ":none": "nothing is known about", digestOf("nothing"): "no image has the digest", "abcdef123456": "no image has a digest that begins with"} {
+		status := w.impactOf(ImpactReviewSpec{Delete: text})
+		if status.Summary.PodsComplete || !slices.ContainsFunc(status.Unknowns, func(u UnknownPart) bool { return u.Part == "act" && strings.HasPrefix(u.Reason, says) }) {
+			t.Errorf("the deletion of %s: %+v", text, status)
+		}
+	}
+	if _, err := w.answerer().Impact(t.Context(), &ImpactReviewSpec{Delete: digestOf("ghost")}); err == nil || !strings.Contains(err.Error(), "runs, and is not imported") {
+		t.Errorf("the deletion of what runs and is not imported: %v", err)
+	}
+}
+
+// What runs is known as not imported once its Image is deleted, and the review foretells that.
+func TestDeletionOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	for _, state := range []State{Absent, NotImported} {
+		rows := w.impactOf(ImpactReviewSpec{Delete: one}).Rows
+		image := w.images[one]
+		delete(w.images, one)
+		if got := w.ask(t.Context(), Question{Reference: repository + "@" + one}).State; got != state || len(rows) != 1+len(w.pods) || rows[len(rows)-1].Reference != repository+"@"+one || rows[len(rows)-1].After.State != state {
+			t.Errorf("it is %s, and the review foretold %+v, want %s", got, rows, state)
+		}
+		w.images[one] = image
+		w.runs("shop", "app-1", repository+":v1", one)
+	}
+}
+
+// What pods run is touched by whichever name they run it: by a tag that is gone, has moved or was
+// never imported, or in a repository in which it is not known to be.
+func TestActsTouchWhatRunsByLostNames(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "registry.example.com/elsewhere"
+	w := newWorld(t)
+	one, two := w.image("one", repository), w.image("two", repository)
+	w.tag(repository+":gone", "", one)
+	w.tag(repository+":moved", two, one)
+	for _, name := range []string{repository + ":gone", repository + ":moved", repository + ":absent", elsewhere + ":v1"} {
+		w.runs("shop", strings.NewReplacer("/", "-", ":", "-").Replace(name), name, one)
+	}
+	applying := func(repository string) ImpactReviewSpec {
+		raw, err := yaml.YAMLToJSON([]byte(signaturestest.Document("own", `["`+repository+`"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ImpactReviewSpec{ApplyPolicies: []runtime.RawExtension{{Raw: raw}}}
+	}
+	for name, tt := range map[string]struct {
+		spec            ImpactReviewSpec
+		pods, undecided int32
+	}{
+		"delete the image": {ImpactReviewSpec{Delete: one}, 4, 0},
+		// what is gone cannot go again
+		"lose the registry":      {ImpactReviewSpec{LoseRegistry: "registry.example.com"}, 3, 0},
+		"demand signatures":      {applying(repository), 3, 0},
+		"demand them of another": {applying(elsewhere), 0, 1},
+	} {
+		status := w.impactOf(tt.spec)
+		if s := status.Summary; s.Pods != tt.pods || s.Undecided != tt.undecided || s.PodsComplete != (tt.undecided == 0) {
+			t.Errorf("%s: %+v of %+v, want %d pods and %d undecided", name, s, status.Rows, tt.pods, tt.undecided)
+		}
+	}
+	// Who may not see pods is not told of names that are known only from them.
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
+	if status := w.impactOf(ImpactReviewSpec{Delete: one}); len(status.Rows) != 1 || status.Rows[0].Reference != repository+"@"+one || status.OmittedRows != 4 {
+		t.Errorf("without the right to see pods: %+v", status)
+	}
+}
+
+// A registry may delete what no other tag of the repository leads to, whatever tags of other
+// repositories do.
+func TestLastTagOfARepository(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository, "mirror.example.com/team/app")
+	w.tag(repository+":v1", one)
+	w.tag("mirror.example.com/team/app:v1", one)
+	if rows := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}).Rows; len(rows) != 1 || !rows[0].LastTag {
+		t.Errorf("a tag of another registry keeps it: %+v", rows)
+	}
+	w.tag(repository+":v2", one)
+	if rows := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}).Rows; len(rows) != 1 || rows[0].LastTag {
+		t.Errorf("another tag does not keep it: %+v", rows)
+	}
+}
+
+// Rows of acts that change no verdict show the verdict that the pods of a namespace have by its own
+// policies.
+func TestRowsOfNamespacesWithPolicies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.tag(repository+":v1", one)
+	w.demands("shop", repository)
+	w.demands("idle", repository)
+	w.runs("shop", "app-1", repository+":v1", one)
+	w.runs("bank", "app-2", repository+":v1", one)
+	for name, spec := range map[string]ImpactReviewSpec{
+		"delete a tag": {Delete: repository + ":v1"}, "delete an image": {Delete: one}, "lose a registry": {LoseRegistry: "registry.example.com"},
+	} {
+		got := map[string]string{}
+		for _, row := range w.impactOf(spec).Rows {
+			if row.Reference == repository+":v1" {
+				got[row.Namespace] = row.Before.Verdict.Verified + " " + strings.Join(namesOf(row.Running), ",")
+			}
+		}
+		if len(got) != 2 || got[""] != "NoPolicy prod/bank" || got["shop"] != "Unsigned prod/shop" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func namesOf(r *Running) (all []string) {
+	for _, in := range r.Clusters {
+		all = append(all, in.Cluster+"/"+in.Namespace)
+	}
+	return all
+}
+
+// Workloads of clusters are named to who may see pods, by both reviews.
+func TestWorkloadsAreNamedToWhoSeesPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.tag(repository+":v1", one)
+	w.needing[one] = []string{"prod/shop/deployments/app"}
+	for _, may := range []bool{true, false} {
+		w.may = func(a authorizer.Attributes) bool { return may || a.GetResource() != "clusterpods" }
+		answer, rows := w.ask(w.as("ann"), Question{Reference: repository + ":v1"}), w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}).Rows
+		if len(rows) != 1 || len(rows[0].NeededBy) > 0 != may || len(answer.NeededBy) > 0 != may {
+			t.Errorf("may see pods: %v, and is told %+v and %v", may, rows, answer.NeededBy)
+		}
+	}
+}
+
+// A container that has not started has the verdict for what it names, as admission judges it.
+func TestVerdictOfAPendingContainer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tag(repository+":v1", w.image("one", repository))
+	w.demands("shop", repository)
+	for namespace, want := range map[string]string{"shop": "Unsigned", "bank": "NoPolicy"} {
+		answer, err := w.answerer().Container(t.Context(), namespace, repository+":v1", "")
+		if err != nil || answer.Verdict == nil || answer.Verdict.Verified != want || answer.Outdated {
+			t.Errorf("in %s it is %+v %+v, want %s: %v", namespace, answer, answer.Verdict, want, err)
+		}
+	}
+	if answer, err := w.answerer().Container(t.Context(), "shop", repository+":none", ""); err != nil || answer.Verdict != nil {
+		t.Errorf("of a tag that is not known: %+v, %v", answer, err)
+	}
+}
+
+// A verdict in one place is about the pods that name the image there, and not about all that run
+// it.
+func TestPodsOfAVerdict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, other := w.image("one", repository, "r.example.com/copy"), "r.example.com/copy"
+	w.demands("shop", repository)
+	w.runs("shop", "a", repository+":v1", one)
+	w.runs("bank", "b", repository+":v2", one)
+	w.runs("bank", "c", other+":v1", one)
+	w.runs("bank", "d", repository+":v1", digestOf("two"))
+	for _, tt := range []struct {
+		place, namespace, verified string
+		want                       int
+	}{
+		{repository, "", "NoPolicy", 1}, {repository, "shop", "Unsigned", 1}, {repository, "shop", "False", 0}, {repository + ":v2", "", "NoPolicy", 1},
+		{repository + ":v1", "", "NoPolicy", 0}, {repository + ":v1", "shop", "Unsigned", 1}, {other, "", "NoPolicy", 1}, {other, "shop", "NoPolicy", 0},
+	} {
+		n, complete, err := w.answerer().PodsNaming(t.Context(), w.images[one], w.ref(tt.place), tt.namespace, tt.verified)
+		if n != tt.want || !complete || err != nil {
+			t.Errorf("%s for %q: %d pods, want %d: %v, %v", tt.place, tt.namespace, n, tt.want, complete, err)
+		}
+	}
+}
+
+// Asked with what runs, a reference has the verdict of the container that names it: that on what
+// runs, for the tag that it names, wherever that leads.
+func TestVerdictOfWhatAContainerNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, two := w.image("one", repository), w.image("two", repository)
+	w.tag(repository+":v1", one)
+	w.tag(repository+":gone", "", one)
+	w.demands("", repository)
+	for _, tt := range []struct{ tag, runs, judged string }{
+		{"v1", one, repository + ":v1"}, {"v1", two, repository + ":v1"}, {"gone", one, repository + ":gone"}, {"none", one, repository + ":none"}, {"v1", digestOf("ghost"), ""},
+	} {
+		got, a := "", w.ask(t.Context(), Question{Reference: repository + ":" + tt.tag, Runs: tt.runs})
+		if a.Verdict != nil {
+			got = a.Verdict.Reference
+		}
+		container, err := w.answerer().Container(t.Context(), "", repository+":"+tt.tag, repository+"@"+tt.runs)
+		if got != tt.judged || err != nil || (container.Verdict == nil) != (got == "") || container.Verdict != nil && container.Verdict.Reference != got {
+			t.Errorf("%s that runs %s is judged as %q, want %q; the container is %+v, %v", tt.tag, tt.runs, got, tt.judged, container.Verdict, err)
+		}
+	}
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "images" }
+	if a := w.ask(w.as("ann"), Question{Reference: repository + ":v1", Runs: one}); a.Verdict != nil {
+		t.Errorf("who may not read images is told %+v", a.Verdict)
+	}
+}
+
+// Where a tag leads by now changes nothing of the verdict on what already runs by it.
+func TestMovesOfTagsTurnNoVerdict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const name = repository + ":v1"
+	one, two := w.image("one", repository), w.image("two", repository)
+	w.demands("", name)
+	for _, leads := range [][]string{{one}, {two, one}, {"", one}, {"", two, one}} {
+		w.tag(name, leads...)
+		container, err := w.answerer().Container(t.Context(), "shop", name, repository+"@"+one)
+		if err != nil || container.Verdict == nil || container.Verdict.Verified != "Unsigned" || container.Judged != one || container.Outdated != (leads[0] == two) {
+			t.Errorf("the tag has led to %q, and the container is %+v with the verdict %+v, %v", leads, container, container.Verdict, err)
+		}
+	}
+	// An act touches the pod by the image that it runs, and not by the one to which its tag leads.
+	w.tag(name, two, one)
+	w.runs("shop", "app-1", name, one)
+	raw, err := yaml.YAMLToJSON([]byte(signaturestest.Document("own", `["r.example.com/other"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]int32{}
+	for _, row := range w.impactOf(ImpactReviewSpec{ApplyPolicies: []runtime.RawExtension{{Raw: raw}}}).Rows {
+		pods[string(row.Before.State)+" "+row.Image+" "+row.Reference] = row.Running.Pods
+	}
+	if want := map[string]int32{"Moved " + one + " " + name: 1, "Found " + two + " " + name: 0}; !maps.Equal(pods, want) {
+		t.Errorf("the rows have %v, want %v", pods, want)
+	}
+}
+
+// Whoever asks what runs a layer is told of the pods whose tag is gone, too; a caller who may not
+// see pods is not told what they name.
+func TestLayerRunsUnderATagThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, layer := w.image("one", repository), digestOf("layer")
+	w.images[one].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}}
+	w.tag(repository+":gone", "", one)
+	w.runs("shop", "app-1", repository+":gone", one)
+	status := w.impactOf(ImpactReviewSpec{Layer: layer})
+	if status.Summary.Pods != 1 || !status.Summary.PodsComplete || len(status.Rows) != 2 || status.Rows[0].Reference != repository+":gone" || status.Rows[0].Before.State != Gone {
+		t.Errorf("%+v", status)
+	}
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
+	if status := w.impactOf(ImpactReviewSpec{Layer: layer}); status.Summary.Pods != 1 || len(status.Rows) != 1 || status.OmittedRows != 1 {
+		t.Errorf("without pods: %+v", status)
+	}
+}
+
+// While pods that have not started may run an image, that is said to be why there may be more.
+func TestWhyMorePodsMayRun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.moved = w.image("one", repository)
+	w.tag(repository+":v1", w.moved)
+	says := func(unknowns []UnknownPart) bool {
+		return slices.Contains(unknowns, UnknownPart{Part: "running", Reason: errNotStarted.Error()})
+	}
+	if a := w.ask(t.Context(), Question{Reference: repository + ":v1"}); a.Running.Complete || !says(a.Unknowns) {
+		t.Errorf("%+v %+v", a.Running, a.Unknowns)
+	}
+	if status := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}); status.Summary.PodsComplete || !says(status.Unknowns) {
+		t.Errorf("%+v", status)
+	}
+	w.moved = ""
+	if a := w.ask(t.Context(), Question{Reference: repository + ":v1"}); !a.Running.Complete || len(a.Unknowns) > 0 {
+		t.Errorf("%+v %+v", a.Running, a.Unknowns)
+	}
+}
+
+// While a cluster is away, an act may touch more pods than are known.
+func TestImpactWhileAClusterIsAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tag(repository+":v1", w.image("one", repository))
+	w.away = "the pods of cluster prod are those of 1h ago"
+	status := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"})
+	if sum := status.Summary; sum.PodsComplete || len(sum.Changes) != 1 || sum.Changes[0].PodsComplete || !slices.Contains(status.Unknowns, UnknownPart{Part: "running", Reason: w.away}) {
+		t.Errorf("%+v", status)
+	}
+}

@@ -1,0 +1,266 @@
+// Package imagerecord takes what importers read of images and tags, and merges it with what is
+// stored.
+package imagerecord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// atOnce bounds the items of a record that are written at a time. Their writes share commits.
+const atOnce = 16
+
+// REST takes ImageRecords. Nothing is stored of them but what follows.
+type REST struct {
+	virtual.Resource
+	shown  *imagestream.Reader
+	images *imageregistry.REST
+	tags   *imagetag.StatusREST
+	now    func() time.Time
+}
+
+var (
+	_ rest.Creater              = &REST{}
+	_ rest.Scoper               = &REST{}
+	_ rest.SingularNameProvider = &REST{}
+)
+
+// NewREST returns the storage of ImageRecords. now is the time at which tags are written.
+func NewREST(shown *imagestream.Reader, images *imageregistry.REST, tags *imagetag.StatusREST, now func() time.Time) *REST {
+	return &REST{virtual.Resource{Object: &record.ImageRecord{}, Singular: "imagerecord"}, shown, images, tags, now}
+}
+
+// Create is part of rest.Creater. It records each item, whatever becomes of the others.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	told, ok := obj.(*record.ImageRecord)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageRecord: %T", obj))
+	}
+	if errs := told.Spec.Validate(); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(record.GroupVersion.WithKind(record.Kind).GroupKind(), "", errs)
+	}
+	if err := r.may(ctx, told.Spec.Items); err != nil {
+		return nil, err
+	}
+	if validate != nil {
+		if err := validate(ctx, told); err != nil {
+			return nil, err
+		}
+	}
+	var dryRun []string
+	if options != nil {
+		dryRun = options.DryRun
+	}
+	results := make([]record.Result, len(told.Spec.Items))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, items := range ofOne(told.Spec.Items) {
+		group.Go(func() error {
+			for _, i := range items {
+				result, err := r.record(ctx, &told.Spec.Items[i], dryRun)
+				if err != nil {
+					result = &record.Result{Error: statusOf(err)}
+				}
+				results[i] = *result
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	return &record.ImageRecord{Status: record.ImageRecordStatus{Items: results}}, nil
+}
+
+// ofOne returns the items of each image and each tag, by their index: they are written one after
+// the other.
+func ofOne(items []record.Item) (all [][]int) {
+	at := map[string]int{}
+	for i := range items {
+		var name string
+		if items[i].Image != nil {
+			name = items[i].Image.Name
+		} else {
+			name = items[i].Tag.Reference
+		}
+		n, has := at[name]
+		if !has {
+			n, at[name], all = len(all), len(all), append(all, nil)
+		}
+		all[n] = append(all[n], i)
+	}
+	return all
+}
+
+// may refuses a writer who may not write images, or tags, by other requests.
+func (r *REST) may(ctx context.Context, items []record.Item) error {
+	var needed []authorizer.AttributesRecord
+	var images, tagged bool
+	for i := range items {
+		images, tagged = images || items[i].Image != nil || items[i].Tag.Digest != "" || items[i].Tag.Absent, tagged || items[i].Tag != nil
+	}
+	if images {
+		needed = append(needed, authorizer.AttributesRecord{Verb: "create", Resource: "images"}, authorizer.AttributesRecord{Verb: "update", Resource: "images"})
+	}
+	if tagged {
+		for _, verb := range []string{"create", "update"} {
+			needed = append(needed, authorizer.AttributesRecord{Verb: verb, Namespace: tags.Namespace, Resource: "imagetags", Subresource: "status"})
+		}
+	}
+	for _, what := range needed {
+		if reason, may := r.shown.May(ctx, what); !may {
+			resource := what.Resource
+			if what.Subresource != "" {
+				resource += "/" + what.Subresource
+			}
+			return apierrors.NewForbidden(record.GroupVersion.WithResource(record.Resource).GroupResource(), "",
+				errors.New(strings.TrimSpace(fmt.Sprintf("%s may not %s %s: the role tidewaiter:importer allows it %s", strategy.UserOf(ctx), what.Verb, resource, reason))))
+		}
+	}
+	return nil
+}
+
+// record records an item.
+func (r *REST) record(ctx context.Context, item *record.Item, dryRun []string) (*record.Result, error) {
+	store := &store{r, dryRun}
+	if item.Tag != nil {
+		ref, err := item.Tag.Parse()
+		if err != nil {
+			return nil, err
+		}
+		tag, err := record.GetTag(ctx, ref, store)
+		if err != nil {
+			return nil, err
+		}
+		return item.Tag.Store(ctx, store, ref, tag, r.now())
+	}
+	repository, err := reference.ParseRepository(item.Image.Repository)
+	if err != nil {
+		return nil, err
+	}
+	var found *imagev1.Image
+	if item.Image.Stored {
+		if found, err = store.Get(ctx, item.Image.Name, metav1.GetOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+	}
+	image, action, err := record.Store(ctx, store, found, item.Image.Fresh(), repository, item.Image.Searched)
+	if err != nil {
+		return nil, err
+	}
+	metadata := image.ObjectMeta
+	metadata.ManagedFields = nil
+	return &record.Result{Action: action, Metadata: &metadata}, nil
+}
+
+// statusOf is an error as it is answered.
+func statusOf(err error) *metav1.Status {
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status := known.Status()
+		return &status
+	}
+	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
+}
+
+// store is where images and tags are, as package record sees it. Its writes are those of the
+// request's user.
+type store struct {
+	*REST
+	dryRun []string
+}
+
+var _ record.Tagged = &store{}
+
+func ofImages(ctx context.Context) context.Context {
+	return as(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), "images", "")
+}
+
+func ofTags(ctx context.Context) context.Context {
+	return as(genericapirequest.WithNamespace(ctx, tags.Namespace), "imagetags", tags.Namespace)
+}
+
+// as returns the context of a request for another resource, which errors name.
+func as(ctx context.Context, resource, namespace string) context.Context {
+	return genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
+		IsResourceRequest: true, APIGroup: imagev1.GroupName, APIVersion: imagev1.GroupVersion.Version, Resource: resource, Namespace: namespace,
+	})
+}
+
+// Get is part of record.Images.
+func (s *store) Get(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.Image, error) {
+	obj, err := s.images.Get(ofImages(ctx), name, &options)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.Image), nil
+}
+
+// Create is part of record.Images.
+func (s *store) Create(ctx context.Context, image *imagev1.Image, options metav1.CreateOptions) (*imagev1.Image, error) {
+	options.DryRun = s.dryRun
+	return s.images.CreateRecorded(ofImages(ctx), image, &options)
+}
+
+// Update is part of record.Images.
+func (s *store) Update(ctx context.Context, image *imagev1.Image, options metav1.UpdateOptions) (*imagev1.Image, error) {
+	options.DryRun = s.dryRun
+	obj, _, err := s.images.Update(ofImages(ctx), image.Name, rest.DefaultUpdatedObjectInfo(image), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &options)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.Image), nil
+}
+
+// List is part of record.Tagged.
+func (s *store) List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error) {
+	selector, err := fields.ParseSelector(options.FieldSelector)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := s.images.List(ofImages(ctx), &internalversion.ListOptions{FieldSelector: selector, Limit: options.Limit, Continue: options.Continue})
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.ImageList), nil
+}
+
+// GetTag is part of record.Tagged.
+func (s *store) GetTag(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.ImageTag, error) {
+	obj, err := s.tags.Get(ofTags(ctx), name, &options)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.ImageTag), nil
+}
+
+// UpdateTag is part of record.Tagged.
+func (s *store) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, options metav1.UpdateOptions) (*imagev1.ImageTag, error) {
+	options.DryRun = s.dryRun
+	obj, _, err := s.tags.Update(ofTags(ctx), tag.Name, rest.DefaultUpdatedObjectInfo(tag), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &options)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*imagev1.ImageTag), nil
+}

@@ -1,0 +1,112 @@
+package importer
+
+import (
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+const (
+	// maxAbandoned bounds the digests that are checked after one tag was deleted or has moved.
+	maxAbandoned = 1000
+	// leadingPage is how many tags are listed at a time.
+	leadingPage = 100
+)
+
+// Abandoned asks the registry whether it still has digests that a tag no longer leads to. Many
+// registries delete a manifest together with its tag, but report only the tag. Abandoned skips a
+// digest to which another tag in the repository leads. If an index is gone, it also checks the
+// images that the index lists. gone are the Images that it marked because the registry no longer
+// has them.
+func (im *Importer) Abandoned(ctx context.Context, images Tagged, repository reference.Reference, digests []string) (gone []string, err error) {
+	seen := map[string]bool{"": true}
+	for n := 0; len(digests) > 0 && n < maxAbandoned; n++ {
+		digest := digests[0]
+		digests = digests[1:]
+		if seen[digest] {
+			continue
+		}
+		seen[digest] = true
+		own := repository.WithDigest(digest)
+		image, err := images.Get(ctx, digest, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return gone, err
+		}
+		if !annotation.WasIn(image.Annotations, image.DockerImageReference, repository) {
+			continue // no import has ever found the image in this repository
+		}
+		if leads, err := isLedTo(ctx, images, own); leads || err != nil {
+			if err != nil {
+				return gone, err
+			}
+			continue
+		}
+		now, err := im.Resolve(ctx, own)
+		if err != nil {
+			return gone, err
+		}
+		if now != "" {
+			continue
+		}
+		marked, err := im.Change(ctx, images, digest, func(image *imagev1.Image) bool { return record.MarkGone(image, im.Now(), own) })
+		if err != nil {
+			return gone, err
+		}
+		if marked {
+			gone = append(gone, digest)
+		}
+		digests = append(digests, Listed(image)...)
+	}
+	return gone, nil
+}
+
+// isLedTo reports whether a known tag of the same repository leads to the digest.
+func isLedTo(ctx context.Context, images Tagged, ref reference.Reference) (leads bool, err error) {
+	err = EachLeading(ctx, images, ref, func(reference.Reference) error {
+		leads = true
+		return nil
+	})
+	return leads, err
+}
+
+// EachLeading calls visit with each known tag of the same repository that leads to the digest.
+func EachLeading(ctx context.Context, images Tagged, to reference.Reference, visit func(tag reference.Reference) error) error {
+	leading := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, to.Bare().String()), fields.OneTermEqualSelector(selectors.TagImage, to.Digest))
+	return pages.Each(ctx, metav1.ListOptions{Limit: leadingPage, FieldSelector: leading.String()}, images.ListTags, func(list *imagev1.ImageTagList) error {
+		for i := range list.Items {
+			ref, ok := tags.Reference(&list.Items[i])
+			if now, _ := tags.Now(&list.Items[i]); !ok || now != to.Digest || ref.Bare() != to.Bare() {
+				continue
+			}
+			if err := visit(ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Listed returns the digests that a stored index lists, and none for any other Image.
+func Listed(image *imagev1.Image) (digests []string) {
+	m, err := manifest.Parse([]byte(image.DockerImageManifest), image.DockerImageManifestMediaType)
+	if err != nil || m.Kind != manifest.KindIndex {
+		return nil // not an index, or the Image is not stored
+	}
+	for _, child := range m.Children {
+		digests = append(digests, child.Digest)
+	}
+	return digests
+}

@@ -1,0 +1,37 @@
+package importer
+
+import (
+	"testing"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+)
+
+// Names that runtimes take for one platform are one platform.
+func TestWantedPlatforms(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		wanted, has string
+		is          bool
+	}{
+		{"linux/arm64", "linux/arm64/v8", true},
+		{"linux/arm64/v8", "linux/arm64", true},
+		{"linux/aarch64", "linux/arm64", true},
+		{"linux/x86_64", "linux/amd64", true},
+		{"linux/x86-64", "linux/amd64", true},
+		{"linux/amd64/v1", "linux/amd64", true},
+		{"linux/arm/v7", "linux/arm", true},
+		{"linux/arm/v6", "linux/arm/v7", false},
+		{"windows/amd64:10.0.20348", "windows/amd64:10.0.20348.2527", true},
+		{"windows/amd64:10.0.2", "windows/amd64:10.0.20348.2527", false},
+	} {
+		im, err := New(Options{Platforms: []string{c.wanted}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := manifest.ParsePlatform(c.has)
+		if got := (&run{Importer: im}).wants(&p, false); got != c.is {
+			t.Errorf("--platform %s of %s: %v", c.wanted, c.has, got)
+		}
+		im.Close()
+	}
+}

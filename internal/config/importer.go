@@ -1,0 +1,85 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/containers"
+	"github.com/tidewaiter/tidewaiter/importer/notify"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/version"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
+)
+
+// ImporterOptions are the options for an importer, from the configuration.
+func (c *Config) ImporterOptions() (importer.Options, error) {
+	networks, err := c.allowedNetworks()
+	return importer.Options{Registries: c.registries(), AllowedNetworks: networks, UserAgent: version.UserAgent()}, err
+}
+
+// Notifier returns what tells the receivers of notifications. source is a URI of the server.
+func (c *Config) Notifier(source string, clock clock.PassiveClock) (*notify.Notifier, error) {
+	networks, err := c.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	n, err := notify.New(notify.Options{Source: source, Networks: networks, UserAgent: version.UserAgent(), Clock: clock}, c.Notify)
+	return n, c.NotifyFault(err)
+}
+
+// NotifyFault is an error about the receivers of notifications; nil if err is nil.
+func (c *Config) NotifyFault(err error) error {
+	var one *notify.ReceiverError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &one):
+		return c.Fault(fmt.Sprintf("notify[%d]", one.Index), err)
+	}
+	return c.Fault("notify", err)
+}
+
+// AddFiles adds the settings of registries in the machine's files.
+func (c *Config) AddFiles(to *importer.Options, o containers.Options) (err error) {
+	if o.Hosts, err = c.certificates(); err != nil {
+		return err
+	}
+	if o.Mirrors, err = c.mirrors(); err != nil {
+		return err
+	}
+	files, err := containers.New(o)
+	if err != nil {
+		return fmt.Errorf("reading how to reach registries: %w", err)
+	}
+	to.Keychain, to.Files = files, files
+	return nil
+}
+
+// MirrorOf finds the references that a name may stand for.
+type MirrorOf func(reference.Reference) []reference.Reference
+
+// MirrorOf returns what finds the references that a mirror's name stands for, by the configuration
+// and, unless the server is isolated, the machine's registries.conf.
+func (c *Config) MirrorOf(isolated bool) (MirrorOf, error) {
+	var o importer.Options
+	files := containers.Options{}
+	if isolated {
+		// no folder: the machine's files are not read
+		files.Root = filepath.Join(filepath.Dir(c.file), "isolated")
+	}
+	if err := c.AddFiles(&o, files); err != nil {
+		return nil, err
+	}
+	known, failures := o.Files.(*containers.Files), &warn.Limiter{}
+	return func(ref reference.Reference) []reference.Reference {
+		all, err := known.MirrorOf(ref)
+		if err != nil {
+			failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
+		}
+		return all
+	}, nil
+}

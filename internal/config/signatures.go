@@ -1,0 +1,66 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// LoadPolicies reads the policies of a file or folder.
+func LoadPolicies(path string) (*policy.Set, error) {
+	if path == "" {
+		return nil, nil
+	}
+	set, err := policy.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.WithHint(err, "--policy names a file or a folder of ClusterImagePolicy documents")
+	}
+	if err != nil {
+		return nil, cli.WithHint(err, "docs/reference/signatures.md has policies by example")
+	}
+	return set, nil
+}
+
+// Demands returns what policies demand of an image, see [find.Options].
+type Demands = func(image reference.Reference) (signatures, attestations bool)
+
+// NewFinder returns a finder of signatures in registries, and in the lookaside storage
+// that registries.d files name: those of the configuration, else the user's and the
+// system's.
+func NewFinder(cfg *Config, demands Demands) (*find.Finder, error) {
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	o := find.Options{Lookaside: guard.New(guard.Options{Networks: networks}), Demands: demands}
+	if dir := cfg.RegistriesDir; dir != "" {
+		if _, err := os.ReadDir(dir); err != nil {
+			return nil, cli.WithHint(cfg.Fault("registriesDir", err), "name a folder of registries.d files, or leave it out to use the user's and the system's")
+		}
+		o.RegistriesDirs = []string{dir}
+	}
+	return find.New(o)
+}
+
+// NewIsolatedFinder returns a finder of signatures in registries, and in lookaside
+// storage only if files beside the configuration name it.
+func NewIsolatedFinder(cfg *Config, demands Demands) (*find.Finder, error) {
+	dir := filepath.Dir(cfg.file)
+	networks, err := cfg.allowedNetworks()
+	if err != nil {
+		return nil, err
+	}
+	return find.New(find.Options{
+		RegistriesDirs: []string{filepath.Join(dir, "registries.d")},
+		Storage:        filepath.Join(dir, "sigstore"),
+		Lookaside:      guard.New(guard.Options{Networks: networks}),
+		Demands:        demands,
+	})
+}

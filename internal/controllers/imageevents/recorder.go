@@ -1,0 +1,160 @@
+// Package imageevents records Events about Images, for servers and imports.
+package imageevents
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/events"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+)
+
+// Reasons of Events about Images, beside those of queue.Notice.
+const (
+	reasonSignatureVerified = "SignatureVerified"
+	reasonSignatureRejected = "SignatureRejected"
+	reasonOutdated          = "Outdated"
+	reasonPromoted          = "Promoted"
+)
+
+// Recorder records Kubernetes Events about Images, for servers and imports. Until Start is called
+// it drops them: there is no server to send them to.
+type Recorder struct {
+	recorder atomic.Pointer[events.Recorder]
+}
+
+// Start sends events about the images at config's server to to's server until ctx ends. component
+// is their source.
+func (r *Recorder) Start(ctx context.Context, config, to *restclient.Config, component string) error {
+	images, err := imageclient.New(config)
+	if err != nil {
+		return err
+	}
+	recorder, err := events.NewRecorder(ctx, to, scheme.Scheme, component, func(ctx context.Context, about *corev1.ObjectReference) {
+		if about.Kind != "Image" || about.UID != "" {
+			return
+		}
+		if image, err := images.Get(ctx, about.Name, metav1.GetOptions{}); err == nil {
+			about.UID = image.UID
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.recorder.Store(recorder)
+	return nil
+}
+
+// Flush waits until the recorded events are sent.
+func (r *Recorder) Flush() {
+	if recorder := r.recorder.Load(); recorder != nil {
+		recorder.Flush()
+	}
+}
+
+// Record records an event about an object. It never blocks.
+func (r *Recorder) Record(about *corev1.ObjectReference, warning bool, reason, message string) {
+	recorder := r.recorder.Load()
+	if recorder == nil {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	recorder.Event(about, kind, reason, printable.Text(message))
+}
+
+// AboutImage refers to an Image by its name.
+func AboutImage(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "Image", Name: name}
+}
+
+// Notify implements queue.Notifier. An image without a known digest is named by its reference.
+func (r *Recorder) Notify(_ context.Context, n queue.Notice) {
+	name := cmp.Or(n.Image, n.Reference)
+	r.Record(AboutImage(name), n.Warning, n.Reason, n.Message)
+}
+
+// Imported records the result of importing a reference, unless nothing has changed.
+func (r *Recorder) Imported(reference string, result *importer.Result, err error) {
+	if err == nil && !slices.ContainsFunc(result.Images, func(i importer.ImageResult) bool { return i.Action != importer.Unchanged }) {
+		return
+	}
+	about := AboutImage(reference)
+	if result != nil && result.Digest != "" {
+		about.Name = result.Digest
+		if i := slices.IndexFunc(result.Images, func(i importer.ImageResult) bool { return i.Image.Name == result.Digest }); i >= 0 {
+			about.UID = result.Images[i].Image.UID // saves a request for it
+		}
+	}
+	if err != nil {
+		r.Record(about, true, queue.NoticeImportFailed, err.Error())
+		return
+	}
+	r.Record(about, false, queue.NoticeImported, "Imported "+reference)
+}
+
+// VerdictChanged records a new verdict on an image's signatures if it is True or False. It records
+// no event for other verdicts, such as Unsigned and Unknown.
+func (r *Recorder) VerdictChanged(image *imagev1.Image, verified string, signers []string) {
+	about := AboutImage(image.Name)
+	about.UID = image.UID
+	switch verified {
+	case verdicts.VerifiedTrue:
+		message := "A signature is trusted"
+		if len(signers) > 0 {
+			message = "Signed by " + strings.Join(signers, ", ")
+		}
+		r.Record(about, false, reasonSignatureVerified, message)
+	case verdicts.VerifiedFalse:
+		message := "No signature is trusted"
+		if why := rejection(image); why != "" {
+			message += ": " + why
+		}
+		r.Record(about, true, reasonSignatureRejected, message)
+	}
+}
+
+// rejection returns why the first judged signature is not trusted, or not valid for the image.
+func rejection(image *imagev1.Image) string {
+	for _, s := range image.Signatures {
+		for _, c := range s.Conditions {
+			if c.Status == corev1.ConditionFalse && c.Message != "" {
+				return c.Message
+			}
+		}
+	}
+	return ""
+}
+
+// Outdated records that pods run another image than a tag leads to now.
+func (r *Recorder) Outdated(tag *imagev1.ImageTag, message string) {
+	r.Record(&corev1.ObjectReference{
+		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID,
+	}, false, reasonOutdated, message)
+}
+
+// Guarded records that a guarded tag of a stream waits for a verdict, or has moved.
+func (r *Recorder) Guarded(stream *imagev1.ImageStream, waits bool, message string) {
+	reason := reasonPromoted
+	if waits {
+		reason = verdicts.ReasonNotVerified
+	}
+	r.Record(&corev1.ObjectReference{
+		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageStream", Namespace: stream.Namespace, Name: stream.Name, UID: stream.UID,
+	}, waits, reason, message)
+}

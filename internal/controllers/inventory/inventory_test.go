@@ -1,0 +1,201 @@
+package inventory
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+)
+
+func imageOf(layers ...imagev1.ImageLayer) *imagev1.Image {
+	return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: rand.Text()}, DockerImageLayers: layers}
+}
+
+func counterOf(c clock.WithTicker) *Counter {
+	return New(func(image *imagev1.Image) string { return image.Labels["verdict"] }, c)
+}
+
+// Each layer counts once in each image, and once in all. A sweep that was broken off changes
+// nothing.
+func TestImagesAreCounted(t *testing.T) {
+	c := counterOf(clock.RealClock{})
+	if s := c.Summary(); s.ImagesAsOf != nil {
+		t.Errorf("before the first sweep it says %+v", s)
+	}
+	base, top := imagev1.ImageLayer{Name: "sha256:base", LayerSize: 100}, imagev1.ImageLayer{Name: "sha256:top", LayerSize: 10}
+	c.Begin()
+	one := imageOf(base, top, top, imagev1.ImageLayer{Name: "sha256:odd", LayerSize: -5})
+	one.Labels = map[string]string{"verdict": "True"}
+	c.Count(one)
+	c.Count(imageOf(base))
+	c.End(nil)
+	s := c.Summary()
+	if s.ImagesAsOf == nil || s.Images != 2 || s.Verified["True"] != 1 || s.LayerBytes != 210 || s.DistinctLayerBytes != 110 || s.Estimated {
+		t.Errorf("it counts %+v", s)
+	}
+	c.Begin()
+	c.Count(one)
+	c.End(errors.New("broken off"))
+	if got := c.Summary(); got.Images != 2 {
+		t.Errorf("half a sweep counts as %+v", got)
+	}
+	c.Begin()
+	for i := range 3 {
+		c.Count(imageOf(imagev1.ImageLayer{Name: fmt.Sprint(i), LayerSize: math.MaxInt64}))
+	}
+	c.End(nil)
+	if got := c.Summary(); got.LayerBytes != math.MaxInt64 || got.DistinctLayerBytes != math.MaxInt64 {
+		t.Errorf("sizes that are too large sum up to %+v", got)
+	}
+}
+
+// The images that come first are those of the whole sweep, however many there are.
+func TestFirstImages(t *testing.T) {
+	c := counterOf(clock.RealClock{})
+	c.Pods = func(image *imagev1.Image) int { return len(image.DockerImageLayers) - 1 }
+	c.Begin()
+	const all = 7 * firstImages
+	for i := range all {
+		layers := []imagev1.ImageLayer{{Name: "base", LayerSize: int64(1000 + i)}}
+		if i%10 == 3 {
+			layers = append(layers, imagev1.ImageLayer{Name: fmt.Sprint(i)})
+		}
+		image := imageOf(layers...)
+		image.Name, image.DockerImageReference = fmt.Sprintf("sha256:%04d", i), fmt.Sprintf("r.io/%04d@sha256:x", (i*3)%all)
+		image.CreationTimestamp = metav1.Unix(int64(i+i%2*all), 0)
+		image.Labels = map[string]string{"verdict": []string{"True", "False"}[i%2]}
+		c.Count(image)
+	}
+	c.End(nil)
+	c.Outdated = func() (int, int, bool) { return 7, 2, true }
+	s := c.Summary()
+	if s.Outdated == nil || *s.Outdated != 7 || s.OutdatedUnknown != 2 {
+		t.Errorf("%v pods are outdated, of %d that is unknown", s.Outdated, s.OutdatedUnknown)
+	}
+	c.Outdated = func() (int, int, bool) { return 0, 0, false }
+	if got := c.Summary().Outdated; got != nil {
+		t.Errorf("what is not known is counted: %d", *got)
+	}
+	for order, want := range map[string]struct {
+		n           int
+		most, after string
+	}{
+		ByName: {firstImages, "sha256:0000", "sha256:4667"}, ByDate: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-3)},
+		BySize: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-2)}, ByPods: {all / 10, "sha256:0003", "sha256:0013"},
+	} {
+		first, err := c.First(order, Among{})
+		if err != nil || len(first) != want.n || first[0] != want.most || first[1] != want.after {
+			t.Errorf("by %s there are %d images, the first %q, %v", order, len(first), first[:min(len(first), 2)], err)
+		}
+	}
+	if first, err := c.First("weight", Among{}); err == nil {
+		t.Errorf("by weight %q come first", first)
+	}
+	// So are those of a verdict, and those that pods use.
+	for among, want := range map[Among]string{{Used: true}: fmt.Sprintf("%d sha256:%04d", all/10, all-7), {Verified: "True"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-2), {Verified: "False"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-1)} {
+		first, err := c.First(BySize, among)
+		if got := fmt.Sprint(len(first), " ", strings.Join(first[:min(len(first), 1)], "")); err != nil || got != want {
+			t.Errorf("among %+v there are %s, want %s (%v)", among, got, want, err)
+		}
+	}
+	if first, err := c.First(BySize, Among{Verified: "True", Used: true}); err == nil {
+		t.Errorf("of what pods use, with a verdict of the image, %q come first", first)
+	}
+	if first, err := c.First(BySize, Among{Verified: "Maybe"}); err == nil {
+		t.Errorf("with no verdict %q come first", first)
+	}
+}
+
+// However many layers there are, only so many are remembered, and the estimate is close.
+func TestLayersAreEstimated(t *testing.T) {
+	s, want := newSample(maphash.MakeSeed(), 10_000), 0.0
+	for range 2 {
+		for i := range 200_000 {
+			size := int64(1000 + i%1000)
+			s.add(fmt.Sprint("sha256:", i), size)
+			want += float64(size) / 2
+		}
+	}
+	if len(s.sizes) > 10_000 {
+		t.Errorf("it remembers %d layers", len(s.sizes))
+	}
+	if got := float64(s.sum()); math.Abs(got-want) > 0.1*want { // ten standard deviations
+		t.Errorf("it estimates %.0f, want %.0f", got, want)
+	}
+}
+
+// tagPages are pages of ImageTags.
+type tagPages struct {
+	pages [][]imagev1.ImageTag
+	asked int
+	err   error
+}
+
+func (p *tagPages) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
+	p.asked++
+	if p.err != nil {
+		return nil, p.err
+	}
+	at := 0
+	if o.Continue != "" {
+		_, _ = fmt.Sscan(o.Continue, &at)
+	}
+	list := &imagev1.ImageTagList{Items: p.pages[at]}
+	if at+1 < len(p.pages) {
+		list.Continue = fmt.Sprint(at + 1)
+	}
+	return list, nil
+}
+
+// The pushes of seven days are counted when somebody asks, without making him wait, and not again
+// at once.
+func TestPushesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC()
+		ago := func(days int, image string) imagev1.TagEvent {
+			return imagev1.TagEvent{Created: metav1.NewTime(now.AddDate(0, 0, -days)), Image: image}
+		}
+		tag := func(items ...imagev1.TagEvent) imagev1.ImageTag {
+			return imagev1.ImageTag{Status: &imagev1.NamedTagEventList{Items: items}}
+		}
+		tags := &tagPages{pages: [][]imagev1.ImageTag{{tag(ago(0, "b"), ago(6, "a"), ago(7, "z")), {}}, {tag(ago(0, ""), ago(0, "c"))}}}
+		c := counterOf(clock.RealClock{})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			_ = c.Run(ctx, Sources{tags, &runningImages{}, &runningImages{}, NewGoneGauge(), NewVerdictsGauge()})
+		})
+		if s := c.Summary(); s.PushesAsOf != nil {
+			t.Errorf("before anything is counted it says %+v", s)
+		}
+		synctest.Wait()
+		s := c.Summary()
+		if s.PushesAsOf == nil || len(s.Pushes) != Days || s.Pushes[0] != (Day{now.AddDate(0, 0, -6).Format(time.DateOnly), 1}) || s.Pushes[6] != (Day{now.Format(time.DateOnly), 2}) || s.Pushes[3].Tags != 0 {
+			t.Errorf("it counts %+v", s)
+		}
+		synctest.Wait()
+		if tags.asked != 2 {
+			t.Errorf("two pages were read %d times", tags.asked)
+		}
+		time.Sleep(minRest)
+		tags.err = errors.New("away")
+		c.Summary()
+		synctest.Wait()
+		if got := c.Summary(); got.PushesAsOf == nil || !got.PushesAsOf.Equal(s.PushesAsOf) {
+			t.Errorf("after a failure it says %+v", got)
+		}
+		stop()
+		running.Wait()
+	})
+}

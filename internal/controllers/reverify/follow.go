@@ -1,0 +1,145 @@
+package reverify
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
+)
+
+// maxFollowers bounds the images that wait to follow an index. If there are more, a sweep finds
+// them: it checks what every verified index lists.
+const maxFollowers = 10_000
+
+// followers are images to judge again because an index that lists them was judged.
+type followers struct {
+	added chan struct{}
+
+	mu sync.Mutex
+	// by digest: the repositories in which the image should be verified; nil to judge it in any
+	// case
+	waiting map[string][]string
+}
+
+func newFollowers() followers {
+	return followers{added: make(chan struct{}, 1), waiting: map[string][]string{}}
+}
+
+// Follow asks for the images that an index lists to be judged again. It does not wait.
+func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
+
+// check looks at a verified index for images that it lists and that are not verified, and asks for
+// these to be judged again: the server may have ended between the two. For any other image it does
+// nothing.
+func (f *followers) check(index *imagev1.Image) {
+	if len(index.DockerImageManifests) == 0 {
+		return
+	}
+	var repositories []string
+	for repository, v := range annotation.JudgedAnywhere(index.Annotations) {
+		if verdicts.IsVerified(v.Verified) {
+			repositories = append(repositories, repository)
+		}
+	}
+	if len(repositories) > 0 {
+		f.add(index, repositories)
+	}
+}
+
+func (f *followers) add(index *imagev1.Image, repositories []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range index.DockerImageManifests {
+		known, ok := f.waiting[m.Digest]
+		switch {
+		case !ok && len(f.waiting) == maxFollowers:
+			return
+		case !ok || repositories == nil:
+			f.waiting[m.Digest] = repositories
+		case known != nil:
+			f.waiting[m.Digest] = slices.Concat(known, repositories)
+		}
+	}
+	select {
+	case f.added <- struct{}{}:
+	default: // signalled already
+	}
+}
+
+// next returns one image that waits, "" if none does.
+func (f *followers) next() (digest string, repositories []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for digest, repositories := range maps.All(f.waiting) {
+		delete(f.waiting, digest)
+		return digest, repositories
+	}
+	return "", nil
+}
+
+// judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes
+// list indexes. It returns an error only if ctx is done.
+func (s *Sweeper) judgeFollowers(ctx context.Context) error {
+	for {
+		digest, repositories := s.followers.next()
+		if digest == "" || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		image, err := s.images.Get(ctx, digest, metav1.GetOptions{})
+		if err == nil {
+			before := image
+			var changed bool
+			image, changed, err = s.update(ctx, image, func(image *imagev1.Image) bool { return repositories == nil || !isVerified(image, repositories) })
+			if changed {
+				s.followed(before, image)
+			}
+		}
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			// an index may list what is not stored
+			slog.Error("Verifying an image by its index failed", "image", digest, "err", err)
+		}
+	}
+}
+
+// followed corrects the count for an image that has followed its index. The sweep under way may
+// have counted the image's former verdict.
+func (s *Sweeper) followed(before, image *imagev1.Image) {
+	former, _, _ := signatures.Summary(before)
+	verified, _, _ := signatures.Summary(image)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.progress.Running || s.progress.Verified[former] == 0 {
+		return
+	}
+	s.progress.Verified[former]--
+	s.progress.Verified[verified]++
+	for _, verdict := range signatures.Everywhere(before) {
+		s.progress.Verdicts[verdict]--
+	}
+	for _, verdict := range signatures.Everywhere(image) {
+		s.progress.Verdicts[verdict]++
+	}
+	s.progress.Changed++
+}
+
+// isVerified reports whether an image is verified in those of repositories that it is in.
+func isVerified(image *imagev1.Image, repositories []string) bool {
+	judged := annotation.JudgedAnywhere(image.Annotations)
+	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		for _, key := range repositories {
+			if v := judged[key]; annotation.IsOf(key, in.String()) && v.Verified != verdicts.VerifiedTrue && v.Verified != verdicts.ByIndex {
+				return false
+			}
+		}
+	}
+	return true
+}

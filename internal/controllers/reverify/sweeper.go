@@ -1,0 +1,460 @@
+package reverify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	"golang.org/x/sync/errgroup"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/signatures"
+)
+
+const (
+	// pageSize is how many Images are read, and held in memory, at a time. An Image has up to 12
+	// MiB, usually some 20 KiB.
+	pageSize = 10
+	// stretch is how many Images a sweep examines between two pauses.
+	stretch = 100
+	// writers is how many Images are judged and written at a time.
+	writers = 4
+	// DefaultResync is the time between sweeps when nothing else asks for one.
+	DefaultResync = time.Hour
+	// retryAfter is the time to the next sweep after one that failed for some Images.
+	retryAfter = time.Minute
+	// share is the part of its time that a sweep works. It pauses for the rest.
+	share = 0.5
+	// promptly is how many Images a requested sweep, for instance after a change of policies, examines
+	// before its first pause.
+	promptly = 1000
+	// maxPause bounds one pause.
+	maxPause = 5 * time.Second
+)
+
+// Images stores Images.
+type Images interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*imagev1.Image, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error)
+	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
+}
+
+// Judge reports whether the policies in force may give an Image another verdict than the stored
+// one; signatures.Live is a Judge. The server computes the new verdict when the Image is written.
+type Judge interface {
+	Stale(image *imagev1.Image) bool
+}
+
+// Tally counts Images. A sweep passes it every Image that it examines, as the sweep leaves it.
+// Between sweeps it gets the Images that have changed.
+type Tally interface {
+	// Begin begins a count of all Images.
+	Begin()
+	// Resume continues the last count. It returns false if there is none, or if the Tally no longer
+	// knows what each Image added to it.
+	Resume() bool
+	// Count counts an Image. It replaces what was counted under this name before.
+	Count(image *imagev1.Image)
+	// Gone subtracts what was counted under a name.
+	Gone(name string)
+	// End ends the count. err is why some Images were not counted; nil means that all were.
+	End(err error)
+}
+
+// Progress is how far a sweep has come.
+type Progress struct {
+	// Sweep counts sweeps since the start, from 1; 0 before the first.
+	Sweep int64 `json:"sweep"`
+	// Running is true until the sweep has ended.
+	Running bool `json:"running"`
+	// Total is how many Images there are, as far as is known.
+	Total int64 `json:"total"`
+	// Examined is how many Images were read. Of those, Changed were written with a new verdict, and
+	// Failed should have been. Unreadable is how many times Images, one or several in a row, could
+	// not be read.
+	Examined   int64 `json:"examined"`
+	Changed    int64 `json:"changed"`
+	Failed     int64 `json:"failed"`
+	Unreadable int64 `json:"unreadable,omitempty"`
+	// Verified counts the Images examined by their verdict: True, ByIndex, False, Unknown,
+	// Unsigned, NoPolicy, Excepted.
+	Verified map[string]int64 `json:"verified"`
+	// Verdicts counts their verdicts in each repository that they are in: Verified has only the worst
+	// verdict of each Image.
+	Verdicts map[string]int64 `json:"verdicts"`
+	// Error is why the sweep was cut short.
+	Error string `json:"error,omitempty"`
+}
+
+// Count counts an Image that was examined, with the verdicts that it has.
+func (p *Progress) Count(image *imagev1.Image, changed bool) {
+	verified, _, _ := signatures.Summary(image)
+	p.Examined++
+	p.Verified[verified]++
+	for _, verdict := range signatures.Everywhere(image) {
+		p.Verdicts[verdict]++
+	}
+	if changed {
+		p.Changed++
+	}
+}
+
+// Sweeper keeps verdicts up to date. New makes one.
+type Sweeper struct {
+	// Tally, if set before the first sweep, counts with it.
+	Tally Tally
+	// Changes, if set before Run, reports the Images to count again between sweeps.
+	Changes Changes
+
+	images  Images
+	judge   Judge
+	clock   clock.WithTicker
+	trigger chan struct{}
+	metrics *sweepMetrics
+	pending pending
+
+	mu         sync.Mutex
+	progress   Progress
+	next       time.Time
+	ended      time.Time     // when the last sweep ended
+	took       time.Duration // how long the last sweep took
+	everything bool          // the next sweep judges all Images
+	asked      bool          // the next sweep begins without pauses
+	followers  followers
+}
+
+// New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics:
+// legacyregistry.MustRegister in production, nil for nowhere.
+func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
+	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
+	return &Sweeper{
+		images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics),
+		pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
+	}
+}
+
+// Trigger requests a sweep that judges all Images, even those whose verdicts seem to be up to date.
+// It returns the sweep's number and does not wait. It is always a new sweep, because a running one
+// may be past Images that must be judged again.
+func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
+
+// Resync is Trigger for a sweep that judges only Images whose verdicts may be out of date.
+func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
+
+func (s *Sweeper) ask(everything bool) (sweep int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.everything, s.asked = s.everything || everything, true
+	select {
+	case s.trigger <- struct{}{}:
+	default: // requested already
+	}
+	return s.progress.Sweep + 1
+}
+
+// Progress returns how far the current sweep has come, or how the last one ended.
+func (s *Sweeper) Progress() Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.progress
+	p.Verified, p.Verdicts = maps.Clone(p.Verified), maps.Clone(p.Verdicts)
+	return p
+}
+
+// Run sweeps until ctx is done, and counts Images that change between sweeps.
+func (s *Sweeper) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.note(ctx)
+		s.pending.forget()
+		err := s.Sweep(ctx, false)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := s.untilNext()
+		if err != nil && !errors.Is(err, errUnreadable) { // an administrator has to mend that
+			slog.Error("Verifying signatures again failed, will retry", "after", retryAfter, "err", err)
+			wait = retryAfter
+		}
+		s.await(ctx, wait)
+	}
+}
+
+// await waits until the next sweep is due. Meanwhile it judges the images of indexes with a new
+// verdict, and counts images that have changed.
+func (s *Sweeper) await(ctx context.Context, wait time.Duration) {
+	end := s.clock.Now().Add(wait)
+	timer := s.clock.NewTimer(wait)
+	defer timer.Stop()
+	var ready <-chan struct{}
+	if s.Changes != nil {
+		ready = s.Changes.Ready()
+	}
+	listen, settling := ready, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-listen:
+			s.note(ctx)
+			listen, settling = nil, s.clock.After(settled)
+			continue
+		case <-settling:
+			if changing := s.note(ctx); s.pending.uncounted() && s.due(changing) {
+				if s.pending.lost {
+					s.hurry()
+					return
+				}
+				s.recount(ctx)
+				if next := s.clock.Now().Add(s.untilNext()); next.Before(end) {
+					end = next
+					timer.Reset(end.Sub(s.clock.Now()))
+				}
+			}
+			if listen, settling = ready, nil; s.pending.uncounted() {
+				listen, settling = nil, s.clock.After(settled)
+			}
+			continue
+		case <-s.followers.added:
+			if s.judgeFollowers(ctx) != nil { // ctx is done
+				return
+			}
+			continue
+		case <-ctx.Done():
+		case <-timer.C():
+		case <-s.trigger:
+		}
+		return
+	}
+}
+
+// hurry makes the next sweep begin without pauses, because changed Images wait for its counts.
+func (s *Sweeper) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = true
+}
+
+// untilNext is the time to the next sweep: an hour, or less if a verdict expires.
+func (s *Sweeper) untilNext() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next.IsZero() {
+		return DefaultResync
+	}
+	// At most once a second, even if an Image's recorded expiry is in the past.
+	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
+}
+
+// errUnreadable is the error of a sweep that has examined all Images but those that cannot be read.
+var errUnreadable = errors.New("images are damaged and keep their verdicts; the log names them")
+
+// Sweep examines all Images once. With everything it also judges those whose verdicts seem to be up
+// to date. When it judges an index, it also judges the images that the index lists, even if it has
+// passed them. An error means that some or all Images were not examined or written.
+func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
+	s.mu.Lock()
+	everything, s.everything = everything || s.everything, false
+	asked := s.asked
+	s.asked = false
+	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}, Verdicts: map[string]int64{}}
+	s.next = time.Time{}
+	clear(s.pending.own)
+	s.mu.Unlock()
+
+	started := s.clock.Now()
+	if s.Tally != nil {
+		s.Tally.Begin()
+	}
+	prompt := 0
+	if asked {
+		prompt = promptly
+	}
+	err := s.pages(ctx, everything, prompt)
+	if err == nil {
+		err = s.judgeFollowers(ctx)
+	}
+	if s.Tally != nil {
+		s.Tally.End(err)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Running = false
+	s.ended, s.took = s.clock.Now(), s.clock.Since(started)
+	if err == nil && s.progress.Failed > 0 {
+		err = fmt.Errorf("%d of %s could not be written", s.progress.Failed, table.Quantity(s.progress.Examined, "image"))
+	}
+	if err == nil && s.progress.Unreadable > 0 {
+		err = errUnreadable
+	}
+	if err != nil {
+		s.progress.Error = err.Error()
+	}
+	s.metrics.sweepEnded(err, s.ended, s.took)
+	return err
+}
+
+// pages reads all Images. It pauses after each stretch, but not during the first prompt Images.
+func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error {
+	began, since := s.clock.Now(), 0
+	list := func(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error) {
+		list, err := s.images.List(ctx, options)
+		if err != nil {
+			err = fmt.Errorf("listing images: %w", err)
+		}
+		return list, err
+	}
+	return pages.EachReadable(ctx, metav1.ListOptions{Limit: pageSize}, list, func(list *imagev1.ImageList) error {
+		s.counted(list)
+		err := s.page(ctx, list.Items, everything)
+		s.note(ctx)
+		if err != nil || list.Continue == "" {
+			return err
+		}
+		prompt -= len(list.Items)
+		if since += len(list.Items); since < stretch {
+			return nil
+		}
+		if prompt <= 0 {
+			if err := s.pause(ctx, s.clock.Since(began)); err != nil {
+				return err
+			}
+		}
+		began, since = s.clock.Now(), 0
+		return nil
+	}, s.unreadable)
+}
+
+// page updates Images, a few at a time, so that writers share commits of the database.
+func (s *Sweeper) page(ctx context.Context, images []imagev1.Image, everything bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range images {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return s.examine(ctx, &images[i], everything)
+		})
+	}
+	return group.Wait()
+}
+
+// unreadable notes an Image that is skipped.
+func (s *Sweeper) unreadable(err error) {
+	slog.Error("Verifying signatures again skips images that cannot be read", "err", err)
+	s.metrics.examined.WithLabelValues(resultUnreadable).Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Unreadable++
+}
+
+// pause waits in proportion to the time worked.
+func (s *Sweeper) pause(ctx context.Context, worked time.Duration) error {
+	d := min(time.Duration(float64(worked)*(1-share)/share), maxPause)
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C():
+		return nil
+	}
+}
+
+// counted counts the Images of a page that was read, before they are judged.
+func (s *Sweeper) counted(list *imagev1.ImageList) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Total = s.progress.Examined + pages.Total(list)
+	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
+}
+
+// examine updates one Image. It returns an error only if ctx is done; it counts and logs other
+// errors.
+func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything bool) error {
+	result := resultUnchanged
+	image, changed, err := s.update(ctx, image, func(image *imagev1.Image) bool { return everything && isJudged(image) || s.judge.Stale(image) })
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		result = resultFailed
+		slog.Error("Verifying signatures again failed", "image", image.Name, "err", err)
+	case changed:
+		result = resultChanged
+	}
+	s.followers.check(image)
+	if s.Tally != nil {
+		s.Tally.Count(image)
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Count(image, result == resultChanged)
+	if result == resultChanged {
+		s.wrote(image)
+	}
+	switch result {
+	case resultFailed:
+		s.progress.Failed++
+	}
+	s.expires(image)
+	s.metrics.examined.WithLabelValues(result).Inc()
+	s.metrics.remaining.Set(float64(s.progress.Total - s.progress.Examined))
+	return nil
+}
+
+// isJudged reports whether an image has anything to judge again. An image without signatures has
+// nothing: its verdict comes from its index, and is updated with the index.
+func isJudged(image *imagev1.Image) bool {
+	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
+}
+
+// update makes the server judge an Image again, if wanted returns true. It writes the Image with
+// the name of a policy that never judged it, and the server replaces that with its verdict. On a
+// conflict, update reads the Image again. If the Image is gone, it does nothing.
+func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
+	read := true
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if !read {
+			current, err := s.images.Get(ctx, image.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			image = current
+		}
+		read = false
+		if !wanted(image) {
+			return nil
+		}
+		asked := *image
+		asked.Annotations = maps.Clone(image.Annotations)
+		metav1.SetMetaDataAnnotation(&asked.ObjectMeta, signatures.AnnotationPolicy, "again")
+		updated, err := s.images.Update(ctx, &asked, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		changed = !maps.Equal(updated.Annotations, image.Annotations) || !apiequality.Semantic.DeepEqual(updated.Signatures, image.Signatures)
+		image = updated
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return image, false, nil
+	}
+	return image, changed && err == nil, err
+}

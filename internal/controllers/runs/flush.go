@@ -1,0 +1,209 @@
+package runs
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+)
+
+// asked identifies a question for a verdict.
+type asked struct{ namespace, image, imageID string }
+
+// flush writes changed stretches. With all, it also writes numbers of pods that grew, and the time
+// up to which everything is recorded. With again it gets all verdicts anew.
+func (r *Recorder) flush(ctx context.Context, all, again bool) error {
+	seen := map[string]time.Time{}
+	for _, name := range r.names() {
+		seen[name] = r.Clusters.Seen(name) // read before the changes up to then are collected
+	}
+	r.ask(ctx, again)
+	due := r.due(all)
+	var writing errgroup.Group
+	writing.SetLimit(writers)
+	for _, w := range due {
+		writing.Go(func() error {
+			err := r.store(ctx, &w.object)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if err != nil {
+				w.run.dirty, w.run.in.changed[w.run] = true, true
+			} else {
+				w.run.stored = true
+			}
+			return err
+		})
+	}
+	if err := writing.Wait(); err != nil {
+		return err
+	}
+	return r.confirm(ctx, seen, all)
+}
+
+// names are the names of the clusters.
+func (r *Recorder) names() (all []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.clusters {
+		all = append(all, name)
+	}
+	return all
+}
+
+// ask gets the verdicts of stretches that began, or whose image was judged again.
+func (r *Recorder) ask(ctx context.Context, again bool) {
+	questions := map[asked][]*run{}
+	r.mu.Lock()
+	judge := func(one *run) {
+		if one.begun && one.object.Status.Until == nil {
+			one.judge = false
+			if one.object.Status.Admission == "" {
+				r.admit(one)
+			}
+			q := asked{one.namespace, one.image, one.object.Spec.ImageID}
+			questions[q] = append(questions[q], one)
+		}
+	}
+	for _, c := range r.clusters {
+		if again || len(r.recheck) > 0 {
+			for _, one := range c.runs {
+				if again || one.judge || r.recheck[one.object.Spec.Digest] {
+					judge(one)
+				}
+			}
+			continue
+		}
+		for one := range c.changed {
+			if one.judge {
+				judge(one)
+			}
+		}
+	}
+	clear(r.recheck)
+	r.mu.Unlock()
+	var asking errgroup.Group
+	asking.SetLimit(writers)
+	for q, of := range questions {
+		asking.Go(func() error {
+			v, digest := r.VerdictOf(ctx, q.namespace, q.image, q.imageID)
+			v.Since = metav1.NewTime(r.clock.Now().Truncate(time.Second))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, one := range of {
+				one.verdict(v, digest)
+			}
+			return nil
+		})
+	}
+	_ = asking.Wait() // no error: an unknown verdict is a verdict, too
+}
+
+// verdict adds a verdict, if it differs from the last.
+func (one *run) verdict(v imageruns.RunVerdict, digest string) {
+	if digest != "" && one.object.Spec.Digest == "" {
+		one.object.Spec.Digest, one.dirty, one.in.changed[one] = digest, true, true
+	}
+	known := one.object.Status.Verdicts
+	if n := len(known); n > 0 && same(known[n-1], v) || one.object.Status.Until != nil {
+		return
+	}
+	one.dirty, one.in.changed[one] = true, true
+	known = append(slices.Clone(known), v)
+	if len(known) > maxVerdicts {
+		known = slices.Delete(known, 1, 2)
+		one.object.Status.VerdictsDropped++
+	}
+	one.object.Status.Verdicts = known
+}
+
+// same reports whether two verdicts are equal except for times and messages.
+func same(a, b imageruns.RunVerdict) bool {
+	a.Since, a.Message = b.Since, b.Message
+	return reflect.DeepEqual(a, b)
+}
+
+// write is a stretch that is to be written.
+type write struct {
+	run    *run
+	object imageruns.ImageRun
+}
+
+// due returns the stretches to write, and marks them as written.
+func (r *Recorder) due(all bool) (due []write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	for _, c := range r.clusters {
+		for one := range c.changed {
+			if one.dirty || one.begun && all && one.grown {
+				one.dirty, one.grown = false, false
+				due = append(due, write{one, *one.object.DeepCopy()})
+			}
+			if !one.begun || !one.grown && !(one.judge && one.object.Status.Until == nil) { // what begins, or goes on, is noted once more
+				delete(c.changed, one)
+			}
+		}
+		c.drop(now)
+	}
+	return due
+}
+
+// drop drops stretches that have ended for good, and those that ended long ago and could not be
+// written.
+func (c *cluster) drop(now time.Time) {
+	c.ended = slices.DeleteFunc(c.ended, func(one *run) bool {
+		if one.object.Status.Until == nil {
+			return true // it continued
+		}
+		over := one.stored && !one.dirty && now.Sub(one.object.Status.Until.Time) >= pause
+		if over && c.runs[one.key] == one {
+			delete(c.runs, one.key)
+		}
+		return over
+	})
+	if len(c.ended) <= maxWaiting {
+		return
+	}
+	for _, one := range c.ended {
+		if !one.stored {
+			delete(c.runs, one.key)
+			delete(c.changed, one)
+		}
+	}
+	c.ended = slices.DeleteFunc(c.ended, func(one *run) bool { return !one.stored })
+	c.records.Miss(c.records.Until.Time, now)
+	c.dirty = true
+}
+
+// confirm stores the times for which records are complete, after everything that was seen is
+// written.
+func (r *Recorder) confirm(ctx context.Context, seen map[string]time.Time, all bool) error {
+	changed := map[string]clusters.ClusterRecords{}
+	r.mu.Lock()
+	for name, c := range r.clusters {
+		if c.records.Since.IsZero() || !c.dirty && !(all && c.current) {
+			continue
+		}
+		if at := seen[name]; c.current && at.After(c.records.Until.Time) {
+			c.records.Until = metav1.NewTime(at.Truncate(time.Second))
+		}
+		c.dirty = false
+		changed[name] = *c.records.DeepCopy()
+	}
+	r.mu.Unlock()
+	for name, records := range changed {
+		if err := r.Clusters.SetRecords(ctx, name, records); err != nil {
+			r.mu.Lock()
+			r.clusters[name].dirty = true
+			r.mu.Unlock()
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,362 @@
+package runs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+)
+
+// knows is a Clusters that keeps records in memory.
+type knows struct {
+	stored map[string]clusters.ClusterRecords
+	seen   map[string]time.Time
+}
+
+func (k *knows) Names() []string { return slices.Sorted(maps.Keys(k.seen)) }
+
+func (k *knows) Records(context.Context) (map[string]clusters.ClusterRecords, error) {
+	all := map[string]clusters.ClusterRecords{}
+	for name, r := range k.stored {
+		all[name] = *r.DeepCopy()
+	}
+	return all, nil
+}
+
+func (k *knows) SetRecords(_ context.Context, cluster string, r clusters.ClusterRecords) error {
+	k.stored[cluster] = *r.DeepCopy()
+	return nil
+}
+
+func (k *knows) Seen(cluster string) time.Time { return k.seen[cluster] }
+
+// simulated is a cluster with pods, a follower of it, and what really ran.
+type simulated struct {
+	name   string
+	pods   map[podID]*clusters.ClusterPodSpec
+	skew   time.Duration // of its clock
+	away   bool
+	told   map[podID]*clusters.ClusterPodSpec // what the follower has reported
+	truth  map[string][]span                  // what ran, by workload and digest
+	unseen []span                             // when nobody saw it
+}
+
+// span is a time; until is zero while it goes on.
+type span struct{ from, until time.Time }
+
+func (s span) has(t time.Time) bool {
+	return !t.Before(s.from) && (s.until.IsZero() || t.Before(s.until))
+}
+
+// world is a recorder that is killed and started again, and clusters.
+type world struct {
+	t        *testing.T
+	rand     *rand.Rand
+	clock    *clocktesting.FakeClock
+	store    Store
+	known    *knows
+	recorder *Recorder
+	dead     bool
+	clusters []*simulated
+	verdict  map[string]string // by image
+}
+
+func newStore(t testing.TB, d *db.DB) Store {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, install := range []func(*runtime.Scheme) error{clusters.Install, imageruns.Install} {
+		if err := install(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	getter := kubestore.NewGetter(d, serializer.NewCodecFactory(scheme), kubestore.Options{})
+	store, err := imageruns.New(getter, scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func digestOf(n int) string { return fmt.Sprintf("sha256:%064x", n+1) }
+
+func (w *world) now() time.Time { return w.clock.Now() }
+
+func (w *world) start() {
+	w.recorder = New(w.clock)
+	w.recorder.Options = Options{Store: w.store, Clusters: w.known, VerdictOf: func(_ context.Context, _, image, _ string) (imageruns.RunVerdict, string) {
+		return imageruns.RunVerdict{Verified: w.verdict[image]}, ""
+	}}
+	w.dead = false
+	// the follower lists its pods before or after the recorder has read what is stored
+	early := w.rand.IntN(2) == 0
+	if !early {
+		w.load()
+	}
+	for _, c := range w.clusters {
+		c.told = map[podID]*clusters.ClusterPodSpec{}
+		if !c.away {
+			w.current(c)
+		}
+	}
+	if early {
+		w.load()
+	}
+}
+
+func (w *world) load() {
+	if err := w.recorder.load(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// current lets a follower report all pods of its cluster.
+func (w *world) current(c *simulated) {
+	for id := range c.told {
+		if c.pods[id] == nil {
+			w.recorder.Pod(c.name, id.namespace, id.name, nil)
+		}
+	}
+	c.told = map[podID]*clusters.ClusterPodSpec{}
+	for id, p := range c.pods {
+		w.recorder.Pod(c.name, id.namespace, id.name, p)
+		c.told[id] = p
+	}
+	w.recorder.Current(c.name, w.now())
+	w.known.seen[c.name] = w.now()
+	if n := len(c.unseen); n > 0 && c.unseen[n-1].until.IsZero() {
+		c.unseen[n-1].until = w.now()
+	}
+}
+
+func (w *world) flush(all bool) {
+	if w.dead {
+		return
+	}
+	for _, c := range w.clusters {
+		if !c.away {
+			w.known.seen[c.name] = w.now()
+		}
+	}
+	if err := w.recorder.flush(context.Background(), all, true); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func truthKey(namespace string, p *clusters.ClusterPodSpec) string {
+	return namespace + " " + p.Workload + " " + p.Containers[0].Image + " " + p.Containers[0].ImageID
+}
+
+// note compares what runs with what was noted.
+func (w *world) note(c *simulated) {
+	running := map[string]bool{}
+	for id, p := range c.pods {
+		if p.Finished == nil && p.Containers[0].Started != nil {
+			running[truthKey(id.namespace, p)] = true
+		}
+	}
+	for k, spans := range c.truth {
+		if last := &spans[len(spans)-1]; last.until.IsZero() && !running[k] {
+			last.until = w.now()
+		}
+	}
+	for k := range running {
+		if spans := c.truth[k]; len(spans) == 0 || !spans[len(spans)-1].until.IsZero() {
+			c.truth[k] = append(spans, span{from: w.now()})
+		}
+	}
+}
+
+// miss notes that a cluster is not seen from a time on.
+func (w *world) miss(c *simulated, from time.Time) {
+	if n := len(c.unseen); n == 0 || !c.unseen[n-1].until.IsZero() {
+		c.unseen = append(c.unseen, span{from: from})
+	}
+}
+
+// pod makes or replaces a pod; nil deletes it.
+func (w *world) pod(c *simulated, id podID, p *clusters.ClusterPodSpec) {
+	if p == nil {
+		delete(c.pods, id)
+	} else {
+		c.pods[id] = p
+	}
+	w.note(c)
+	if c.away || w.dead {
+		return
+	}
+	w.recorder.Pod(c.name, id.namespace, id.name, p)
+	if p == nil {
+		delete(c.told, id)
+	} else {
+		c.told[id] = p
+	}
+}
+
+func (w *world) runs(c *simulated, id podID, app, version int) {
+	image := fmt.Sprintf("registry.example.com/app%d:v1", app)
+	started := metav1.NewTime(w.now().Add(c.skew))
+	w.pod(c, id, &clusters.ClusterPodSpec{
+		Cluster: c.name, Namespace: id.namespace, Name: id.name, Workload: fmt.Sprintf("Deployment/app%d", app), Since: started,
+		Containers: []clusters.ClusterPodContainer{{Name: "main", Image: image, ImageID: fmt.Sprintf("registry.example.com/app%d@%s", app, digestOf(version)), Started: &started}},
+	})
+}
+
+// step is something that happens.
+func (w *world) step() {
+	c := w.clusters[w.rand.IntN(len(w.clusters))]
+	app := w.rand.IntN(4)
+	id := podID{fmt.Sprintf("ns%d", app%2), fmt.Sprintf("app%d-%d", app, w.rand.IntN(3))}
+	switch w.rand.IntN(12) {
+	case 0, 1, 2, 3: // a rollout, or a moved tag
+		w.runs(c, id, app, w.rand.IntN(3))
+	case 4, 5: // scaled down
+		w.pod(c, id, nil)
+	case 6: // finished
+		if p := c.pods[id]; p != nil && p.Finished == nil {
+			p = p.DeepCopy()
+			at := metav1.NewTime(w.now().Add(c.skew))
+			p.Finished = &at
+			w.pod(c, id, p)
+		}
+	case 7: // a pod that waits for its image
+		w.pod(c, id, &clusters.ClusterPodSpec{Workload: fmt.Sprintf("Deployment/app%d", app), Containers: []clusters.ClusterPodContainer{{Name: "main", Image: "registry.example.com/app:v1", Waiting: "ImagePullBackOff"}}})
+	case 8: // the cluster goes away, or comes back
+		if c.away = !c.away; c.away {
+			w.miss(c, w.now())
+			if !w.dead {
+				w.recorder.Away(c.name, w.now())
+			}
+		} else if !w.dead {
+			w.current(c)
+		}
+	case 9: // the server is killed, or starts
+		if w.dead {
+			w.start()
+		} else if w.rand.IntN(3) == 0 {
+			w.dead = true
+			for _, c := range w.clusters {
+				// everything up to the last confirmation is recorded
+				w.miss(c, w.known.stored[c.name].Until.Time)
+			}
+		}
+	case 10: // a policy changes
+		image := fmt.Sprintf("registry.example.com/app%d:v1", app)
+		w.verdict[image] = []string{"True", "False", "Unsigned"}[w.rand.IntN(3)]
+	case 11:
+		w.flush(true)
+	}
+}
+
+// at asks what ran at a time.
+func (w *world) at(t time.Time) map[string]imageruns.ImageRun {
+	obj, err := w.store.List(genericapirequest.WithNamespace(context.Background(), metav1.NamespaceAll), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("at", t.UTC().Format(time.RFC3339))})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	found := map[string]imageruns.ImageRun{}
+	for _, r := range obj.(*imageruns.ImageRunList).Items {
+		k := r.Spec.Cluster + " " + r.Namespace + " " + r.Spec.Workload + " " + r.Spec.Image + " " + r.Spec.ImageID
+		if _, twice := found[k]; twice {
+			w.t.Errorf("two stretches of %s at %s", k, t)
+		}
+		found[k] = r
+	}
+	return found
+}
+
+// What is recorded is what ran, at every moment that was seen; and each moment that was not is said
+// to be so. Clusters go away, the server is killed, clocks are wrong.
+func TestOracle(t *testing.T) {
+	for range 2 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { testOracle(t, seed) })
+	}
+}
+
+func testOracle(t *testing.T, seed uint64) {
+	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), clock: clocktesting.NewFakeClock(begun), store: newStore(t, dbtest.Open(t)), verdict: map[string]string{}}
+	w.known = &knows{stored: map[string]clusters.ClusterRecords{}, seen: map[string]time.Time{}}
+	for i, skew := range []time.Duration{0, time.Hour, -time.Hour} {
+		w.clusters = append(w.clusters, &simulated{name: fmt.Sprint("c", i), skew: skew, pods: map[podID]*clusters.ClusterPodSpec{}, truth: map[string][]span{}})
+		w.known.seen[fmt.Sprint("c", i)] = begun
+	}
+	w.start()
+	w.flush(true)
+	for range 400 {
+		w.clock.SetTime(w.now().Add(time.Duration(2+w.rand.IntN(1800)) * time.Second))
+		w.step()
+		w.flush(false)
+	}
+	if w.dead {
+		w.start()
+	}
+	for _, c := range w.clusters {
+		if c.away {
+			c.away = false
+			w.current(c)
+		}
+	}
+	w.flush(true)
+	length := int(w.now().Sub(begun) / time.Second)
+	seen, unseen := 0, 0
+	for range 500 {
+		at := begun.Add(time.Duration(w.rand.IntN(length)) * time.Second)
+		found := w.at(at)
+		for _, c := range w.clusters {
+			records := w.known.stored[c.name]
+			said := len(records.GapsIn(at, at)) > 0
+			missed := slices.ContainsFunc(c.unseen, func(s span) bool { return s.has(at) })
+			if missed && !said {
+				t.Errorf("%s was not seen at %s, which is not said: %v", c.name, at, records.Unseen)
+			}
+			if missed || said {
+				unseen++
+				continue
+			}
+			seen++
+			for k, spans := range c.truth {
+				ran := slices.ContainsFunc(spans, func(s span) bool { return s.has(at) })
+				// a pause of less than a minute is part of a stretch
+				paused := slices.ContainsFunc(spans, func(s span) bool {
+					return !s.until.IsZero() && !at.Before(s.until) && at.Sub(s.until) < pause
+				})
+				// a clock that is behind is believed by as much as changes may be late
+				behind := c.skew < 0 && slices.ContainsFunc(spans, func(s span) bool {
+					return !s.until.IsZero() && s.until.Sub(at) > 0 && s.until.Sub(at) <= lag || s.from.Sub(at) > 0 && s.from.Sub(at) <= lag
+				})
+				_, is := found[c.name+" "+k]
+				if is != ran && !(is && paused) && !behind {
+					t.Errorf("%s %s at %s: recorded %t, ran %t: %v", c.name, k, at, is, ran, spans)
+				}
+			}
+			for k := range found {
+				if rest, ok := strings.CutPrefix(k, c.name+" "); ok && c.truth[rest] == nil {
+					t.Errorf("%s never ran", k)
+				}
+			}
+		}
+	}
+	if seen < 100 || unseen < 20 {
+		t.Errorf("%d moments were seen and %d were not: the test shows little", seen, unseen)
+	}
+	t.Logf("%d seen, %d unseen, none wrong", seen, unseen)
+}

@@ -1,0 +1,338 @@
+package runs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/warn"
+)
+
+const (
+	// flushEvery is how often changes are written.
+	flushEvery = time.Second
+	// pause is how long a stretch may be without pods: the pod that replaces another continues its
+	// stretch.
+	pause = time.Minute
+	// slow is how often growing numbers of pods are written, and the times up to which records are
+	// complete.
+	slow = time.Minute
+	// rejudge is how often all verdicts are read again.
+	rejudge = 5 * time.Minute
+	writers = 8
+	// maxWaiting bounds the ended stretches of a cluster that wait to be written.
+	maxWaiting = 100_000
+	// maxVerdicts is how many verdicts a stretch keeps: the first, and the newest.
+	maxVerdicts = 16
+)
+
+// Store is the storage of ImageRuns.
+type Store interface {
+	rest.Lister
+	rest.Updater
+	rest.GracefulDeleter
+}
+
+// Clusters stores for which times the records of clusters are complete.
+type Clusters interface {
+	// Names returns the names of the followed clusters.
+	Names() []string
+	Records(ctx context.Context) (map[string]clusters.ClusterRecords, error)
+	SetRecords(ctx context.Context, cluster string, r clusters.ClusterRecords) error
+	// Seen returns the time up to which everything that a cluster had was observed.
+	Seen(cluster string) time.Time
+}
+
+// Options of a Recorder are required before Run.
+type Options struct {
+	Store    Store
+	Clusters Clusters
+	// VerdictOf returns the verdict for what ran, without its time, and the digest of what ran; "" if
+	// that is not known.
+	VerdictOf func(ctx context.Context, namespace, image, imageID string) (v imageruns.RunVerdict, digest string)
+	// SeveralServers is set if others answer the admission of clusters, too.
+	SeveralServers bool
+}
+
+// Recorder records what runs in clusters. It is their [clusters.Observer].
+type Recorder struct {
+	Options // set before Run
+	clock   clock.WithTicker
+	failing warn.Trouble
+	started time.Time
+	// admitted has how images were admitted: an [admitted] for each [askedAbout].
+	admitted *lru.Cache
+
+	mu        sync.Mutex
+	recording bool // the stored stretches have been read, and changes are written
+	clusters  map[string]*cluster
+	recheck   map[string]bool // digests whose verdicts are to be asked for
+	limits    Limits
+	expired   time.Time // when old stretches were deleted last; zero if not since Limit
+
+	oldest time.Time // no stored stretch ended before; only expire uses it
+}
+
+// New returns a recorder that counts. It writes nothing until Run.
+func New(c clock.WithTicker) *Recorder {
+	return &Recorder{clock: c, started: c.Now(), admitted: lru.New(maxAdmitted), clusters: map[string]*cluster{}, recheck: map[string]bool{}}
+}
+
+// of returns a cluster. The caller holds mu.
+func (r *Recorder) of(name string) *cluster {
+	if r.clusters[name] == nil {
+		r.clusters[name] = newCluster(name)
+	}
+	return r.clusters[name]
+}
+
+// Pod is part of [clusters.Observer].
+func (r *Recorder) Pod(cluster, namespace, name string, spec *clusters.ClusterPodSpec) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(cluster).set(podID{namespace, name}, spec, r.clock.Now(), r.recording)
+}
+
+// Current is part of [clusters.Observer].
+func (r *Recorder) Current(cluster string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.of(cluster)
+	if c.current, c.since = true, now; r.recording {
+		c.resume(now)
+	}
+}
+
+// Away is part of [clusters.Observer].
+func (r *Recorder) Away(cluster string, seen time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.of(cluster)
+	if c.current = false; r.recording {
+		c.missed, c.dirty = seen, true
+		c.records.Miss(seen, time.Time{})
+	}
+}
+
+// Recheck makes the Recorder read the verdicts of running stretches of these images again.
+func (r *Recorder) Recheck(digests ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.recording { // all are asked for then
+		return
+	}
+	for _, digest := range digests {
+		r.recheck[digest] = true
+	}
+}
+
+// Forget is part of [clusters.Observer]. The cluster's stretches end at an unknown time after it
+// was last seen.
+func (r *Recorder) Forget(ctx context.Context, cluster string, records clusters.ClusterRecords) error {
+	now := r.clock.Now()
+	records.Miss(records.Until.Time, now)
+	var open []imageruns.ImageRun
+	err := r.each(ctx, imageruns.Running(), func(one *imageruns.ImageRun) error {
+		if one.Spec.Cluster == cluster {
+			open = append(open, *one)
+		}
+		return nil
+	})
+	for i := range open {
+		if err != nil {
+			return err
+		}
+		open[i].Status.Until = &metav1.Time{Time: now}
+		open[i].Status.Unseen = records.UnseenIn(open[i].Spec.From.Time, now)
+		err = r.store(ctx, &open[i])
+	}
+	return err
+}
+
+// each calls use with each selected stored stretch.
+func (r *Recorder) each(ctx context.Context, selected fields.Selector, use func(*imageruns.ImageRun) error) error {
+	return r.eachPage(ctx, selected, pages.Size, func(list *imageruns.ImageRunList) error {
+		for i := range list.Items {
+			if err := use(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eachPage calls use with pages of size selected stretches.
+func (r *Recorder) eachPage(ctx context.Context, selected fields.Selector, size int64, use func(*imageruns.ImageRunList) error) error {
+	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceAll)
+	return pages.EachReadable(ctx, metav1.ListOptions{Limit: size}, func(ctx context.Context, o metav1.ListOptions) (*imageruns.ImageRunList, error) {
+		obj, err := r.Store.List(ctx, &internalversion.ListOptions{FieldSelector: selected, Limit: o.Limit, Continue: o.Continue})
+		if err != nil {
+			return nil, err
+		}
+		return obj.(*imageruns.ImageRunList), nil
+	}, use, func(err error) { slog.Error("A record of what ran cannot be read", "err", err) })
+}
+
+// store writes a stretch.
+func (r *Recorder) store(ctx context.Context, one *imageruns.ImageRun) error {
+	ctx = genericapirequest.WithNamespace(ctx, one.Namespace)
+	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, before runtime.Object) (runtime.Object, error) {
+		after := one.DeepCopy()
+		if old, ok := before.(*imageruns.ImageRun); ok && old.UID != "" {
+			after.ObjectMeta = old.ObjectMeta
+		}
+		after.ResourceVersion = "" // only this server writes
+		return after, nil
+	})
+	_, _, err := r.Store.Update(ctx, one.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
+	return err
+}
+
+// remove deletes a stretch.
+func (r *Recorder) remove(ctx context.Context, one *imageruns.ImageRun) error {
+	_, _, err := r.Store.Delete(genericapirequest.WithNamespace(ctx, one.Namespace), one.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Run writes changes until ctx is done, and then the last ones.
+func (r *Recorder) Run(ctx context.Context) error {
+	ticker := r.clock.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for loaded := false; !loaded; {
+		err := r.load(ctx)
+		if loaded = err == nil; !loaded {
+			r.note(ctx, err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C():
+			}
+		}
+	}
+	defer r.stop()
+	var slowly, judged time.Time
+	for {
+		now := r.clock.Now()
+		all, again := now.Sub(slowly) >= slow, now.Sub(judged) >= rejudge
+		last := ctx.Err() != nil
+		err := r.flush(context.WithoutCancel(ctx), all || last, again && !last)
+		if r.note(ctx, err); err == nil && all {
+			slowly = now
+		}
+		if err == nil && !last {
+			r.noteExpired(ctx, r.expire(ctx))
+		}
+		if again {
+			judged = now
+		}
+		if last {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C():
+		}
+	}
+}
+
+// note logs when recording begins to fail, and when it works again.
+func (r *Recorder) note(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		r.failing.End("", "What runs is recorded again")
+	case ctx.Err() == nil:
+		r.failing.Begin("", "What runs cannot be recorded, will retry", "err", err)
+	}
+}
+
+// noteExpired does the same for deleting old records.
+func (r *Recorder) noteExpired(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		r.failing.End("expire", "Records of what ran that are no longer kept are deleted again")
+	case ctx.Err() == nil:
+		r.failing.Begin("expire", "Records of what ran that are no longer kept cannot be deleted, will retry", "err", err)
+	}
+}
+
+// load reads the stored stretches, and begins to record.
+func (r *Recorder) load(ctx context.Context) error {
+	records, err := r.Clusters.Records(ctx)
+	if err != nil {
+		return err
+	}
+	followed := r.Clusters.Names()
+	var open []*imageruns.ImageRun
+	if err := r.each(ctx, imageruns.Running(), func(one *imageruns.ImageRun) error {
+		open = append(open, one.DeepCopy())
+		return nil
+	}); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range followed {
+		known, ok := records[name]
+		if !ok {
+			continue
+		}
+		c := r.of(name)
+		c.records, c.missed = known, known.Until.Time
+		if n := len(known.Unseen); n > 0 && known.Unseen[n-1].Until == nil {
+			c.missed = known.Unseen[n-1].From.Time // everything seen before is written
+		}
+		if c.current {
+			continue
+		}
+		c.records.Miss(c.missed, time.Time{})
+		c.dirty = true
+	}
+	for _, one := range open {
+		if c := r.clusters[one.Spec.Cluster]; c != nil { // else Forget ends it
+			c.adopt(one)
+		}
+	}
+	r.recording = true
+	now := r.clock.Now()
+	for _, c := range r.clusters {
+		if c.current {
+			c.resume(now)
+		}
+	}
+	return nil
+}
+
+// stop ends recording, so that another server can begin.
+func (r *Recorder) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recording = false
+	for _, c := range r.clusters {
+		for k, one := range c.runs {
+			if one.pods == 0 {
+				delete(c.runs, k)
+				continue
+			}
+			one.begun, one.stored, one.dirty = false, false, false
+		}
+		c.ended, c.dirty, c.changed = nil, false, map[*run]bool{}
+		c.records = clusters.ClusterRecords{}
+	}
+}

@@ -1,0 +1,109 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+)
+
+// brokenStore fails writes while broken is true.
+type brokenStore struct {
+	Store
+	broken bool
+}
+
+func (s *brokenStore) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	if s.broken {
+		return nil, false, errors.New("broken")
+	}
+	return s.Store.Update(ctx, name, info, create, update, force, o)
+}
+
+// oneCluster is a world of one cluster that is seen.
+func oneCluster(t *testing.T) (*world, *simulated) {
+	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	c := &simulated{name: "c", pods: map[podID]*clusters.ClusterPodSpec{}, truth: map[string][]span{}}
+	w := &world{
+		t: t, rand: rand.New(rand.NewPCG(1, 2)), clock: clocktesting.NewFakeClock(begun), store: newStore(t, dbtest.Open(t)), verdict: map[string]string{},
+		known: &knows{stored: map[string]clusters.ClusterRecords{}, seen: map[string]time.Time{"c": begun}}, clusters: []*simulated{c},
+	}
+	return w, c
+}
+
+// A stretch whose end cannot be written is written later, even if the same image runs again by
+// then.
+func TestEndIsWrittenLate(t *testing.T) {
+	w, c := oneCluster(t)
+	broken := &brokenStore{Store: w.store}
+	w.store = broken
+	w.start()
+	id := podID{"ns", "app"}
+	pass := func(d time.Duration) { w.clock.SetTime(w.now().Add(d)) }
+	w.runs(c, id, 0, 0)
+	w.flush(true)
+	first := w.now()
+	broken.broken = true
+	pass(time.Hour)
+	w.pod(c, id, nil)
+	for range 3 {
+		_ = w.recorder.flush(t.Context(), true, true)
+		pass(2 * pause)
+		w.runs(c, id, 0, 0)
+	}
+	broken.broken = false
+	w.flush(true)
+	w.flush(true)
+	if then := w.at(first); len(then) != 1 {
+		t.Errorf("at first ran %v", then)
+	}
+	between := w.at(first.Add(time.Hour + pause))
+	for _, r := range between {
+		t.Errorf("between the two ran %+v", r)
+	}
+	if n := len(w.recorder.clusters["c"].changed); n != 0 {
+		t.Errorf("%d are still to be written", n)
+	}
+}
+
+// After an image was judged again, what runs it is asked about, and nothing else.
+func TestRecheck(t *testing.T) {
+	w, c := oneCluster(t)
+	w.start()
+	var askedFor []string
+	var mu sync.Mutex // several are asked about at a time
+	w.recorder.VerdictOf = func(_ context.Context, _, image, _ string) (imageruns.RunVerdict, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		askedFor = append(askedFor, image)
+		return imageruns.RunVerdict{Verified: "True"}, ""
+	}
+	w.runs(c, podID{"ns", "a"}, 0, 0)
+	w.runs(c, podID{"ns", "b"}, 1, 1)
+	flush := func(want int) {
+		t.Helper()
+		askedFor = nil
+		if err := w.recorder.flush(t.Context(), false, false); err != nil {
+			t.Fatal(err)
+		}
+		if len(askedFor) != want {
+			t.Errorf("asked for %v, want %d", askedFor, want)
+		}
+	}
+	flush(2)
+	flush(0)
+	w.recorder.Recheck(digestOf(1), digestOf(7))
+	flush(1)
+	flush(0)
+}

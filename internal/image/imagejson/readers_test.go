@@ -1,0 +1,44 @@
+package imagejson
+
+import (
+	"reflect"
+	"testing"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tidewaiter/tidewaiter/internal/plainjson/readergen"
+)
+
+//go:generate go test -run ^TestReadersAreGenerated$ . -write-readers
+
+// The readers are those of the types, as they are now.
+func TestReadersAreGenerated(t *testing.T) {
+	readergen.Check(t, "zz_generated.readers.go", readergen.Package{
+		Name: "imagejson", Path: "github.com/tidewaiter/tidewaiter/internal/image/imagejson",
+		Imports: map[string]string{
+			"github.com/openshift/api/image/v1": "imagev1", "k8s.io/api/core/v1": "corev1",
+			"k8s.io/apimachinery/pkg/apis/meta/v1": "metav1", "k8s.io/apimachinery/pkg/types": "types",
+		},
+		ByHand: map[reflect.Type]string{
+			reflect.TypeFor[metav1.Time](): "readTime", reflect.TypeFor[*metav1.FieldsV1](): "readFieldsV1", reflect.TypeFor[runtime.RawExtension](): "readExtension",
+		},
+		Readers: []readergen.Reader{
+			// What is left to the serializer: kind and version, and signatures of schema 1.
+			{Func: "readImage", Of: imagev1.Image{}, Field: true, Except: []string{"kind", "apiVersion", "dockerImageSignatures"}},
+			// Metadata is read as clients write it and as it is stored, but for what objects have
+			// only while they are deleted, and owners.
+			{Func: "readMeta", Of: metav1.ObjectMeta{}, Except: []string{
+				"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers",
+			}},
+			{Func: "readManaged", Of: metav1.ManagedFieldsEntry{}},
+			{Func: "readLayer", Of: imagev1.ImageLayer{}},
+			{Func: "readManifest", Of: imagev1.ImageManifest{}},
+			{Func: "readSignature", Of: imagev1.ImageSignature{}},
+			{Func: "readCondition", Of: imagev1.SignatureCondition{}},
+			{Func: "readIssuer", Of: imagev1.SignatureIssuer{}},
+			{Func: "readSubject", Of: imagev1.SignatureSubject{}},
+		},
+	})
+}

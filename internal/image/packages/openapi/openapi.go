@@ -1,0 +1,12 @@
+// Package openapi holds the OpenAPI definitions of ImagePackages: what `kubectl explain` shows.
+// They are generated from the Go types: run go generate ./internal/image/packages/openapi.
+package openapi
+
+import (
+	"github.com/tidewaiter/tidewaiter/internal/image/packages/openapi/internal/generated"
+	"github.com/tidewaiter/tidewaiter/internal/modelname"
+)
+
+// GetOpenAPIDefinitions returns the definitions of ImagePackages and the types of its fields, by
+// OpenAPI model name. Those of Kubernetes' types are not among them.
+var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)

@@ -1,0 +1,229 @@
+// Package versions compares versions of packages by the rules of their ecosystems, and says whether
+// one is in a range.
+//
+// A range is comparisons with commas between, all of which must hold: >=1.2,<1.4. The operators are
+// <, <=, >, >=, = and !=; none is =. Which versions come first is the ecosystem's affair, so
+// libraries decide it:
+//
+//   - Go, npm, PyPI, Maven, crates.io, NuGet, RubyGems and Composer: deps.dev/util/semver, of
+//     Google's deps.dev.
+//   - Debian and Ubuntu, RPM, Alpine: knqyf263/go-deb-version, go-rpm-version and go-apk-version,
+//     which scanners use.
+//
+// Of any other type of package, and of a version that its library cannot read, it is unknown
+// whether it is in the range. Only = and != are known where the texts are the same, or two numbers
+// with dots begin with different ones.
+package versions
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"deps.dev/util/semver"
+	apk "github.com/knqyf263/go-apk-version"
+	deb "github.com/knqyf263/go-deb-version"
+	rpm "github.com/knqyf263/go-rpm-version"
+)
+
+const (
+	maxRange       = 256 // bytes of a range
+	maxComparisons = 8
+	maxVersion     = 128 // bytes of a version that is compared
+)
+
+// Range is a range of versions. The zero value has all versions.
+type Range struct{ all []comparison }
+
+type comparison struct{ operator, version string }
+
+// operators, so that the longer of two comes first.
+var operators = []string{"<=", ">=", "!=", "==", "<", ">", "="}
+
+// Parse reads a range. Comparing versions finds bounds that are not a version in any ecosystem.
+func Parse(text string) (r Range, err error) {
+	if len(text) > maxRange {
+		return r, fmt.Errorf("a range has at most %d bytes", maxRange)
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		c := comparison{"=", strings.TrimSpace(part)}
+		for _, operator := range operators {
+			if version, ok := strings.CutPrefix(c.version, operator); ok {
+				c = comparison{operator, strings.TrimSpace(version)}
+				break
+			}
+		}
+		if c.operator == "==" {
+			c.operator = "="
+		}
+		if c.version == "" || strings.ContainsAny(c.version, "<>=|*, \t") || strings.ContainsAny(c.version[:1], "~^!") {
+			return Range{}, fmt.Errorf("%q is not a range of versions: write comparisons with commas between, such as >=1.2,<1.4", text)
+		}
+		if r.all = append(r.all, c); len(r.all) > maxComparisons {
+			return Range{}, fmt.Errorf("a range has at most %d comparisons", maxComparisons)
+		}
+	}
+	return r, nil
+}
+
+// Has reports whether a version of a type of package, as package URLs name it, is in the range. An
+// error says why that is unknown.
+func (r Range) Has(typ, version string) (bool, error) {
+	if len(r.all) == 0 {
+		return true, nil
+	}
+	if version == "" {
+		return false, errors.New("the version is not known")
+	}
+	var unknown error
+	for _, c := range r.all {
+		order, err := Compare(typ, version, c.version)
+		if err == nil {
+			err = epochLacks(typ, version, c.version)
+		}
+		if err != nil {
+			if c.operator == "=" && version == c.version { // in every ecosystem
+				continue
+			}
+			if differ(version, c.version) { // in every ecosystem, too
+				switch c.operator {
+				case "=":
+					return false, nil
+				case "!=":
+					continue
+				}
+			}
+			unknown = err
+			continue
+		}
+		var holds bool
+		switch c.operator {
+		case "<":
+			holds = order < 0
+		case "<=":
+			holds = order <= 0
+		case ">":
+			holds = order > 0
+		case ">=":
+			holds = order >= 0
+		case "=":
+			holds = order == 0
+		case "!=":
+			holds = order != 0
+		}
+		if !holds {
+			return false, nil
+		}
+	}
+	return unknown == nil, unknown
+}
+
+// differ reports whether two versions, in whatever ecosystem, are not the same: both are numbers
+// with dots between, and the first numbers differ. Of the others that is not said: 1.10 may be 1.1.
+func differ(a, b string) bool {
+	first := func(version string) string {
+		number, _, _ := strings.Cut(version, ".")
+		return strings.TrimLeft(number, "0")
+	}
+	isPlain := func(version string) bool { return version[0] != '.' && strings.Trim(version, "0123456789.") == "" }
+	return isPlain(a) && isPlain(b) && first(a) != first(b)
+}
+
+// epochLacks is an error if a version has an epoch and a bound has none. Such a bound means an
+// epoch of 0, and whoever wrote it did not.
+func epochLacks(typ, version, bound string) error {
+	epoch, _, ok := strings.Cut(version, ":")
+	if typ != "deb" && typ != "rpm" || !ok || strings.Contains(bound, ":") || strings.Trim(epoch, "0") == "" {
+		return nil
+	}
+	return fmt.Errorf("version %s has the epoch %s and the range has none: write %[2]s:%s", version, epoch, bound)
+}
+
+// systems are the ecosystems of deps.dev/util/semver by the type of a package URL.
+var systems = map[string]semver.System{
+	"cargo": semver.Cargo, "composer": semver.Composer, "gem": semver.RubyGems, "golang": semver.Go, "maven": semver.Maven,
+	"npm": semver.NPM, "nuget": semver.NuGet, "pypi": semver.PyPI, SemVer: semver.DefaultSystem,
+}
+
+// SemVer is the type of versions as https://semver.org has them, whatever their package is.
+const SemVer = "semver"
+
+// Orders reports whether versions of a type of package can be compared.
+func Orders(typ string) bool {
+	_, ok := systems[typ]
+	return ok || typ == "deb" || typ == "rpm" || typ == "apk"
+}
+
+// Compare orders two versions of a type of package: negative if a comes before b. An error says
+// that the order is unknown.
+func Compare(typ, a, b string) (order int, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			// what strangers write is given to libraries that expect what builders write
+			order, err = 0, fmt.Errorf("versions %q and %q of type %q cannot be compared", a, b, typ)
+		}
+	}()
+	if len(a) > maxVersion || len(b) > maxVersion {
+		return 0, fmt.Errorf("a version of more than %d bytes is not compared", maxVersion)
+	}
+	system, ok := systems[typ]
+	switch {
+	case ok:
+		return compareIn(system, a, b)
+	case typ == "deb":
+		x, err := deb.NewVersion(a)
+		if err != nil {
+			return 0, fmt.Errorf("version %q: %w", a, err)
+		}
+		y, err := deb.NewVersion(b)
+		if err != nil {
+			return 0, fmt.Errorf("version %q: %w", b, err)
+		}
+		return x.Compare(y), nil
+	case typ == "rpm":
+		return rpm.NewVersion(a).Compare(rpm.NewVersion(b)), nil
+	case typ == "apk":
+		x, err := apk.NewVersion(a)
+		if err != nil {
+			return 0, fmt.Errorf("version %q: %w", a, err)
+		}
+		y, err := apk.NewVersion(b)
+		if err != nil {
+			return 0, fmt.Errorf("version %q: %w", b, err)
+		}
+		return x.Compare(y), nil
+	case typ == "":
+		return 0, errors.New("the package has no package URL, so the order of its versions is unknown")
+	}
+	return 0, fmt.Errorf("the order of versions of type %q is unknown", typ)
+}
+
+func compareIn(system semver.System, a, b string) (int, error) {
+	parse := func(text string) (*semver.Version, error) {
+		if system == semver.Go && text != "" && '0' <= text[0] && text[0] <= '9' {
+			// the standard library's, as people write them
+			text = "v" + text
+		}
+		v, err := system.Parse(text)
+		if err == nil && v.IsWildcard() {
+			err = errors.New("it is not one version")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("version %q: %w", text, err)
+		}
+		return v, nil
+	}
+	x, err := parse(a)
+	if err != nil {
+		return 0, err
+	}
+	y, err := parse(b)
+	if err != nil {
+		return 0, err
+	}
+	order := x.Compare(y)
+	if order != -y.Compare(x) { // as of the versions "" and "." of Maven
+		return 0, fmt.Errorf("the order of the versions %q and %q is unknown", a, b)
+	}
+	return order, nil
+}

@@ -1,0 +1,2 @@
+// Package generated holds what openapi-gen writes. Use package openapi.
+package generated

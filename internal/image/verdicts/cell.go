@@ -1,0 +1,87 @@
+package verdicts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+)
+
+// maxCell bounds a cell of a table that has a verdict, in bytes.
+const maxCell = 19
+
+// One is the verdict in one place that an image is in: a repository, or a tag that is the scope of
+// a policy.
+type One struct {
+	Verified, Reason string
+	// Covered is true if a policy covers the place.
+	Covered bool
+	// Until is when the exception ends, in RFC 3339, if the verdict is Excepted.
+	Until string
+}
+
+// Worse is the worse of two verdicts; "" is none. A second one that is not a verdict counts as
+// False.
+func Worse(a, b string) string {
+	if b != "" && !slices.Contains(All, b) {
+		b = VerifiedFalse
+	}
+	if a == "" || b != "" && slices.Index(All, b) < slices.Index(All, a) {
+		return b
+	}
+	return a
+}
+
+// worstOf is the worst verdict of the places that a policy covers; if none is covered, the worst of
+// all. Of places with the same verdict it is the first.
+func worstOf(all []One) (worst One) {
+	for i, one := range all {
+		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
+			worst = one
+		}
+	}
+	return worst
+}
+
+// Cell shows the verdicts of an image that is in several places: the worst, and, where the others
+// differ, in how many places it is so, as in "True (2 of 3)". It is "" if the image is in none.
+func Cell(all []One) string {
+	if len(all) == 0 {
+		return ""
+	}
+	worst, n := worstOf(all), 0
+	for _, one := range all {
+		if one.Verified == worst.Verified {
+			n++
+		}
+	}
+	if n == len(all) {
+		return worst.Word()
+	}
+	if cell := fmt.Sprintf("%s (%d of %d)", worst.Verified, n, len(all)); len(cell) <= maxCell {
+		return cell
+	}
+	return fmt.Sprintf("%s (%d/%d)", worst.Verified, n, len(all))
+}
+
+// Word is the verdict in a cell. If it is Unknown, it says why; if it is Excepted, until which day.
+func (v One) Word() string {
+	if day, _, ok := strings.Cut(v.Until, "T"); ok && v.Verified == Excepted {
+		return v.Verified + ":" + day
+	}
+	if v.Verified != VerifiedUnknown {
+		return v.Verified
+	}
+	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxCell)
+}
+
+// shortReasons are reasons of package signatures in words that fit a cell.
+var shortReasons = map[string]string{
+	"SignaturesLeftOut":  "LeftOut",
+	"SearchIncomplete":   "Unread",
+	"SignaturesUnusable": "Unusable",
+	"IndexUnreadable":    "Index",
+	"UnsupportedFormat":  "Format",
+}

@@ -1,0 +1,52 @@
+package relay_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/tidewaiter/tidewaiter/internal/relay"
+)
+
+// Events are passed on changed and in order, and the end of the watch below is the end of it.
+func TestEventsAreChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below, ended := watch.NewFake(), false
+		w := relay.New(below, func(e watch.Event) watch.Event {
+			e.Type = "changed " + e.Type
+			return e
+		}, func() { ended = true })
+		go func() {
+			below.Add(&metav1.Status{})
+			below.Delete(&metav1.Status{})
+			below.Stop()
+		}()
+		var got []watch.EventType
+		for e := range w.ResultChan() {
+			got = append(got, e.Type)
+		}
+		if len(got) != 2 || got[0] != "changed ADDED" || got[1] != "changed DELETED" || !ended {
+			t.Errorf("got %q, ended %v", got, ended)
+		}
+	})
+}
+
+// A reader who stops a watch need not read on, and may stop it twice. No goroutine is left: the
+// bubble would not end.
+func TestStopWithoutReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below, ended := watch.NewFakeWithChanSize(2, false), false
+		w := relay.New(below, func(e watch.Event) watch.Event { return e }, func() { ended = true })
+		below.Add(&metav1.Status{})
+		below.Add(&metav1.Status{})
+		synctest.Wait()
+		w.Stop()
+		w.Stop()
+		synctest.Wait()
+		if !ended {
+			t.Error("it goes on")
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package room
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// memoryTest begins pieces, and knows which gave way.
+type memoryTest struct {
+	*testing.T
+	*Memory
+	clock *clocktesting.FakeClock
+	gone  map[string]bool
+}
+
+func newMemoryTest(t *testing.T, size, share int64) *memoryTest {
+	clock := clocktesting.NewFakeClock(time.Now())
+	return &memoryTest{t, NewMemory(size, share, clock), clock, map[string]bool{}}
+}
+
+func (m *memoryTest) piece(party string, announced, takes int64) *Piece {
+	m.Helper()
+	p, err := m.Memory.Begin(m.Context(), party, announced, func() { m.gone[party] = true })
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := p.Take(takes); err != nil {
+		m.Fatalf("%d bytes of %s: %v", takes, party, err)
+	}
+	return p
+}
+
+func (m *memoryTest) wantGone(parties ...string) {
+	m.Helper()
+	for _, party := range parties {
+		if !m.gone[party] {
+			m.Errorf("%s did not give way", party)
+		}
+	}
+	if len(m.gone) != len(parties) {
+		m.Errorf("%v gave way, want %v", m.gone, parties)
+	}
+}
+
+// However many parties announce much and send little, or send much and then nothing, one that sends
+// finds room.
+func TestWhatComesSlowlyGivesWay(t *testing.T) {
+	m := newMemoryTest(t, 32<<20, 16<<20)
+	for _, party := range []string{"a", "b", "c", "d", "e", "f"} {
+		m.piece(party, 16<<20, 32<<10) // announced: three times what there is
+	}
+	stalled := m.piece("stalled", 16<<20, 14<<20)
+	stalled.Came(14 << 20) // as long as it liked
+	sends := m.piece("sends", 16<<20, 15<<20)
+	m.clock.Step(credit)
+	sends.Came(1 << 20)
+	m.wantGone()
+	m.clock.Step(time.Second)
+	honest := m.piece("honest", 4<<20, 4<<20)
+	m.wantGone("stalled")
+	if err := stalled.Arrived(); !errors.Is(err, ErrGaveWay) {
+		t.Errorf("what gave way has arrived: %v", err)
+	}
+	if err := stalled.Take(1); !errors.Is(err, ErrGaveWay) {
+		t.Errorf("what gave way goes on: %v", err)
+	}
+	stalled.Release()
+
+	// Nobody else is late, or all are needed: the last one gives way.
+	last := m.piece("last", 16<<20, 8<<20)
+	if err := last.Take(16 << 20); !errors.Is(err, ErrGaveWay) {
+		t.Errorf("more than there is: %v", err)
+	}
+	last.Release()
+	if err := honest.Arrived(); err != nil {
+		t.Error(err)
+	}
+	m.clock.Step(time.Hour) // what has arrived is not late
+	m.piece("later", 16<<20, 16<<20)
+	if m.gone["honest"] || !m.gone["sends"] {
+		t.Errorf("%v gave way", m.gone)
+	}
+	honest.Release()
+	if err := (*Piece)(nil).Take(1); err != nil {
+		t.Error(err)
+	}
+}
+
+// A party's pieces wait for each other, and hold nothing meanwhile.
+func TestPiecesOfAPartyWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemoryTest(t, 32, 16)
+		one := m.piece("slow", 10, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		results := make(chan error)
+		go func() {
+			_, err := m.Begin(ctx, "slow", 10, nil)
+			results <- err
+		}()
+		synctest.Wait()
+		m.piece("other", 16, 16).Release()
+		cancel()
+		if err := <-results; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		one.Release()
+		m.piece("slow", 100, 100).Release() // alone, and as much as there is
+		if m.held != 0 || len(m.arriving) != 0 || len(m.begun.parties) != 0 {
+			t.Errorf("in the end %d bytes of %d pieces are held by %v", m.held, len(m.arriving), m.begun.parties)
+		}
+	})
+}
+
+func TestReadOfAPiece(t *testing.T) {
+	for _, tc := range []struct {
+		size, limit, want int
+		room              int64
+		fails             error
+	}{
+		{size: 0, limit: 10, want: 0, room: 1 << 20},
+		{size: 10, limit: 10, want: 10, room: 1 << 20},
+		{size: 11, limit: 10, want: 11, room: 1 << 20},
+		{size: 1 << 20, limit: 10, want: 11, room: 1 << 20},
+		{size: 100_000, limit: 1 << 20, want: 100_000, room: 1 << 20},
+		{size: 100_000, limit: 1 << 20, room: 64 << 10, fails: ErrGaveWay},
+	} {
+		m := newMemoryTest(t, tc.room, tc.room)
+		p := m.piece("a", int64(tc.limit), 0)
+		sent := bytes.Repeat([]byte("x"), tc.size)
+		got, err := p.Read(iotest.DataErrReader(bytes.NewReader(sent)), int64(tc.limit))
+		if !errors.Is(err, tc.fails) || len(got) != tc.want || !bytes.HasPrefix(sent, got) {
+			t.Errorf("%+v: %d bytes, %v", tc, len(got), err)
+		}
+		if len(got) > 0 && m.held < int64(len(got)) || m.held > int64(tc.limit)+1 {
+			t.Errorf("%+v: %d bytes are held", tc, m.held)
+		}
+		p.Release()
+		if m.held != 0 {
+			t.Errorf("%+v: %d bytes are held in the end", tc, m.held)
+		}
+	}
+	m := newMemoryTest(t, 1<<20, 1<<20)
+	p := m.piece("a", 100, 0)
+	broken := io.MultiReader(strings.NewReader("x"), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if got, err := p.Read(broken, 100); err != io.ErrUnexpectedEOF || got != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}

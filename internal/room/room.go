@@ -1,0 +1,121 @@
+// Package room shares a limited resource among parties, so that one party cannot take all of it.
+package room
+
+import (
+	"context"
+	"sync"
+)
+
+// Room is a number of places, or bytes. A party holds at most a share, or a single piece that is
+// larger. A piece may take its places all at once or one after another. Waiting parties are served
+// in order, but a party that waits for its own share to free up does not delay the others.
+type Room struct {
+	size, share int64
+
+	mu      sync.Mutex
+	held    int64
+	parties map[string]int64 // how much each party holds, if any
+	waiting []*waiter
+}
+
+// waiter waits for n more for a piece that has some already. ready is closed once it gets them.
+type waiter struct {
+	party  string
+	has, n int64
+	ready  chan struct{}
+}
+
+// New returns a room of a size, of which a party holds at most a share.
+func New(size, share int64) *Room {
+	return &Room{size: size, share: share, parties: map[string]int64{}}
+}
+
+// Acquire waits until a party may hold n more, and returns the function that gives it back. More
+// than the whole room counts as the room.
+func (r *Room) Acquire(ctx context.Context, party string, n int64) (release func(), err error) {
+	n = min(n, r.size)
+	if err := r.Add(ctx, party, 0, n); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { r.Remove(party, n) }), nil
+}
+
+// Add waits until a piece that has some already may have n more. has+n must not exceed the room.
+func (r *Room) Add(ctx context.Context, party string, has, n int64) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	w := r.enter(party, has, n)
+	select {
+	case <-w.ready:
+		return nil
+	default:
+	}
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	if r.leave(w) {
+		return context.Cause(ctx)
+	}
+	return nil // w was served meanwhile
+}
+
+// TryAdd is Add without waiting. It reports whether the piece got n more.
+func (r *Room) TryAdd(party string, has, n int64) bool { return !r.leave(r.enter(party, has, n)) }
+
+// Remove gives back n of a party's places.
+func (r *Room) Remove(party string, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held -= n
+	if r.parties[party] -= n; r.parties[party] == 0 {
+		delete(r.parties, party)
+	}
+	r.serve()
+}
+
+func (r *Room) enter(party string, has, n int64) *waiter {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &waiter{party: party, has: has, n: n, ready: make(chan struct{})}
+	r.waiting = append(r.waiting, w)
+	r.serve()
+	return w
+}
+
+// leave makes w give up. It reports whether w was still waiting.
+func (r *Room) leave(w *waiter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, other := range r.waiting {
+		if other == w {
+			r.waiting = append(r.waiting[:i], r.waiting[i+1:]...)
+			r.serve() // w may have delayed others
+			return true
+		}
+	}
+	return false
+}
+
+// serve serves the waiters for which there is room. If only the room is too full for a waiter, and
+// not its share, the waiters behind it wait, too: smaller pieces must not overtake it for ever.
+func (r *Room) serve() {
+	left := r.waiting[:0]
+	full := false
+	for _, w := range r.waiting {
+		has := r.parties[w.party]
+		mine := has == w.has || has+w.n <= r.share
+		if mine && !full && r.held+w.n <= r.size {
+			r.held += w.n
+			r.parties[w.party] = has + w.n
+			close(w.ready)
+			continue
+		}
+		full = full || mine
+		left = append(left, w)
+	}
+	clear(r.waiting[len(left):])
+	r.waiting = left
+}

@@ -1,0 +1,122 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+)
+
+// One party that takes all it can leaves room for others, at once.
+func TestOnePartyCannotFillIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(24, 12)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 30 {
+			go func() {
+				if release, err := r.Acquire(ctx, "hostile", 4); err == nil {
+					<-ctx.Done()
+					release()
+				}
+			}()
+		}
+		synctest.Wait()
+		if r.held != 12 || len(r.waiting) != 27 {
+			t.Errorf("one party holds %d, and %d wait", r.held, len(r.waiting))
+		}
+		var gone []func()
+		for range 3 {
+			release, err := r.Acquire(t.Context(), "honest", 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone = append(gone, release)
+		}
+		got := make(chan error)
+		go func() {
+			release, err := r.Acquire(t.Context(), "third", 8)
+			if err == nil {
+				release()
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		if len(r.waiting) != 28 {
+			t.Errorf("more is held than there is: %d", r.held)
+		}
+		for _, release := range gone {
+			release()
+			release() // the second time does nothing
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		synctest.Wait()
+		if r.held != 0 || len(r.parties) != 0 || len(r.waiting) != 0 {
+			t.Errorf("in the end %d are held by %v, and %d wait", r.held, r.parties, len(r.waiting))
+		}
+	})
+}
+
+// A piece that is larger than a share, or than all, is held alone. Smaller ones of others do not go
+// before it for ever, and who gives up lets them.
+func TestLargePieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(10, 5)
+		whole, err := r.Acquire(t.Context(), "a", 100)
+		if err != nil || r.held != 10 {
+			t.Fatalf("%d of 10 are held: %v", r.held, err)
+		}
+		ctx, giveUp := context.WithCancelCause(t.Context())
+		results := make(chan error, 2)
+		go func() {
+			_, err := r.Acquire(ctx, "b", 8)
+			results <- err
+		}()
+		synctest.Wait()
+		go func() {
+			_, err := r.Acquire(t.Context(), "c", 3)
+			results <- err
+		}()
+		synctest.Wait()
+		why := errors.New("enough")
+		giveUp(why)
+		if err := <-results; err != why {
+			t.Error(err)
+		}
+		whole()
+		if err := <-results; err != nil || r.held != 3 {
+			t.Errorf("%d are held: %v", r.held, err)
+		}
+	})
+}
+
+// A piece grows beyond its party's share while it is the only one.
+func TestPiecesGrow(t *testing.T) {
+	r := New(10, 5)
+	for _, tc := range []struct {
+		party  string
+		has, n int64
+		ok     bool
+	}{
+		{"a", 0, 4, true},
+		{"a", 4, 3, true},
+		{"a", 0, 1, false}, // another piece
+		{"b", 0, 4, false},
+		{"b", 0, 3, true},
+		{"a", 7, 1, false},
+	} {
+		if ok := r.TryAdd(tc.party, tc.has, tc.n); ok != tc.ok {
+			t.Errorf("%+v: %t", tc, ok)
+		}
+	}
+	r.Remove("b", 3)
+	if !r.TryAdd("a", 7, 3) || r.TryAdd("b", 0, 1) {
+		t.Error("the only piece does not get all there is")
+	}
+	r.Remove("a", 10)
+	if r.held != 0 || len(r.parties) != 0 || len(r.waiting) != 0 {
+		t.Errorf("in the end %d are held by %v, and %d wait", r.held, r.parties, len(r.waiting))
+	}
+}

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/coreapi"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// answererOf returns what an Answerer needs besides the storages of images.
+func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
+	configured, err := s.Config.MirrorOf(s.Options.Isolated)
+	if err != nil {
+		return a, err
+	}
+	mirrored := configured
+	if s.pushes != nil {
+		s.pushes.mirrorOf.Store(&configured)
+		mirrored = func(ref reference.Reference) []reference.Reference { return (*s.pushes.mirrorOf.Load())(ref) }
+	}
+	a = answers.Answerer{
+		Policies:   answers.InForce{Policies: s.Verification.policiesInForce, Clock: s.Options.Clock},
+		Containers: core.Clusters,
+		Naming:     core.Usage.Index,
+		Authorizer: s.authorizer,
+		Mirrored:   mirrored,
+		Confirmed:  s.confirmed,
+		Clock:      s.Options.Clock,
+	}
+	if s.pushes != nil {
+		a.Jobs = s.pushes.spool
+	}
+	return a, nil
+}
+
+// confirmed is part of [answers.Answerer]. A time that cannot be read is unknown.
+func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest string) (at time.Time) {
+	if found, err := s.checks.At(ctx, []checks.Asked{{Reference: ref.String(), Digest: digest}}); err == nil {
+		at = found[0]
+	}
+	return at
+}

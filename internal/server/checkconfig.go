@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+)
+
+// CheckConfig reads a configuration file and the files that it names, as a server does when it
+// starts, and opens nothing. found lists the mistakes that would stop a server; err is why the file
+// could not be read. Neither says whether a registry, a cluster or a TUF repository answers.
+func CheckConfig(path string) (found []error, err error) {
+	c, err := config.Load(path)
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, err
+	}
+	if err != nil {
+		return []error{err}, nil
+	}
+	_, importing := NewPushImporter(c, nil, Options{}, nil)
+	_, receiving := newReceivers(c, unusedSpool{}, nil)
+	_, following := clusterSources(c)
+	_, trusting := trustedRoots(c)
+	_, notifying := c.Notifier("", nil)
+	found = []error{importing, receiving, notifying, following, trusting}
+	if err := (podlogs.Options{Kubelet: kubeletOptions(c.Kubelet)}).Check(); err != nil {
+		found = append(found, c.Fault("kubelet", err))
+	}
+	if err := queue.SweepOptions(c.Sweep).Validate(); err != nil {
+		found = append(found, c.Fault("sweep", err))
+	}
+	return slices.DeleteFunc(found, func(err error) bool { return err == nil }), nil
+}
+
+// unusedSpool is the spool of receivers that receive nothing.
+type unusedSpool struct{}
+
+func (unusedSpool) Enqueue(context.Context, []push.Event) error { return errors.ErrUnsupported }

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"cmp"
+	"context"
+
+	imagev1 "github.com/openshift/api/image/v1"
+
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/notices"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// openNotifier prepares a listening server to tell others what happens.
+func (s *Server) openNotifier(context.Context) (err error) {
+	if s.listener != nil {
+		s.pushes.notifier, err = s.Config.Notifier(cmp.Or(s.Options.TLS.AdvertiseURL, s.URL), s.Options.Clock)
+	}
+	return err
+}
+
+// followChanges adds the task that has others told.
+func (s *Server) followChanges(storage *kubestore.Getter) {
+	s.notices = notices.New(notices.Options{
+		DB: s.DB,
+		Feed: func(rev int64) (*kubestore.Feed, error) {
+			return storage.Feed(rev, imagev1.GroupName, "images", "imagetags")
+		},
+		Notifier:        s.pushes.notifier,
+		Queue:           s.pushes.spool,
+		Runs:            whatRuns{s},
+		Synced:          s.Usage.Synced,
+		Clock:           s.Options.Clock,
+		RegisterMetrics: registerMetrics,
+	})
+	s.Tasks = append(s.Tasks, Task{Name: "notifications", Run: s.notices.Run, One: true})
+}
+
+// whatRuns is what notifications say about pods.
+type whatRuns struct{ *Server }
+
+// Pods is part of notices.Runs.
+func (w whatRuns) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
+	return w.answerer.Use.Pods(digest, image)
+}
+
+// PodsNaming is part of notices.Runs.
+func (w whatRuns) PodsNaming(ctx context.Context, image *imagev1.Image, place reference.Reference, namespace, verified string) (n int, complete bool, err error) {
+	return w.answerer.PodsNaming(ctx, image, place, namespace, verified)
+}
+
+// Drift is part of notices.Runs.
+func (w whatRuns) Drift(ctx context.Context, tag reference.Reference) (message, image string, pods int, err error) {
+	if !w.Usage.Names(tag.String()) {
+		return "", "", 0, nil
+	}
+	found, err := w.answerer.Drift(ctx, tag)
+	if err != nil {
+		return "", "", 0, err
+	}
+	message, pods = drift.Message(tag.String(), found)
+	return message, found.Now, pods, nil
+}
+
+// outdated records that pods run something else than a tag leads to, and has others told.
+func (s *Server) outdated(tag *imagev1.ImageTag, message string) {
+	s.Events.Outdated(tag, message)
+	if s.notices != nil {
+		s.notices.Drifted(tag)
+	}
+}

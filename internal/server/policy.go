@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	corev1 "k8s.io/api/core/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
+)
+
+// verification has a server's policies in force, from files and objects, and the sweeper
+// that brings stored verdicts up to date with them.
+type verification struct {
+	isBroken atomic.Bool // the files, when they were read last
+
+	path    string // of the file or folder of policies; empty when there is none
+	clock   clock.WithTicker
+	files   *policy.Set
+	live    *signatures.Live
+	Keeper  *policyapi.Keeper // nil until assemble
+	Sweeper *reverify.Sweeper // nil until connect
+	// Inventory counts what the sweeper sees.
+	Inventory *inventory.Counter
+	changes   *kubestore.Changes // of Images, by any writer; nil if they are not followed
+}
+
+// tallies count with the same sweep.
+type tallies []reverify.Tally
+
+// Begin is part of reverify.Tally.
+func (all tallies) Begin() {
+	for _, t := range all {
+		t.Begin()
+	}
+}
+
+// Resume is part of reverify.Tally.
+func (all tallies) Resume() bool {
+	for i, t := range all {
+		if !t.Resume() {
+			all[:i].End(errNotResumed)
+			return false
+		}
+	}
+	return true
+}
+
+// errNotResumed ends the resumed counts if one of the tallies could not resume.
+var errNotResumed = errors.New("not all counts can go on")
+
+// Count is part of reverify.Tally.
+func (all tallies) Count(image *imagev1.Image) {
+	for _, t := range all {
+		t.Count(image)
+	}
+}
+
+// Gone is part of reverify.Tally.
+func (all tallies) Gone(name string) {
+	for _, t := range all {
+		t.Gone(name)
+	}
+}
+
+// End is part of reverify.Tally.
+func (all tallies) End(err error) {
+	for _, t := range all {
+		t.End(err)
+	}
+}
+
+// openVerification loads the policies of path, none if it is empty. Policies
+// that cannot work are refused. c says when the files are read again.
+func openVerification(path string, c clock.WithTicker) (*verification, error) {
+	set, err := config.LoadPolicies(path)
+	if err != nil {
+		return nil, err
+	}
+	v := &verification{path: path, clock: c, files: set, live: signatures.NewLive(set, clock.RealClock{})}
+	v.Inventory = inventory.New(func(image *imagev1.Image) string {
+		verified, _ := Summarize(image)
+		return verified
+	}, clock.RealClock{})
+	return v, nil
+}
+
+// demands returns what the policies in force demand of an image.
+func (v *verification) demands(image reference.Reference) (signatures, attestations bool) {
+	return v.live.Set().Demands(image)
+}
+
+// resync brings the stored verdicts up to date with the policies in force.
+func (v *verification) resync() {
+	v.Inventory.RecountRunning()
+	if v.Sweeper != nil {
+		v.Sweeper.Resync()
+	}
+}
+
+// Summarize sums up the verdicts for the image API's column and indexes.
+func Summarize(image *imagev1.Image) (verified string, signers []string) {
+	verified, signers, _ = signatures.Summary(image)
+	return verified, signers
+}
+
+// connect makes the sweeper, which reads and writes Images with config.
+func (v *verification) connect(config *restclient.Config) error {
+	images, err := imageclient.New(config)
+	if err != nil {
+		return err
+	}
+	v.Sweeper = reverify.New(images, v.live, nil, registerMetrics)
+	v.Sweeper.Tally = tallies{v.Keeper, v.Inventory}
+	if v.changes != nil {
+		v.Sweeper.Changes = v.changes
+	}
+	return nil
+}
+
+// keepVerdicts keeps policies and verdicts up to date until ctx ends.
+func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Recorder) error {
+	registerMetrics(policyReloads, policyLoaded)
+	policyLoaded.Set(1)
+	var background sync.WaitGroup
+	defer background.Wait()
+	if v.path != "" {
+		w := &policy.Watcher{
+			Path: v.path, Clock: v.clock,
+			OnChange: func(set *policy.Set) { v.Changed(ctx, set, events) },
+			OnError:  func(err error) { v.broken(ctx, err, events) },
+		}
+		background.Go(func() { w.Run(ctx, v.files) })
+	}
+	background.Go(func() { v.Keeper.Run(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-v.Keeper.Ready(): // a verdict without some policies would have to be judged twice
+		v.Sweeper.Run(ctx)
+	}
+	return nil
+}
+
+// Changed takes over the policies of changed files: affected images are judged again.
+func (v *verification) Changed(ctx context.Context, set *policy.Set, events *imageevents.Recorder) {
+	if err := v.Keeper.SetFiles(ctx, set); err != nil {
+		v.broken(ctx, err, events)
+		return
+	}
+	policyReloads.WithLabelValues("success").Inc()
+	policyLoaded.Set(1)
+	if v.isBroken.Swap(false) {
+		slog.Warn("Policies can be reloaded again, and the new ones are in force", "path", v.path)
+	}
+	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
+	events.Record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
+}
+
+func (v *verification) broken(ctx context.Context, err error, events *imageevents.Recorder) {
+	v.isBroken.Store(true)
+	policyReloads.WithLabelValues("error").Inc()
+	policyLoaded.Set(0)
+	slog.Error("Policies cannot be reloaded, the old ones stay in force", "err", err, "path", v.path)
+	events.Record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
+}
+
+// object is the object of Events about files of policies. It is not the objects that show
+// these policies, as those have not changed.
+func (v *verification) object() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "config.openshift.io/v1", Kind: "ClusterImagePolicy", Name: filepath.Base(v.path)}
+}
+
+var (
+	policyReloads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "reloads_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts to reload policy files that changed, by result: success, error.",
+	}, []string{"result"})
+	policyLoaded = metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Subsystem: "policy", Name: "last_reload_successful", StabilityLevel: metrics.ALPHA,
+		Help: "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.",
+	})
+)

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
+)
+
+// configInterval is how often the configuration file is read again. It is small, and reading it
+// works on every file system.
+const configInterval = 10 * time.Second
+
+// followConfig takes over what it can of the configuration file when it changes, until ctx is done.
+// What else changed is logged, as it needs a restart. A file with mistakes, or
+// whose end is missing, changes nothing.
+func (s *Server) followConfig(ctx context.Context) error {
+	current, reported := s.Config, ""
+	poll := trusted.Poll{InForce: trusted.Contents{current.Path(): current.Content()}}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Options.Clock.After(configInterval):
+		}
+		next, settled, err := s.pushes.look(&poll, current, s.Options.Isolated)
+		if !settled {
+			continue
+		}
+		switch {
+		case err != nil && err.Error() != reported:
+			reported = err.Error()
+			slog.Error("The changed configuration has mistakes; the previous one stays in force", "err", err)
+		case err == nil && (next != current || reported != ""):
+			current, reported = next, ""
+			s.notices.Wake()
+			restart := strings.Join(config.Changed(s.Config, current)[""], " ")
+			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", restart)
+		}
+	}
+}
+
+// look reads the file of a configuration again, and reloads it if it has settled and is not cut.
+func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool) (next *config.Config, settled bool, err error) {
+	data, err := config.Read(current.Path())
+	if err != nil {
+		return nil, poll.Settled(nil, err.Error()), err
+	}
+	now := trusted.Contents{current.Path(): data}
+	if !poll.Settled(now, "") {
+		return nil, false, nil
+	}
+	if err := poll.Cut(now); err != nil {
+		return nil, true, err
+	}
+	if next, err = p.reload(current, data, isolated); err == nil {
+		poll.InForce = now
+	}
+	return next, true, err
+}
+
+// reload takes over the keys that are marked so from data, the changed content of the file of a
+// configuration. It returns the configuration that data is, or current if that says the same. An
+// import that has begun is not changed.
+func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*config.Config, error) {
+	next, err := config.Parse(current.Path(), data)
+	if err != nil {
+		return nil, err
+	}
+	changed := config.Changed(current, next)
+	if len(changed) == 0 {
+		return current, nil
+	}
+	// Nothing is taken over before all is found to be right.
+	im, err := p.newImporter(next)
+	if err != nil {
+		return nil, err
+	}
+	mirrorOf, err := next.MirrorOf(isolated)
+	if err != nil {
+		return nil, err
+	}
+	if err := queue.SweepOptions(next.Sweep).Validate(); err != nil {
+		return nil, next.Fault("sweep", err)
+	}
+	if err := validateReceivers(next); err != nil {
+		return nil, err
+	}
+	told, err := next.Notifier("", nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.handler.Replace(next.Receivers); err != nil {
+		return nil, next.Fault("receivers", err)
+	}
+	if err := p.notifier.Replace(next.Notify, told.Networks); err != nil {
+		return nil, next.NotifyFault(err)
+	}
+	if changed["sweep"] != nil {
+		if err := p.sweep(queue.SweepOptions(next.Sweep)); err != nil {
+			return nil, next.Fault("sweep", err)
+		}
+	}
+	if changed["records"] != nil {
+		p.records(next.Records)
+	}
+	if changed["importer"] != nil {
+		im.KeepPackages(p.packages)
+		p.mirrorOf.Store(&mirrorOf)
+		p.importer.Swap(im).Close()
+	}
+	return next, nil
+}

@@ -1,0 +1,140 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/printable"
+)
+
+// runsPath is where the API lists what ran.
+const runsPath = "/apis/tidewaiter.dev/v1/imageruns"
+
+// Bounds of what ran.
+const (
+	ranRead  = 100 // stretches that the page of an image reads
+	ranShown = 20  // and shows: those that began last
+)
+
+// imageRun is a stretch of time in which a workload ran an image.
+type imageRun struct {
+	Metadata objectMeta `json:"metadata"`
+	Spec     struct {
+		Cluster   text      `json:"cluster"`
+		Workload  text      `json:"workload"`
+		Container text      `json:"container"`
+		Image     text      `json:"image"`
+		Digest    text      `json:"digest"`
+		From      time.Time `json:"from"`
+	} `json:"spec"`
+	Status struct {
+		Until    time.Time `json:"until"` // zero while it runs
+		MostPods int       `json:"mostPods"`
+		Verdicts []struct {
+			Since    time.Time `json:"since"`
+			Verified text      `json:"verified"`
+			Reason   text      `json:"reason"`
+			Signers  []text    `json:"signers"`
+		} `json:"verdicts"`
+		VerdictsDropped int `json:"verdictsDropped"`
+		Unseen          []struct {
+			From  time.Time `json:"from"`
+			Until time.Time `json:"until"` // zero while it goes on
+		} `json:"unseen"`
+	} `json:"status"`
+}
+
+// EndUnseen reports whether the cluster could not be seen when the stretch ended: it ended at some
+// time before.
+func (r imageRun) EndUnseen() bool {
+	n := len(r.Status.Unseen)
+	return !r.Status.Until.IsZero() && n > 0 && !r.Status.Unseen[n-1].Until.Before(r.Status.Until)
+}
+
+// ranView has what ran, or why that is not known.
+type ranView struct {
+	Rows    []imageRun
+	More    bool
+	Unknown []text // what is not known about the time that was asked about
+	Refused *notice
+	Next    string
+}
+
+// ran lists what ran.
+func (v *visit) ran(limit int, selector, after string) (*ranView, error) {
+	ask := url.Values{"limit": {fmt.Sprint(limit)}, "fieldSelector": {selector}}
+	if after != "" {
+		ask.Set("continue", after)
+	}
+	var runs list[imageRun]
+	warnings, err := v.call.getWarned(v.ctx(), runsPath, ask, &runs)
+	if isCode(err, http.StatusGone) {
+		ask.Del("continue")
+		warnings, err = v.call.getWarned(v.ctx(), runsPath, ask, &runs)
+	}
+	if isCode(err, http.StatusUnauthorized) {
+		return nil, err
+	}
+	return &ranView{Rows: runs.Items, More: runs.Metadata.Continue != "", Next: runs.Metadata.Continue, Unknown: warnings, Refused: noticeOf("list what ran", err)}, nil
+}
+
+// ranAbout lists when an image ran, what began last first.
+func (v *visit) ranAbout(image string) (*ranView, error) {
+	data, err := v.ran(ranRead, "image="+escapeTerm(image), "")
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(data.Rows, func(a, b imageRun) int { return b.Spec.From.Compare(a.Spec.From) })
+	if len(data.Rows) > ranShown {
+		data.Rows, data.More = data.Rows[:ranShown], true
+	}
+	return data, nil
+}
+
+// momentOf reads a time in UTC as a form sends it, or as the API has it.
+func momentOf(value string) (at time.Time, ok bool) {
+	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
+		if at, err := time.Parse(layout, value); err == nil {
+			return at.UTC(), true
+		}
+	}
+	return at, false
+}
+
+// ranSelector makes a selector of what ran at a time of the filters of the page of what runs.
+func ranSelector(values map[string]string, at time.Time) string {
+	terms := []string{"at=" + at.Format(time.RFC3339)}
+	for _, f := range [][2]string{{"cluster", "cluster"}, {"namespace", "namespace"}, {"pod", "workload"}, {"image", "image"}, {"verified", "verified"}} {
+		if value := values[f[0]]; value != "" {
+			terms = append(terms, f[1]+"="+escapeTerm(value))
+		}
+	}
+	return strings.Join(terms, ",")
+}
+
+// ranAt shows what ran at a time.
+func (v *visit) ranAt(data *runningView, asked string) error {
+	p := &page{Name: "running", Title: "Running", Nav: "running", Data: data}
+	at, ok := momentOf(asked)
+	if !ok {
+		data.Ran = &ranView{Unknown: []text{text(printable.Line(asked, maxText)) + " is not a time such as 2026-11-24T16:45"}}
+		return v.show(p)
+	}
+	data.At = at.Format("2006-01-02T15:04")
+	query := v.r.URL.Query()
+	selector := ranSelector(data.Filters, at)
+	var err error
+	if data.Ran, err = v.ran(podRows, selector, query.Get("continue")); err != nil {
+		return err
+	}
+	if data.Ran.Next != "" {
+		query.Set("continue", data.Ran.Next)
+		data.Next = Root + "running?" + query.Encode()
+	}
+	p.Commands = []string{"kubectl get imageruns -A --field-selector " + quoted(selector), "tidewaiter ran --at " + at.Format(time.RFC3339)}
+	return v.show(p)
+}
