@@ -30,7 +30,7 @@ func TestClient(t *testing.T) {
 			t.Fatalf("%s has %q", archive, found)
 		}
 		programs[system] = found[0]
-		const most = 60 << 20
+		const most = 64 << 20
 		if info, err := os.Stat(found[0]); err != nil || info.Size() > most {
 			t.Errorf("the client for %s: %d bytes, %v; want %d at most", system, info.Size(), err, most)
 		}

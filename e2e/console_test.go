@@ -128,6 +128,21 @@ func (b *browser) visit(t *testing.T, path string) (text string) {
 	return text
 }
 
+// await visits a page until it has an element: pods and counts are followed, and come a moment
+// after what they tell of.
+func (b *browser) await(t *testing.T, path, element string) {
+	t.Helper()
+	harness.Eventually(t, func() error {
+		text := b.visit(t, path)
+		var there bool
+		b.run(t, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q) !== null", element), &there))
+		if !there {
+			return fmt.Errorf("%q has no %s:\n%s", path, element, text)
+		}
+		return nil
+	})
+}
+
 // click follows a link to a page that has an element.
 func (b *browser) click(t *testing.T, link, element string) {
 	t.Helper()
@@ -169,6 +184,8 @@ func TestConsole(t *testing.T) {
 	d.runs(t, "keeper", "lighthouse:v1", false)
 	b.signIn(t, d.token)
 
+	b.await(t, "image?ref=lighthouse:v1", `a[href^="/console/running?cluster=local"]`)
+
 	// From the first page, two clicks lead to who signed lighthouse:v1, and which pods run it.
 	b.visit(t, "")
 	var text string
@@ -186,7 +203,7 @@ func TestConsole(t *testing.T) {
 	}
 
 	// Two clicks lead to why ferry:v1 is not verified, too.
-	b.visit(t, "")
+	b.await(t, "", `a.concern[href="/console/images?verdict=False"]`)
 	b.click(t, `a.concern[href="/console/images?verdict=False"]`, ".filters")
 	b.click(t, "table.cards tbody a", "#h-where")
 	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
@@ -503,7 +520,7 @@ func TestConsoleCommand(t *testing.T) {
 	t.Parallel()
 	d := startDemonstration(t)
 	p := harness.Start(t, harness.Command{Path: harness.Binary(t), Args: []string{"console", "--kubeconfig", d.kubeconfig, "--open=false"}, Env: d.env})
-	address := p.Stdout.AwaitMatch(t, regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?code=\S+`))[0]
+	address := p.Stdout.AwaitMatch(t, regexp.MustCompile(`http://[a-z2-7]+\.localhost:\d+/\?code=\S+`))[0]
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)

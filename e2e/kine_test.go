@@ -1,7 +1,8 @@
+//go:build nightly
+
 package e2e
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +10,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
-
-var withKine = flag.Bool("kine", false, "run TestKine, which needs the tool kine: make e2e-kine")
 
 // startKine starts a stand-in for etcd over a SQL database, or several over the same, and returns
 // what --etcd-servers takes.
@@ -61,9 +60,6 @@ func startPostgres(t *testing.T) (endpoint string) {
 // TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of
 // storage, and servers over it agree; also where each has a kine of its own over one database.
 func TestKine(t *testing.T) {
-	if !*withKine {
-		t.Skip("kine takes minutes to build: make e2e-kine")
-	}
 	t.Parallel()
 	for name, endpoint := range map[string]func(*testing.T) string{
 		"PostgreSQL": startPostgres,

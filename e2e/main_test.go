@@ -2,10 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -22,17 +19,6 @@ import (
 const imagesPath = "/apis/image.openshift.io/v1/images"
 
 var imageResource = schema.GroupVersionResource{Group: "image.openshift.io", Version: "v1", Resource: "images"}
-
-// With one processor for this process, which waits for others, Go begins parallel tests with the
-// last of the last file and ends with the first of the first: the long ones are in files with late
-// names, so that none of them is the last one to run.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.bench").Value.String() == "" {
-		runtime.GOMAXPROCS(1)
-	}
-	os.Exit(m.Run())
-}
 
 // imageClient is client-go's dynamic client for Images.
 func imageClient(t testing.TB, s *harness.Server) dynamic.ResourceInterface {

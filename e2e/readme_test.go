@@ -162,6 +162,38 @@ func TestImpactTask(t *testing.T) {
 	runDocument(t, filepath.Join("docs", "tasks", "impact.md"), run)
 }
 
+// What docs/tasks/advisories.md shows is what happens: an image with an affected package, its next
+// version with the fix, and one that is not affected by the word of whom the policies trust.
+func TestAdvisoriesTask(t *testing.T) {
+	t.Parallel()
+	s := harness.StartServer(t)
+	run, c := newSession(t), newCosign(t)
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
+	r := run.registry
+	c.key("release", "p256")
+	s.KubectlStdin(t, c.keysPolicy("shop", r.Host+"/shop", "release"), "create", "-f", "-")
+	all := images.Numbered(t, 3)
+	for i, tag := range []string{"shop/web:v1", "shop/web:v2", "shop/jobs:v1"} {
+		pushed := r.Push(t, tag, all[i])
+		digest := images.Digest(t, all[i]).String()
+		repository, _, _ := strings.Cut(tag, ":")
+		at := r.Host + "/" + repository + "@" + digest
+		c.sign("legacy", "release", at)
+		version := []string{"2.14.1", "2.17.1", "2.14.1"}[i]
+		c.attest("legacy", "release", at, "spdxjson", `{"spdxVersion":"SPDX-2.3","dataLicense":"CC0-1.0","SPDXID":"SPDXRef-DOCUMENT","name":"web","documentNamespace":"https://example.com/web","packages":[
+			{"SPDXID":"SPDXRef-1","name":"log4j-core","versionInfo":"`+version+`","downloadLocation":"NOASSERTION","externalRefs":[{"referenceCategory":"PACKAGE-MANAGER","referenceType":"purl","referenceLocator":"pkg:maven/org.apache.logging.log4j/log4j-core@`+version+`"}]}]}`)
+		if repository == "shop/jobs" {
+			c.attest("legacy", "release", at, "openvex", `{"@context":"https://openvex.dev/ns/v0.2.0","@id":"https://example.com/vex-1","author":"Ann","timestamp":"2026-01-01T00:00:00Z","version":1,"statements":[{"vulnerability":{"name":"CVE-2021-44228"},"products":[{"@id":"pkg:oci/jobs"}],"status":"not_affected","justification":"vulnerable_code_not_present"}]}`)
+		}
+		s.Import(t, pushed)
+		awaitVerdict(t, s, digest, "True", r.Host+"/"+repository)
+	}
+	must(t, os.WriteFile(filepath.Join(run.dir, "GHSA-jfh8-c2jp-5v3q.json"), []byte(`{"schema_version":"1.4.0","id":"GHSA-jfh8-c2jp-5v3q","aliases":["CVE-2021-44228"],"modified":"2024-01-01T00:00:00Z","summary":"Remote code injection in Log4j","affected":[
+		{"package":{"ecosystem":"Maven","name":"org.apache.logging.log4j:log4j-core"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"2.13.0"},{"fixed":"2.15.0"}]}]},
+		{"package":{"ecosystem":"Maven","name":"org.apache.logging.log4j:log4j-core"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"2.4"},{"fixed":"2.12.2"}]}]}]}`), 0o600))
+	runDocument(t, filepath.Join("docs", "tasks", "advisories.md"), run)
+}
+
 // runDocument runs the blocks of a document of the project.
 func runDocument(t *testing.T, name string, run *session) {
 	t.Helper()

@@ -180,7 +180,7 @@ func TestCosignSBOMs(t *testing.T) {
 			t.Errorf("the review lacks %s: %s", digest, review.Stdout)
 		}
 	}
-	if strings.Contains(review.Stdout, recent[0]) || !strings.Contains(review.Stderr, "of 1 of 5 images") {
+	if strings.Contains(review.Stdout, recent[0]) || !strings.Contains(review.Stderr, "for 1 of 5 images") {
 		t.Errorf("the review says %s%s", review.Stdout, review.Stderr)
 	}
 }

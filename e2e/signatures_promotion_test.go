@@ -118,8 +118,8 @@ func TestPromotion(t *testing.T) {
 		return nil
 	})
 	s.Kubectl(t, "delete", "clusterimagepolicy", "dev", "prod")
-	awaitVerdict(t, s, digest, "Unknown", dev)
-	awaitVerdict(t, s, digest, "Unknown", prod)
+	awaitVerdict(t, s, digest, "NoPolicy", dev)
+	awaitVerdict(t, s, digest, "NoPolicy", prod)
 
 	broken := strings.Replace(c.keysPolicy("prod", r.Host+"/prod", "dev"), "keyDatas: [", "keyDatas: [anVuaw==, ", 1)
 	command := s.KubectlCommand(t, "apply", "-f", "-")

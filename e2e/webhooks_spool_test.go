@@ -56,12 +56,12 @@ func TestSpoolCommand(t *testing.T) {
 	// The cause is gone, and nothing happens until somebody says so.
 	h.registry.Push(t, "quiet/deep:v1", numbered[1])
 	id := jobID(t, list, deep)
-	wantContains(t, "spool retry", h.spool(t, "retry", id), "1 jobs to be tried again")
+	wantContains(t, "spool retry", h.spool(t, "retry", id), "1 job to be tried again")
 	h.awaitStored(t, numbered[1])
 	h.awaitSpool(t, "one dead job", func(list string) bool { return len(lines(list)) == 1 })
-	wantContains(t, "spool retry --all", h.spool(t, "retry", "--all"), "1 jobs to be tried again")
+	wantContains(t, "spool retry --all", h.spool(t, "retry", "--all"), "1 job to be tried again")
 	list = h.awaitSpool(t, "the job to be dead again", func(list string) bool { return strings.Contains(list, `"state":"dead"`) })
-	wantContains(t, "spool drop", h.spool(t, "drop", jobID(t, list, byDigest)), "1 jobs dropped")
+	wantContains(t, "spool drop", h.spool(t, "drop", jobID(t, list, byDigest)), "1 job dropped")
 	h.awaitEmptySpool(t)
 }
 

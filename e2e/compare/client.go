@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+const imagesPath = "/apis/image.openshift.io/v1/images"
+
 // A client asks for one kind of object, over HTTP/1.1 and TLS: a connection for each request under
 // way. It asks each of several servers in turn, which share credentials.
 type client struct {

@@ -1,10 +1,12 @@
 package compare
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -86,7 +88,25 @@ func (s *server) settle(t testing.TB) {
 	})
 }
 
-const imagesPath = "/apis/image.openshift.io/v1/images"
+// limitDatabase is the environment variable that has this program serve a limitServer.
+const limitDatabase = "TIDEWAITER_COMPARE_LIMIT"
+
+func TestMain(m *testing.M) {
+	if database := os.Getenv(limitDatabase); database != "" {
+		err := ServeLimit(context.Background(), database, func(url string) { fmt.Println(url) })
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// limit starts a limitServer in a process of its own.
+func limit(t testing.TB) *server {
+	t.Helper()
+	p := harness.Start(t, harness.Command{Path: os.Args[0], Env: []string{limitDatabase + "=" + filepath.Join(t.TempDir(), "limit.db")}})
+	url := p.Stdout.AwaitMatch(t, regexp.MustCompile(`https://\S+`))[0]
+	return newServer(t, &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, imagesPath, image, p)
+}
 
 func imageServer(t testing.TB, program string) *server {
 	t.Helper()
@@ -139,6 +159,15 @@ func round(t *testing.T, l load, number int, all []*server) (measured []figures)
 		clear(spent)
 	}
 
+	used := map[*server]float64{}
+	// cost notes the processor time of each of n things since the last cost.
+	cost := func(m measure, n int) {
+		for _, s := range servers {
+			s.figures[m] = (s.figures[processor] - used[s]) * 1e6 / float64(n)
+			used[s] = s.figures[processor]
+		}
+	}
+
 	// Making the objects is not part of the time.
 	sent := map[*server][]object{}
 	for _, s := range servers {
@@ -154,6 +183,7 @@ func round(t *testing.T, l load, number int, all []*server) (measured []figures)
 		})
 	})
 	rate(creates, l.objects)
+	cost(createCost, l.objects)
 
 	inTurn(l.parts, servers, func(s *server, i int) {
 		from, to := part(l.gets, i)
@@ -165,6 +195,7 @@ func round(t *testing.T, l load, number int, all []*server) (measured []figures)
 		})
 	})
 	rate(gets, l.gets)
+	cost(getCost, l.gets)
 
 	for _, list := range []struct {
 		measure
@@ -220,7 +251,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, times := smallLoad, 1
-	programs, names := [2]string{harness.Binary(t), harness.Binary(t)}, []string{now, now, "kube-apiserver + etcd, ConfigMaps"}
+	programs, names := [2]string{harness.Binary(t), harness.Binary(t)}, []string{now, now, "limit", "kube-apiserver + etcd, ConfigMaps"}
 	if *base != "" {
 		l, times = wholeLoad(), *rounds
 		if names[0], err = describe(repository, *base); err != nil {
@@ -234,7 +265,7 @@ func TestCompare(t *testing.T) {
 	var all [][]figures
 	for i := range times {
 		t.Run(fmt.Sprintf("round=%d", i+1), func(t *testing.T) {
-			servers := []*server{imageServer(t, programs[0]), imageServer(t, programs[1]), configMapServer(t)}
+			servers := []*server{imageServer(t, programs[0]), imageServer(t, programs[1]), limit(t), configMapServer(t)}
 			all = append(all, round(t, l, i, servers))
 		})
 	}
@@ -251,11 +282,18 @@ func report(t *testing.T, l load, names []string, all [][]figures) {
 		l.objects, float64(len(image(0).body))/1000, *connections, len(all), runtime.NumCPU(), table(names, all))
 	for _, m := range measures {
 		for s, f := range all[0] {
-			if f[m] <= 0 && m != processor { // which counts in hundredths of a second
+			inTicks := m == processor || m == createCost || m == getCost // of 10 ms, so a small load has none
+			if f[m] <= 0 && !inTicks {
 				t.Errorf("%s of %s is %g", m, names[s], f[m])
 			}
 		}
 	}
+}
+
+// The limit understands every request of a round.
+func TestLimit(t *testing.T) {
+	measured := round(t, smallLoad, 0, []*server{limit(t)})
+	report(t, smallLoad, []string{"limit", "limit"}, [][]figures{{measured[0], measured[0]}})
 }
 
 func TestObjectsAreAlikeInSize(t *testing.T) {

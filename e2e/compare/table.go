@@ -12,7 +12,9 @@ type measure string
 // The rows, in their order.
 const (
 	creates     measure = "creates/s"
+	createCost  measure = "processor time of a create, µs"
 	gets        measure = "gets/s"
+	getCost     measure = "processor time of a get, µs"
 	lists       measure = "whole lists/s"
 	gzipLists   measure = "whole lists with gzip/s"
 	watchEvents measure = "watch events/s"
@@ -21,7 +23,7 @@ const (
 	memory      measure = "memory, MiB"
 )
 
-var measures = []measure{creates, gets, lists, gzipLists, watchEvents, watchLists, processor, memory}
+var measures = []measure{creates, createCost, gets, getCost, lists, gzipLists, watchEvents, watchLists, processor, memory}
 
 // figures are the results of one server in one round.
 type figures map[measure]float64

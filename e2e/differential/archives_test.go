@@ -15,8 +15,8 @@ import (
 	godigest "github.com/opencontainers/go-digest"
 	dockerarchive "go.podman.io/image/v5/docker/archive"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/reference"
 	"github.com/tidewaiter/tidewaiter/importer/archive"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // An archive of docker save before version 25 has no manifest. The one that is made is the one that
