@@ -1,6 +1,7 @@
 // Command links checks that what the documents link to is there: files, headings, and the documents
-// that code, charts and scripts name. It looks at the files that git knows, from the current
-// folder.
+// that code, charts and scripts name; that the folders, files, declarations and tests exist that
+// documents and comments name; and that the program has the flags, metrics, annotations, roles and
+// reasons that documents name. It looks at the files that git knows, from the current folder.
 package main
 
 import (
@@ -20,7 +21,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "links: git ls-files:", err)
 		os.Exit(2)
 	}
-	broken, links := check(os.DirFS("."), strings.Fields(string(out)))
+	files := strings.Fields(string(out))
+	broken, links := check(os.DirFS("."), files)
+	broken = append(broken, stale(os.DirFS("."), files)...)
+	broken = append(broken, unknown(os.DirFS("."), files)...)
 	for _, b := range broken {
 		fmt.Println(b)
 	}

@@ -25,3 +25,50 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d links, %q", links, got)
 	}
 }
+
+func TestStale(t *testing.T) {
+	t.Parallel()
+	repository := fstest.MapFS{
+		"docs/a.md":                  {Data: []byte("`importer/pull`, `importer/pull.Look`, `importer/pull/look.go`, `TestLook`; `importer/spool`, `importer/pull.Ask`, `importer/pull/ask.go`, `TestAsk`, importer/prose\n")},
+		"importer/pull/look.go":      {Data: []byte("package pull\n\n// Look is not importer/ahead.Look.\n// See [Look], [pull.Look], [Gone], [Look.Gone], [pull.Gone] and [http.Client]; [Gone](x) [Gone]: x.\nfunc Look() {}\n\nvar x = 1 // db/code\n")},
+		"importer/pull/look_test.go": {Data: []byte("package pull\n\nfunc TestLook(t *testing.T) {}\n")},
+	}
+	got := stale(repository, []string{"docs/a.md", "importer/pull/look.go", "importer/pull/look_test.go"})
+	want := []string{
+		"docs/a.md names TestAsk, and no test is called so",
+		"docs/a.md names importer/pull.Ask, which does not exist",
+		"docs/a.md names importer/pull/ask.go, which does not exist",
+		"docs/a.md names importer/spool, which does not exist",
+		"importer/pull/look.go links to [Gone], which does not exist",
+		"importer/pull/look.go links to [Look.Gone], which does not exist",
+		"importer/pull/look.go links to [pull.Gone], which does not exist",
+		"importer/pull/look.go names importer/ahead.Look, which does not exist",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	repository := fstest.MapFS{
+		"docs/reference/flags.md":   {Data: []byte("`--grace`, `--data-dir`\n")},
+		"docs/reference/metrics.md": {Data: []byte("`tidewaiter_running_pods`\n")},
+		"docs/a.md": {Data: []byte("```\n$ tidewaiter prune --grace 1h --data-dir x | head --lines 1\nkubectl annotate tidewaiter.dev/prune=disabled\n" +
+			"helm install tidewaiter --set x\n```\n`tidewaiter_running_pods`, `NoPolicy`, `tidewaiter:pruner`, `TestAsk`\n")},
+		"docs/b.md": {Data: []byte("`tidewaiter prune --gracious`, tidewaiter_gone_pods, `NoSuchReason`, tidewaiter.dev/gone, tidewaiter:goner\n")},
+		"a.go":      {Data: []byte("package a\n\nvar x = []string{\"NoPolicy\", \"tidewaiter.dev/prune\", \"tidewaiter:pruner\"}\n")},
+		"a_test.go": {Data: []byte("package a // NoSuchReason\n")},
+	}
+	got := unknown(repository, []string{"docs/reference/flags.md", "docs/reference/metrics.md", "docs/a.md", "docs/b.md", "a.go", "a_test.go"})
+	want := []string{
+		"docs/b.md names --gracious, which the program does not have",
+		"docs/b.md names NoSuchReason, which the program does not have",
+		"docs/b.md names tidewaiter.dev/gone, which the program does not have",
+		"docs/b.md names tidewaiter:goner, which the program does not have",
+		"docs/b.md names tidewaiter_gone_pods, which the program does not have",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
