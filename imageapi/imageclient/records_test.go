@@ -70,8 +70,9 @@ func TestRecordsAreSentTogether(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if len(sizes) != 4 {
-			t.Errorf("%d requests are under way", len(sizes))
+		// Fewer than four if one took the items of several before these had a request of their own.
+		if n := len(sizes); n == 0 || n > 4 {
+			t.Errorf("%d requests are under way", n)
 		}
 		close(first)
 		all.Wait()
