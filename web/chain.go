@@ -28,7 +28,7 @@ import (
 // which may run long. A request that it answers has passed authentication, impersonation,
 // the limits of requests in flight and authorization like any other. The request's context
 // has a deadline, and beforeAPI must honour it itself.
-func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, failures *limits.Failures, count *limits.Refused, open *sessions, tracer trace.TracerProvider, c *genericapiserver.Config) http.Handler {
+func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, connections *limits.Connections, turns *limits.Turns, failures *limits.Failures, count *limits.Refused, open *sessions, tracer trace.TracerProvider, c *genericapiserver.Config) http.Handler {
 	h := withOneNamespace(api)
 	h = webfilters.WithoutAuditedObjects(h)
 	h = filters.WithWarningRecorder(h)
@@ -45,7 +45,7 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Question: webfilters.Question, Connections: connections, Refused: count,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Question: webfilters.Question, Connections: connections, Turns: turns, Refused: count,
 	})
 	h = webfilters.CutOff(filters.WithAudit(webfilters.AuditCutOff(h), c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc))
 	if tracer != nil {

@@ -73,6 +73,9 @@ type Config struct {
 	// Connections, if set, bounds the connections of Listener, which must be one of
 	// its listeners.
 	Connections *limits.Connections
+	// Turns are the processors that long reads share with what serves requests without the handler
+	// chain; nil has some for the handler chain alone.
+	Turns *limits.Turns
 	// MaxReads and MaxWrites bound the requests in flight that read and that change
 	// something. 0 stands for Kubernetes' 400 and 200, a negative number for no bound.
 	MaxReads, MaxWrites int
@@ -207,7 +210,7 @@ func New(c Config) (_ *Server, err error) {
 				otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(func(name string, _ *http.Request) string { return name }))
 		}
 		s.hooks = filters.WithHookAudit(s.hooks, cfg)
-		chain := handlerChain(api, c.BeforeAPI, c.Connections, failures, count, open, c.Tracer, cfg)
+		chain := handlerChain(api, c.BeforeAPI, c.Connections, c.Turns, failures, count, open, c.Tracer, cfg)
 		var console http.Handler
 		if c.Console != nil {
 			console = c.Console(chain)

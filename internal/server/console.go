@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,6 +24,9 @@ func (s *Server) newConsole() (func(api http.Handler) http.Handler, error) {
 		return nil, fmt.Errorf("the console: %w", err)
 	}
 	options := console.Options{Clock: s.Options.Clock, Secret: key}
+	options.Turn = func(ctx context.Context, w http.ResponseWriter, user, remote string) console.Turn {
+		return s.turns.Of(ctx, w, user, remote)
+	}
 	if at, ok := s.listener.Addr().(*net.TCPAddr); ok {
 		options.At = console.Address{URL: s.Options.TLS.AdvertiseURL, Hosts: s.Options.TLS.Hosts(at.IP), Port: at.Port}
 	}

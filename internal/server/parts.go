@@ -42,6 +42,7 @@ type Server struct {
 	Config      *config.Config
 	listener    net.Listener // nil when only the process itself reaches the server
 	connections *limits.Connections
+	turns       *limits.Turns
 	tracer      tracing.TracerProvider // nil if nothing is traced
 	URL         string                 // empty without a listener
 	DB          *db.DB

@@ -111,7 +111,7 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 
 func newServer(o Options, listener net.Listener) *Server {
 	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), Events: &imageevents.Recorder{}, runs: runs.New(clock.RealClock{}), local: web.NewLocal(), ReadyTimeout: readyTimeout}
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), turns: limits.NewTurns(), Events: &imageevents.Recorder{}, runs: runs.New(clock.RealClock{}), local: web.NewLocal(), ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
@@ -479,6 +479,7 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 		OpenAPI:         openAPIDefinitions,
 		Listener:        s.listener,
 		Connections:     s.connections,
+		Turns:           s.turns,
 		Tracer:          s.tracer,
 		MaxReads:        s.Options.MaxReads,
 		MaxWrites:       s.Options.MaxWrites,

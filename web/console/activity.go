@@ -155,12 +155,13 @@ func (v *visit) live() error {
 		defer left()
 	}
 	v.w.Header().Set("Content-Type", "text/event-stream")
-	told := &liveWriter{v: v, control: http.NewResponseController(v.w)}
+	turn := v.turn(ctx, v.w, string(v.user), v.r.RemoteAddr)
+	told := &liveWriter{v: v, turn: turn, control: http.NewResponseController(turn)}
 	if told.send(after, "open", "") != nil {
 		return nil // the browser is gone
 	}
 	for {
-		err := v.call.watch(ctx, eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}}, asJSON, told.line)
+		err := v.call.watch(ctx, eventsPath, url.Values{"resourceVersion": {after}, "allowWatchBookmarks": {"true"}}, asJSON, turn, told.line)
 		if !isCode(err, http.StatusGone) {
 			return nil // the browser connects again, and then gets the reason
 		}
@@ -178,6 +179,7 @@ func (v *visit) live() error {
 // liveWriter sends server-sent events to an open page.
 type liveWriter struct {
 	v       *visit
+	turn    Turn
 	control *http.ResponseController
 	last    string // the resourceVersion of the last event
 }
@@ -189,7 +191,7 @@ func (l *liveWriter) send(id, event, data string) error {
 	_ = l.control.SetWriteDeadline(time.Now().Add(30 * time.Second))
 	defer func() { _ = l.control.SetWriteDeadline(time.Now().Add(2 * longestLive)) }()
 	l.last = id
-	if _, err := fmt.Fprintf(l.v.w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, data); err != nil {
+	if _, err := fmt.Fprintf(l.turn, "id: %s\nevent: %s\ndata: %s\n\n", id, event, data); err != nil {
 		return err
 	}
 	return l.control.Flush()

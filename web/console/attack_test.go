@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,7 +220,7 @@ func TestAttackLargeEvents(t *testing.T) {
 	})
 	call := &caller{api: api, from: httptest.NewRequest(http.MethodGet, "/", nil)}
 	live := New(api, Options{}).liveEvents
-	err := call.watch(t.Context(), eventsPath, url.Values{}, asJSON, func(line []byte) error {
+	err := call.watch(t.Context(), eventsPath, url.Values{}, asJSON, noTurn{}, func(line []byte) error {
 		word := "large"
 		if line != nil {
 			e := live.of(line)
@@ -286,5 +287,86 @@ func TestEventsWithoutRoom(t *testing.T) {
 	b.signIn("good")
 	if body := b.do(http.MethodGet, Root+"activity", nil).Body.String(); !strings.Contains(body, "At least 40 more are not shown") {
 		t.Error("the page does not say that Events are missing")
+	}
+}
+
+// oneTurn has turns, of which one task has one at a time, and says if it is written without one.
+type oneTurn struct {
+	*testing.T
+	free chan struct{}
+	had  atomic.Int64 // how many there were
+}
+
+type ofOneTurn struct {
+	http.ResponseWriter
+	*oneTurn
+	mine bool
+}
+
+func (o *oneTurn) of(_ context.Context, w http.ResponseWriter, _, _ string) Turn {
+	return &ofOneTurn{ResponseWriter: w, oneTurn: o}
+}
+
+func (o *ofOneTurn) Begin() (end func()) {
+	o.free <- struct{}{}
+	o.had.Add(1)
+	o.mine = true
+	return func() {
+		o.mine = false
+		<-o.free
+	}
+}
+
+func (o *ofOneTurn) Write(p []byte) (int, error) {
+	if !o.mine && strings.Contains(string(p), "event: row") {
+		o.Errorf("written without a turn: %.80s", p)
+	}
+	return o.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (o *ofOneTurn) Flush() {}
+
+// Pages are parsed and written in turns that they share with the API's lists, and hold none while
+// they call the API, which takes the same turns. Live pages send an event one after the other, not
+// all at once.
+func TestAttackPagesTakeTurns(t *testing.T) {
+	turns := &oneTurn{T: t, free: make(chan struct{}, 1)}
+	var live atomic.Int64
+	c := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Query().Has("watch"):
+			fmt.Fprint(w, `{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"},"message":"hello"}}`+"\n")
+			live.Add(1)
+		case r.URL.Path == whoAmIPath:
+			fmt.Fprint(w, `{"metadata":{"name":"ann"}}`)
+		default:
+			turns.free <- struct{}{} // waits for ever if the page holds it
+			fmt.Fprint(w, `{"kind":"Table"}`)
+			<-turns.free
+		}
+	}), Options{Turn: turns.of})
+	var pages sync.WaitGroup
+	ask := func(path, has string) {
+		pages.Go(func() {
+			r, w := httptest.NewRequest(http.MethodGet, Root+path, nil), httptest.NewRecorder()
+			r.Header.Set("Authorization", "Bearer ann")
+			if c.ServeHTTP(w, r); !strings.Contains(w.Body.String(), has) {
+				t.Errorf("%s: %d %.300s", path, w.Code, w.Body)
+			}
+		})
+	}
+	ask("raw?digest=sha256:ab", "Table")
+	ask("images", "Images")
+	pages.Wait()
+	if had := turns.had.Load(); had < 3 {
+		t.Errorf("two pages were made in %d turns", had)
+	}
+	for range 20 {
+		ask(livePath+"?after=0", "hello")
+	}
+	pages.Wait()
+	if live.Load() != 20 || len(turns.free) != 0 {
+		t.Errorf("%d live pages, %d turns held", live.Load(), len(turns.free))
 	}
 }

@@ -248,6 +248,7 @@ func (a *answer) CloseNotify() <-chan bool {
 type stream struct {
 	answer
 	each  func(line []byte) error // gets nil for a line of more than maxLive bytes
+	turn  Turn                    // an event makes all watches find its lines at once
 	stop  context.CancelFunc      // ends the watch
 	err   error                   // why the watch was ended
 	large bool                    // the line under way has more than maxLive bytes
@@ -258,6 +259,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	if s.WriteHeader(http.StatusOK); s.code != http.StatusOK {
 		return s.answer.Write(p)
 	}
+	defer s.turn.Begin()()
 	for line := range bytes.Lines(p) {
 		if s.err != nil {
 			return 0, s.err
@@ -286,9 +288,9 @@ func (s *stream) Write(p []byte) (int, error) {
 }
 
 // watch watches a list from a resourceVersion on. It calls each with every event, as a line of
-// JSON, until ctx or the watch ends, or each returns an error. For an event of more than maxLive
-// bytes, each gets nil.
-func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, each func(line []byte) error) error {
+// JSON, in a turn, until ctx or the watch ends, or each returns an error. For an event of more than
+// maxLive bytes, each gets nil.
+func (c *caller) watch(ctx context.Context, path string, query url.Values, accept string, turn Turn, each func(line []byte) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	query.Set("watch", "true")
@@ -296,7 +298,7 @@ func (c *caller) watch(ctx context.Context, path string, query url.Values, accep
 	if err != nil {
 		return err
 	}
-	s := &stream{answer: answer{header: http.Header{}}, each: each, stop: stop}
+	s := &stream{answer: answer{header: http.Header{}}, each: each, turn: turn, stop: stop}
 	err = serve(c.api, s, r)
 	switch {
 	case s.err != nil:

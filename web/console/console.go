@@ -2,11 +2,11 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"log/slog"
 	"math"
 	"net/http"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -35,17 +35,38 @@ type Options struct {
 	// Secret is shared by servers that accept each other's sessions; empty for a secret of this server
 	// alone.
 	Secret []byte
+	// Turn returns a task of a user at a remote address, who writes to w, among those that share the
+	// processors which the API's lists may take; nil takes no turns.
+	Turn func(ctx context.Context, w http.ResponseWriter, user, remote string) Turn
 }
+
+// Turn is a task that takes turns. Its writes give the turn up while they wait for the reader.
+type Turn interface {
+	http.ResponseWriter
+	// Begin waits for the turn; end gives it back.
+	Begin() (end func())
+}
+
+// noTurn takes no turns.
+type noTurn struct{ http.ResponseWriter }
+
+func (noTurn) Begin() (end func()) { return func() {} }
+
+// Unwrap is for http.ResponseController.
+func (t noTurn) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
 // New returns a Console that makes its pages from answers of api, the handler chain of the API
 // server.
 func New(api http.Handler, o Options) *Console {
 	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
+	if o.Turn == nil {
+		o.Turn = func(_ context.Context, w http.ResponseWriter, _, _ string) Turn { return noTurn{w} }
+	}
 	if len(o.Secret) == 0 {
 		o.Secret = []byte(rand.Text() + rand.Text())
 	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), unread: unread{max: maxUnread}, working: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1))}
+	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), unread: unread{max: maxUnread}, turn: o.Turn}
 	c.liveEvents = &liveEvents{pages: c.pages, clock: o.Clock, byLine: map[string]*liveEvent{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)

@@ -451,7 +451,7 @@ func TestWatchThatIsRefused(t *testing.T) {
 	b := newBrowser(t, map[string]any{"GET " + eventsPath: http.StatusForbidden})
 	b.signIn("good")
 	c := &caller{api: b.api, from: httptest.NewRequest("GET", Root, nil), token: "good"}
-	err := c.watch(t.Context(), eventsPath, url.Values{}, asJSON, func([]byte) error { return nil })
+	err := c.watch(t.Context(), eventsPath, url.Values{}, asJSON, noTurn{}, func([]byte) error { return nil })
 	if !isCode(err, http.StatusForbidden) {
 		t.Errorf("%v", err)
 	}

@@ -109,14 +109,13 @@ func (v *visit) beginHeavy() (end func(), err error) {
 	}, nil
 }
 
-// work reserves a processor for parsing answers or writing text; done gives it back. So pages leave
-// a processor to everything else. It waits only for other pages that work.
+// work takes one of the processors that pages share with the API's lists, to parse answers or to
+// write text; done gives it back. No call of the API may be made before that.
 func (t *turn) work() (done func()) {
 	if t == nil || t.v == nil {
 		return func() {}
 	}
-	t.v.working <- struct{}{}
-	return func() { <-t.v.working }
+	return t.v.turn(t.v.ctx(), nil, string(t.v.user), t.v.r.RemoteAddr).Begin()
 }
 
 // done ends the turn. The caller must have no call of the API under way.

@@ -28,7 +28,7 @@ type Console struct {
 	making     *room.Room // places for pages that are made
 	heavy      *room.Room // places for heavy pages
 	resting    *room.Room // one place for each person, taken by a heavy page and the rest after it
-	working    chan struct{}
+	turn       func(ctx context.Context, w http.ResponseWriter, user, remote string) Turn
 	unread     unread
 	liveEvents *liveEvents
 }

@@ -1,11 +1,10 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +34,8 @@ type RequestOptions struct {
 	Connections *Connections
 	// Refused counts the requests that are refused.
 	Refused *Refused
+	// Turns are shared with work outside of the handler chain; nil has some for the requests alone.
+	Turns *Turns
 }
 
 const (
@@ -72,20 +73,15 @@ const (
 // many users and multiply its share.
 func WithRequestLimits(next http.Handler, o RequestOptions) http.Handler {
 	lists := (o.MaxReads + 3) / 4
+	o.Turns = cmp.Or(o.Turns, NewTurns())
 	return &requestLimits{
 		next: next, o: o,
 		reads:  newShared(o.MaxReads, parts(o.MaxReads, 3), parts(o.MaxReads, 2)),
 		lists:  newShared(lists, parts(lists, 2), parts(lists, 1)),
 		writes: newShared(o.MaxWrites, parts(o.MaxWrites, 3), parts(o.MaxWrites, 2)),
 		long:   newClass(maxLongRunning, parts(maxLongRunning, 2), parts(maxLongRunning, 1), 0, 0),
-		turns:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
+		turns:  o.Turns.class,
 	}
-}
-
-// newTurns returns a class of turns. One caller may have all of them. Neither the time nor the
-// number of waiting requests has a limit here: they are in flight, which is bounded.
-func newTurns(max int) *class {
-	return newClass(max, math.MaxInt, math.MaxInt, math.MaxInt, math.MaxInt64)
 }
 
 // parts returns quarters/4 of n, rounded up.
