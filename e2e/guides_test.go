@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"compress/gzip"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -107,7 +107,7 @@ func withServer(t *testing.T, run *session, s *harness.Server) {
 func withCosign(t *testing.T, run *session, c *cosign) {
 	t.Helper()
 	run.env = append(run.env, "COSIGN_PASSWORD=")
-	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
+	run.install(t, "cosign", fmt.Sprintf("#!/bin/bash\nif [ $1 = sign ] || [ $1 = sign-blob ]; then set -- \"$@\" --signing-config %[1]s/signing-config.json --trusted-root %[1]s/trusted-root.json; fi\nsaid=$(%[2]s \"$@\" 2>&1) || { echo \"$said\"; exit 1; }\n",
 		c.dir, harness.Tool(t, "cosign")))
 }
 
@@ -303,30 +303,30 @@ func TestAuditTask(t *testing.T) {
 	c.key("nobody", "p256")
 	r.Push(t, "team/app:v1", image)
 	c.sign("legacy", "release", r.Host+"/team/app@"+digest)
-	s.KubectlStdin(t, c.keysPolicy("demo", r.Host+"/team", "release"), "create", "-f", "-")
+	s.KubectlStdin(t, c.keysPolicy("release", r.Host+"/team", "release"), "create", "-f", "-")
 	s.Import(t, r.Host+"/team/app:v1")
 	awaitVerdict(t, s, digest, "True", r.Host+"/team/app")
 	s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop"},"spec":{"containers":[{"name":"main","image":"%s/team/app:v1"}]}}`, r.Host), "create", "-f", "-")
-
-	g := openGuide(t, "tasks/audit.md", run)
-	g.run("kubectl images --all-namespaces")
-	var running struct {
-		Status struct {
-			References []struct {
-				Meaning struct{ Digest string }
-				Verdict struct {
-					Verified string
-					Signers  []string
-				}
-			}
+	began := time.Now().UTC().Format(time.RFC3339)
+	s.Kubectl(t, "patch", "pod", "web", "-n", "shop", "--subresource=status", "--type=merge", "-p", fmt.Sprintf(
+		`{"status":{"containerStatuses":[{"name":"main","image":"%[1]s/team/app:v1","imageID":"%[1]s/team/app@%[2]s","state":{"running":{"startedAt":%[3]q}}}]}}`, r.Host, digest, began))
+	harness.Eventually(t, func() error {
+		if ran := s.Kubectl(t, "get", "imageruns", "-n", "shop"); !strings.Contains(ran, " True ") {
+			return fmt.Errorf("what runs is not recorded with its verdict: %s", ran)
 		}
-	}
-	text, err := os.ReadFile(filepath.Join(run.dir, "running.json"))
-	must(t, err)
-	must(t, json.Unmarshal(text, &running))
-	if all := running.Status.References; len(all) != 1 || all[0].Meaning.Digest != digest || all[0].Verdict.Verified != "True" || len(all[0].Verdict.Signers) != 1 {
-		t.Errorf("what runs is %s", text)
-	}
+		return nil
+	})
+
+	withCosign(t, run, c)
+	must(t, os.Symlink(filepath.Join(c.dir, "release.key"), filepath.Join(run.dir, "cosign.key")))
+	g := openGuide(t, "tasks/audit.md", run, "2026-07-01", began, "2026-10-01", time.Now().UTC().Format(time.RFC3339))
+	g.run("-o html")
+	g.wantFile("report.html", "Pod/web", digest, "What is not known")
+	g.run("cosign sign-blob")
+	g.wantFile("report.json.bundle", "messageSignature")
+	sum, _, _ := strings.Cut(g.run("sha256sum"), " ")
+	g.wantFile("report.json", `"verdictLast"`, `"verified": "True"`, digest, "sha256:"+sum)
+	g.run("kubectl get images -o json")
 	g.wantFile("images.json", digest, "dockerImageManifest", `"content"`)
 
 	r.Stop(t)

@@ -109,8 +109,9 @@ func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 // Change is a changed verdict of an Image for one repository or tag.
 type Change struct {
 	annotation.HeldVerdict
-	// Before is the word of the former verdict.
+	// Before is the word of the former verdict, which is Former.
 	Before string
+	Former annotation.Verdict
 }
 
 // Changes compares the former and the present verdicts of an Image, for every repository that it
@@ -124,7 +125,7 @@ func Changes(before, after *imagev1.Image) (changed []Change) {
 		b, known := verdictFor(place, was)
 		a, ok := verdictFor(place, is)
 		if a.Place = place; known && ok && a.Verified != b.Verified {
-			changed = append(changed, Change{a, b.Verified})
+			changed = append(changed, Change{a, b.Verified, b.Verdict})
 		}
 	}
 	return changed

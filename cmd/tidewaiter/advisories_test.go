@@ -185,6 +185,63 @@ func TestAdvisories(t *testing.T) {
 	if _, stderr, code := l.run("impact", "--advisory", filepath.Join(dir, "all", "old.json")); code != cli.ExitOK {
 		t.Errorf("an advisory about nothing that runs ends with %d: %s", code, stderr)
 	}
+
+	// What ran before and is gone is found by --ever alone; and what ran without an SBOM is unknown.
+	pods := newClientset(t, config).CoreV1().Pods("default")
+	ran := func(name, image, imageID string) {
+		t.Helper()
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image}}}}
+		if name != "affected" {
+			if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pod, err := pods.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Image: image, ImageID: imageID, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+		if _, err := pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, name+" is recorded", func() bool { stdout, _, _ := l.run("ran", "--workload", name); return stdout != "" })
+		if err := pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+		soon(t, name+" has ended", func() bool {
+			stdout, _, _ := l.run("ran", "--workload", name, "-o", "json")
+			return strings.Contains(stdout, `"until"`)
+		})
+	}
+	ever := func(file string, want int, texts ...string) {
+		t.Helper()
+		stdout, stderr, code := l.run("impact", "--ever", "--advisory", filepath.Join(dir, "all", file))
+		for _, text := range texts {
+			if !strings.Contains(stdout+stderr, text) {
+				t.Errorf("%s lacks %q:\n%s%s", file, text, stdout, stderr)
+			}
+		}
+		if code != want {
+			t.Errorf("%s ends with %d, want %d:\n%s%s", file, code, want, stdout, stderr)
+		}
+	}
+	ran("affected", pod.Spec.Containers[0].Image, l.a.Host+"/team/app@"+l.digests["old"])
+	if _, stderr, code := l.run("impact", "--advisory", filepath.Join(dir, "all", "log4shell.json")); code != cli.ExitOK {
+		t.Errorf("what no longer runs ends with %d: %s", code, stderr)
+	}
+	ever("log4shell.json", exitTouched, "What ran:", "Pod/affected", "GHSA-jfh8-c2jp-5v3q", "recorded since")
+	ever("old.json", cli.ExitOK, "nothing that is touched is recorded to have run")
+	var got everReview
+	stdout, _, _ := l.run("impact", "--ever", "-o", "json", "--advisory", filepath.Join(dir, "all", "log4shell.json"))
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Ran) != 1 || got.Ran[0].Image != l.digests["old"] || got.Ran[0].Run.Spec.Workload != "Pod/affected" || len(got.Status.Rows) == 0 {
+		t.Errorf("as a document: %v\n%s", err, stdout)
+	}
+	ran("stranger", "registry.example.com/gone:1", "registry.example.com/gone@sha256:"+strings.Repeat("9", 64))
+	ever("old.json", cli.ExitSome, "no SBOM is here of 1 image that ran at some time", "it is unknown whether something that ran is touched")
+	ever("log4shell.json", exitTouched, "no SBOM is here of 1 image")
+	if _, stderr, code := l.run("impact", "--ever", "--at", "1h"); code != cli.ExitUsage || !strings.Contains(stderr, "--ever is about advisories") {
+		t.Errorf("--ever without advisories ends with %d: %s", code, stderr)
+	}
 }
 
 func marshal(t *testing.T, v any) string {

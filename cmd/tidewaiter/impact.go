@@ -40,6 +40,7 @@ type impactOptions struct {
 	// duration.
 	policies, signer, at string
 	advisories           string // a file, a folder or an archive
+	ever                 bool
 	now                  func() time.Time
 }
 
@@ -80,7 +81,10 @@ most pods first.
   # What does a new advisory touch, and which tag has the fix? Which of all advisories do?
   tidewaiter impact --advisory GHSA-jfh8-c2jp-5v3q.json
   curl -s https://api.osv.dev/v1/vulns/CVE-2021-44228 | tidewaiter impact --advisory -
-  tidewaiter impact --advisory all.zip`,
+  tidewaiter impact --advisory all.zip
+
+  # And what ran before?
+  tidewaiter impact --advisory GHSA-jfh8-c2jp-5v3q.json --ever`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -94,6 +98,7 @@ most pods first.
 	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")
 	f.StringVar(&o.advisories, "advisory", "", "advisories in the OSV format: a file, a folder, a ZIP archive, or - for standard input; the images with an affected package, by their SBOMs")
 	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
+	f.BoolVar(&o.ever, "ever", false, "with --advisory, also list what ran at any time; exit with 3 if something did")
 	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "package", "advisory", "at"}
 	cmd.MarkFlagsMutuallyExclusive(acts...)
 	o.addCommonFlags(cmd)
@@ -148,21 +153,31 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	var review *answers.ImpactReview
+	var ran *everReview
 	if o.advisories == "" {
 		review, err = l.impact(cmd.Context(), &o.spec)
 	} else {
-		review, what, err = o.advised(cmd, l)
+		review, ran, what, err = o.advised(cmd, l)
 	}
 	if err != nil {
 		return err
+	}
+	d := cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)}
+	if ran != nil {
+		d.Whole, d.Items = ran, append(d.Items, cli.ItemsOf(ran.Ran)...)
 	}
 	if o.output.ForPeople() {
-		err = o.show(cmd, what, review)
+		if err = o.show(cmd, what, review); err == nil && ran != nil {
+			err = ran.print(cmd.OutOrStdout())
+		}
 	} else {
-		err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)})
+		err = o.output.Print(cmd.OutOrStdout(), d)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case ran != nil:
+		return ran.exit()
 	}
 	return impactExit(&review.Status.Summary)
 }
@@ -196,6 +211,9 @@ func impactExit(s *answers.ImpactSummary) error {
 // act reads the act that the flags name, and says it in words.
 func (o *impactOptions) act() (what string, err error) {
 	s := &o.spec
+	if o.ever && o.advisories == "" {
+		return "", cli.Misuse(errors.New("--ever is about advisories"), "tidewaiter impact --advisory FILE --ever")
+	}
 	switch {
 	case o.policies != "":
 		all, err := policy.LoadObjects(o.policies)

@@ -114,8 +114,8 @@ type advisoryReviews struct {
 // touchedNames are the names in answers, each once.
 type touchedNames struct{ images, references, pods, workloads, notAffected sets.Set[string] }
 
-// advised reviews the advisories that the flag names.
-func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.ImpactReview, what string, err error) {
+// advised reviews the advisories that the flag names. ran is nil unless what ran is asked for.
+func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.ImpactReview, ran *everReview, what string, err error) {
 	r := &advisoryReviews{looker: l, spec: o.spec, note: func(string, ...any) {}, rows: map[string]*answers.ImpactRow{}, unknowns: map[answers.UnknownPart]bool{}, touched: touchedNames{sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string]()}}
 	r.spec.Named, r.zip, r.sum.Summary.PodsComplete = true, gzip.NewWriter(&r.packed), true
 	if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -129,16 +129,16 @@ func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.
 		}
 		return r.add(cmd, a)
 	}); err != nil {
-		return nil, "", cli.WithHint(fmt.Errorf("--advisory %s: %w", o.advisories, err), "it is a document in the OSV format, a folder or a ZIP archive with such documents, or - for standard input")
+		return nil, nil, "", cli.WithHint(fmt.Errorf("--advisory %s: %w", o.advisories, err), "it is a document in the OSV format, a folder or a ZIP archive with such documents, or - for standard input")
 	}
 	if r.advisories+r.withdrawn == 0 {
 		for u := range r.unknowns {
-			return nil, "", fmt.Errorf("--advisory %s: %s", o.advisories, u.Reason)
+			return nil, nil, "", fmt.Errorf("--advisory %s: %s", o.advisories, u.Reason)
 		}
-		return nil, "", cli.WithHint(fmt.Errorf("--advisory %s: no advisory is there", o.advisories), "documents in the OSV format are in files whose name ends in .json")
+		return nil, nil, "", cli.WithHint(fmt.Errorf("--advisory %s: no advisory is there", o.advisories), "documents in the OSV format are in files whose name ends in .json")
 	}
 	if err := r.send(cmd); err != nil {
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	review = &answers.ImpactReview{Status: *r.finish(int(cmp.Or(o.spec.MaxRows, 500)))}
 	review.APIVersion, review.Kind = answers.GroupVersion.String(), answers.ImpactKind
@@ -151,7 +151,12 @@ func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.
 			what += fmt.Sprintf(", without %d that were withdrawn", r.withdrawn)
 		}
 	}
-	return review, what, nil
+	if o.ever {
+		if ran, err = r.ever(cmd.Context(), review, int(cmp.Or(o.spec.MaxRows, 500))); err != nil {
+			return nil, nil, "", ranFailed(err, "", l.Server)
+		}
+	}
+	return review, ran, what, nil
 }
 
 // misread notes that a document cannot be read.

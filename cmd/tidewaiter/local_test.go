@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -101,6 +102,21 @@ func verbsOfViewer(t *testing.T, l *looking) {
 	l.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*rules, l.kubeconfig); err != nil {
 		t.Fatal(err)
+	}
+	// The report says what the viewer may see, and what not.
+	var report string
+	soon(t, "what ran is recorded", func() bool {
+		now := time.Now()
+		_, report, _ = tidewaiter(t, "report", "-n", "team", "--from", now.Add(-time.Hour).Format(time.RFC3339), "--until", now.Format(time.RFC3339), "-o", "json", "--kubeconfig", l.kubeconfig)
+		return strings.Contains(report, "web-of-team")
+	})
+	for text, want := range map[string]bool{
+		"shop": false, "lone": false, "for which times records are whole is not known": true, "which policies of the cluster the server has is not known": true,
+		"SBOMs may not be read": true, "which tags moved may not be read": true, `"sbom": "Unknown"`: true,
+	} {
+		if strings.Contains(report, text) != want {
+			t.Errorf("is %q in the report? Want %t: %s", text, want, report)
+		}
 	}
 	app, lone, short := l.a.Host+"/team/app:v1", l.b.Host+"/team/lone:v2", l.digests["new"][len("sha256:"):][:12]
 	note := "Note: you may not ask about all images: this is about what the pods of namespace team name and run\n"

@@ -35,9 +35,9 @@ import (
 type told struct {
 	ID, Type, Subject, Source, Sequence string
 	Data                                struct {
-		Message, Reference, Image, Before, By, Verified, VerifiedBefore, Policy, Reason, Namespace string
-		References, Signers                                                                        []string
-		Pods                                                                                       *int
+		Message, Reference, Image, Before, By, Verified, VerifiedBefore, Policy, Reason, Cause, Namespace string
+		References, Signers                                                                               []string
+		Pods                                                                                              *int
 	}
 }
 
@@ -162,7 +162,7 @@ func TestNotifications(t *testing.T) {
 	}
 	key := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	policies{dynamically.Resource(policyapi.GroupVersion.WithResource("clusterimagepolicies")), t}.create(signaturestest.Document("ours", `["`+host+`/team"]`, key, ""))
-	if turned := e.await("verdict.turned", whole); turned.Data.VerifiedBefore != "NoPolicy" || turned.Data.Verified != "Unsigned" || turned.Data.Policy != "ours" || *turned.Data.Pods != 1 {
+	if turned := e.await("verdict.turned", whole); turned.Data.VerifiedBefore != "NoPolicy" || turned.Data.Verified != "Unsigned" || turned.Data.Policy != "ours" || turned.Data.Cause != "other policies cover it" || *turned.Data.Pods != 1 {
 		t.Errorf("%+v", turned)
 	}
 	ref, err := reference.Parse(tag)

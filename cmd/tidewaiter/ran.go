@@ -181,13 +181,8 @@ func (o *ranOptions) run(cmd *cobra.Command, args []string) error {
 		found += len(page)
 		return print.add(page)
 	})
-	switch {
-	case apierrors.IsForbidden(err) && o.namespace == "":
-		return cli.WithHint(cli.Refused(err.Error()), "-n NAMESPACE lists what ran in one whose pods you may read")
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s does not record what runs", server.destination())
-	case err != nil:
-		return err
+	if err != nil {
+		return ranFailed(err, o.namespace, server)
 	}
 	if err := print.end(); err != nil {
 		return err
@@ -198,6 +193,17 @@ func (o *ranOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		return nil
 	})
+}
+
+// ranFailed is the error if what ran in a namespace, or in all, could not be listed.
+func ranFailed(err error, namespace string, server apiTarget) error {
+	switch {
+	case apierrors.IsForbidden(err) && namespace == "":
+		return cli.WithHint(cli.Refused(err.Error()), "-n NAMESPACE lists what ran in one whose pods you may read")
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s does not record what runs", server.destination())
+	}
+	return err
 }
 
 // end prints what is not known. If nothing was found about a time, that is an error where something
@@ -308,16 +314,10 @@ func ranTable(all []imageruns.ImageRun, w imageruns.Window, wide bool) *cli.Tabl
 	}
 	for i := range all {
 		r := &all[i]
-		until := tablecells.None
-		if r.Status.Until != nil {
-			if until = minute(*r.Status.Until); imageruns.EndUnseen(r) {
-				until += "?"
-			}
-		}
-		v := lastVerdict(r, w)
+		v := w.Last(r)
 		row := []string{
 			r.Spec.Cluster + "/" + r.Namespace, r.Spec.Workload, r.Spec.Image, digestCell(r.Spec.Digest),
-			minute(r.Spec.From), until, fmt.Sprint(r.Status.MostPods), v.Verified, imageruns.UnseenFor(r),
+			minute(r.Spec.From), untilCell(r), fmt.Sprint(r.Status.MostPods), v.Verified, imageruns.UnseenFor(r),
 		}
 		if wide {
 			row = append(row, r.Spec.Container, cmp.Or(r.Spec.Platform, tablecells.Unknown), signerOrReason(v))
@@ -325,6 +325,17 @@ func ranTable(all []imageruns.ImageRun, w imageruns.Window, wide bool) *cli.Tabl
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// untilCell is the end of a stretch as a table has room for it.
+func untilCell(r *imageruns.ImageRun) string {
+	switch {
+	case r.Status.Until == nil:
+		return tablecells.None
+	case imageruns.EndUnseen(r):
+		return minute(*r.Status.Until) + "?"
+	}
+	return minute(*r.Status.Until)
 }
 
 // digestCell is a digest as a table has room for it.
@@ -335,14 +346,6 @@ func digestCell(digest string) string {
 // signerOrReason says who signed, or else why the verdict is what it is.
 func signerOrReason(v imageruns.RunVerdict) string {
 	return cmp.Or(strings.Join(v.Signers, ", "), v.Message, v.Reason, tablecells.None)
-}
-
-// lastVerdict is the last verdict that was known in a time.
-func lastVerdict(r *imageruns.ImageRun, w imageruns.Window) imageruns.RunVerdict {
-	if known, _ := w.Verdicts(r); len(known) > 0 {
-		return known[len(known)-1]
-	}
-	return imageruns.RunVerdict{Verified: verdicts.VerifiedUnknown}
 }
 
 // minute is a time as a table has room for it.

@@ -134,16 +134,47 @@ func TestWhatRan(t *testing.T) {
 	if code, _, errs := tidewaiter(t, "get", image, "--at", time.Now().Add(time.Hour).Format(time.RFC3339), "--data-dir", data); code != 2 || !strings.Contains(errs, "is in the future") {
 		t.Errorf("get in the future: %d\n%s", code, errs)
 	}
+	asOf := time.Now().Truncate(time.Second)
+	report := func(format string) string {
+		code, out, errs := tidewaiter(t, "report", "--data-dir", data, "--from", began.Add(-time.Hour).Format(time.RFC3339), "--until", asOf.Format(time.RFC3339), "-o", format)
+		if code != 0 {
+			t.Errorf("report -o %s: %d\n%s", format, code, errs)
+		}
+		return out
+	}
+	for _, until := range []string{time.Now().Add(time.Hour).Format(time.RFC3339), ""} {
+		if code, _, errs := tidewaiter(t, "report", "--data-dir", data, "--from", from, "--until="+until); code != 2 || !strings.Contains(errs, "about") {
+			t.Errorf("a report until %q: %d\n%s", until, code, errs)
+		}
+	}
 	stop()
 
 	// Meanwhile one pod goes: the stretch goes on, with the gap in it.
 	cluster.Delete(ranPod("app-5d4f-a", image, digest, began))
 	stop = serve()
 	shows("the gap", []string{"oyment/app", since, "<none>", "was not seen from"}, "--since", "2h")
+	reported := map[string]string{}
+	for format, want := range map[string][]string{
+		"json": {`"workload": "Deployment/app"`, `"digest": "` + digest + `"`, `"sbom": "Unknown"`, "where " + image + " led is not recorded", "what ran in cluster prod is recorded since", `"version": "`},
+		"csv":  {"ran,prod,team,Deployment/app,main," + image + "," + digest + ",," + from + ",,false,"},
+		"html": {"Deployment/app", digest, "ran on", "and not whole before"},
+	} {
+		reported[format] = report(format)
+		for _, text := range want {
+			if !strings.Contains(reported[format], text) {
+				t.Errorf("the report as %s lacks %s:\n%s", format, text, reported[format])
+			}
+		}
+	}
 	cluster.Delete(ranPod("app-5d4f-b", image, digest, began))
 	shows("the end", []string{",Deployment/app,", "," + from + ",20"}, "--since", "2h", "-o", "csv")
 	if _, out, errs := ran("--at", time.Now().Add(time.Minute).Format(time.RFC3339)); strings.Contains(out, "app") || !strings.Contains(errs, "in the future") {
 		t.Errorf("what is gone runs on:\n%s%s", out, errs)
+	}
+	for format, before := range reported { // about a time that is over
+		if again := report(format); again != before {
+			t.Errorf("the same question gives another report:\n%s\n%s", before, again)
+		}
 	}
 	stop()
 }

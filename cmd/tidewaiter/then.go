@@ -193,7 +193,7 @@ func (r *thenReport) judgedThen(f *found) {
 		if !named && f.Meaning.Tag != "" || r.Digest != "" && run.Spec.Digest != r.Digest {
 			continue
 		}
-		v := lastVerdict(run, w)
+		v := w.Last(run)
 		if !slices.Contains(all, v.Verified) {
 			all = append(all, v.Verified)
 		}
@@ -292,7 +292,7 @@ func ranThen(runs []imageruns.ImageRun, at time.Time, namespaces bool) *cli.Tabl
 			order = append(order, use)
 		}
 		all[use].pods += r.Status.MostPods
-		all[use].last = lastVerdict(r, w)
+		all[use].last = w.Last(r)
 	}
 	slices.SortFunc(order, compareUses)
 	t := &cli.Table{Columns: []string{"IMAGE", "DIGEST", "VERDICT", "PODS AT MOST", "SIGNER OR REASON…"}}

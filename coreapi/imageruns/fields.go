@@ -99,6 +99,39 @@ func (w Window) Verdicts(r *ImageRun) (all []RunVerdict, unknown bool) {
 	return all, unknown || len(all) == 0
 }
 
+// At returns the verdict for a stretch that was known at a moment; Unknown if none is kept.
+func At(r *ImageRun, at time.Time) RunVerdict {
+	known, _ := Window{at, at}.Verdicts(r)
+	return last(known)
+}
+
+// First returns the verdict for a stretch at its beginning, or at that of the window.
+func (w Window) First(r *ImageRun) RunVerdict {
+	if w.From.After(r.Spec.From.Time) {
+		return At(r, w.From)
+	}
+	if all := r.Status.Verdicts; len(all) > 0 && (w.Until.IsZero() || !all[0].Since.After(w.Until)) {
+		return all[0]
+	}
+	return last(nil)
+}
+
+// Last returns the verdict for a stretch at its end, or at that of the window.
+func (w Window) Last(r *ImageRun) RunVerdict {
+	if w.Until.IsZero() || r.Status.Until != nil && !r.Status.Until.After(w.Until) {
+		return last(r.Status.Verdicts) // also one that was found after the end by the cluster's clock
+	}
+	return At(r, w.Until)
+}
+
+// last returns the last of verdicts, and Unknown if there is none.
+func last(all []RunVerdict) RunVerdict {
+	if n := len(all); n > 0 {
+		return all[n-1]
+	}
+	return RunVerdict{Verified: unknownVerdict}
+}
+
 // selector is a field selector for stretches. [attributes] gives it the stretch itself.
 type selector struct {
 	fields.Selector

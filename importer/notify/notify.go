@@ -61,6 +61,7 @@ type Data struct {
 	Verified       string   `json:"verified,omitempty"`
 	VerifiedBefore string   `json:"verifiedBefore,omitempty"`
 	Reason         string   `json:"reason,omitempty"`
+	Cause          string   `json:"cause,omitempty"`
 	Policy         string   `json:"policy,omitempty"`
 	Namespace      string   `json:"namespace,omitempty"`
 	Signers        []string `json:"signers,omitempty"`

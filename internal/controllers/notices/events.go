@@ -16,6 +16,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
@@ -87,7 +88,7 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 		whole := ref.WithDigest(after.Name).String()
 		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, after.UID, c.Place, after.ResourceVersion), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
 			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: after.Name, Verified: c.Verified,
-			VerifiedBefore: c.Before, Reason: c.Reason, Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
+			VerifiedBefore: c.Before, Reason: c.Reason, Cause: cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
 		}}
 		if c.Verdict.Message != "" {
 			e.Data.Message += ": " + c.Verdict.Message
@@ -107,6 +108,19 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 		all = append(all, m.gone(repository.WithDigest(after.Name), after.Name, after, id(notify.Gone, after.UID, repository.String(), after.ResourceVersion)))
 	}
 	return all, nil
+}
+
+// cause says why a verdict followed another one, in the words of the records of what ran.
+func cause(c signatures.Change) string {
+	record := func(v annotation.Verdict) imageruns.RunVerdict {
+		r := imageruns.RunVerdict{Verified: v.Verified, Signers: v.Signers, ExceptionUntil: v.Until}
+		if v.Policy != "" {
+			r.Policies = strings.Split(v.Policy, ",")
+		}
+		return r
+	}
+	before := record(c.Former)
+	return imageruns.Cause(&before, record(c.Verdict))
 }
 
 // imported is the event of a new image.

@@ -43,10 +43,12 @@ func (r *Recorder) admit(one *run) {
 	found, _ := r.admitted.Get(askedAbout{spec.Cluster, one.namespace, spec.Image})
 	a, _ := found.(admitted)
 	switch age := spec.From.Sub(a.at); {
-	case found != nil && age < admittedFor:
+	case found != nil && age >= -lag && age < admittedFor:
 		status.Admission, status.AdmissionMessage = a.as, a.message
 	case spec.From.Time.Before(r.started):
 		status.Admission, status.AdmissionMessage = imageruns.AdmissionUnknown, "it began before this server started"
+	case found != nil && age < -lag:
+		status.Admission, status.AdmissionMessage = imageruns.AdmissionUnknown, "the cluster asked about it again after it began, and only the last answer is remembered"
 	case r.SeveralServers:
 		status.Admission, status.AdmissionMessage = imageruns.AdmissionUnknown, "this server was not asked, but another one may have been"
 	default:

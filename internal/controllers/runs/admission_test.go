@@ -44,6 +44,17 @@ func TestAdmission(t *testing.T) {
 	}
 	pass(2 * time.Hour)
 	run("NeverAsked")
+	// What began while the cluster was away is not admitted by an answer that came later.
+	c.away = true
+	w.recorder.Away(c.name, w.now())
+	pass(time.Minute)
+	version++
+	w.runs(c, podID{"ns", "app"}, 0, version)
+	pass(30 * time.Minute)
+	w.recorder.Admitted("c", "ns", image, admit.Allow, false, "")
+	c.away = false
+	w.current(c)
+	check("Unknown")
 	w.recorder.Admitted("other", "ns", image, admit.Allow, false, "")
 	w.recorder.SeveralServers = true
 	pass(2 * time.Hour)

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // knows is a Clusters that keeps records in memory.
@@ -77,6 +79,23 @@ type world struct {
 	dead     bool
 	clusters []*simulated
 	verdict  map[string]string // by image
+	judged   map[string][]judged
+}
+
+// judged is a verdict that the recorder was told, and when.
+type judged struct {
+	at   time.Time
+	word string
+}
+
+// knew returns the verdict for an image that the recorder was told last before a time.
+func (w *world) knew(image string, at time.Time) (word string) {
+	for _, j := range w.judged[image] {
+		if !j.at.After(at) {
+			word = j.word
+		}
+	}
+	return word
 }
 
 func newStore(t testing.TB, d *db.DB) Store {
@@ -157,6 +176,14 @@ func (w *world) flush(all bool) {
 	}
 	if err := w.recorder.flush(context.Background(), all, true); err != nil {
 		w.t.Fatal(err)
+	}
+	if w.judged == nil {
+		w.judged = map[string][]judged{}
+	}
+	for image, word := range w.verdict {
+		if w.knew(image, w.now()) != word {
+			w.judged[image] = append(w.judged[image], judged{w.now(), word})
+		}
 	}
 }
 
@@ -282,10 +309,13 @@ func (w *world) at(t time.Time) map[string]imageruns.ImageRun {
 	return found
 }
 
-// What is recorded is what ran, at every moment that was seen; and each moment that was not is said
-// to be so. Clusters go away, the server is killed, clocks are wrong.
+var oracles = flag.Int("oracles", 2, "how many random histories TestOracle has")
+
+// What is recorded is what ran, with the verdict that was known, at every moment that was seen; and
+// each moment that was not is said to be so. Clusters go away, the server is killed, clocks are
+// wrong. The name of a subtest is the seed of its history.
 func TestOracle(t *testing.T) {
-	for range 2 {
+	for range *oracles {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testOracle(t, seed) })
 	}
@@ -294,6 +324,9 @@ func TestOracle(t *testing.T) {
 func testOracle(t *testing.T, seed uint64) {
 	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), clock: clocktesting.NewFakeClock(begun), store: newStore(t, dbtest.Open(t)), verdict: map[string]string{}}
+	for app := range 4 {
+		w.verdict[fmt.Sprintf("registry.example.com/app%d:v1", app)] = "NoPolicy"
+	}
 	w.known = &knows{stored: map[string]clusters.ClusterRecords{}, seen: map[string]time.Time{}}
 	for i, skew := range []time.Duration{0, time.Hour, -time.Hour} {
 		w.clusters = append(w.clusters, &simulated{name: fmt.Sprint("c", i), skew: skew, pods: map[podID]*clusters.ClusterPodSpec{}, truth: map[string][]span{}})
@@ -317,7 +350,7 @@ func testOracle(t *testing.T, seed uint64) {
 	}
 	w.flush(true)
 	length := int(w.now().Sub(begun) / time.Second)
-	seen, unseen := 0, 0
+	seen, unseen, verdictsSeen := 0, 0, 0
 	for range 500 {
 		at := begun.Add(time.Duration(w.rand.IntN(length)) * time.Second)
 		found := w.at(at)
@@ -343,9 +376,17 @@ func testOracle(t *testing.T, seed uint64) {
 				behind := c.skew < 0 && slices.ContainsFunc(spans, func(s span) bool {
 					return !s.until.IsZero() && s.until.Sub(at) > 0 && s.until.Sub(at) <= lag || s.from.Sub(at) > 0 && s.from.Sub(at) <= lag
 				})
-				_, is := found[c.name+" "+k]
+				run, is := found[c.name+" "+k]
 				if is != ran && !(is && paused) && !behind {
 					t.Errorf("%s %s at %s: recorded %t, ran %t: %v", c.name, k, at, is, ran, spans)
+				}
+				if is && ran {
+					got, want := imageruns.At(&run, at).Verified, w.knew(run.Spec.Image, at)
+					// it may be unknown: once dropped, and before the first one by a clock that is behind
+					unknown := got == verdicts.VerifiedUnknown && (run.Status.VerdictsDropped > 0 || behind || at.Before(run.Status.Verdicts[0].Since.Time) && c.skew < 0)
+					if verdictsSeen++; got != want && !unknown {
+						t.Errorf("%s %s at %s: recorded is the verdict %s, known was %s: %v", c.name, k, at, got, want, run.Status.Verdicts)
+					}
 				}
 			}
 			for k := range found {
@@ -355,8 +396,8 @@ func testOracle(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	if seen < 100 || unseen < 20 {
+	if seen < 100 || unseen < 20 || verdictsSeen < 100 {
 		t.Errorf("%d moments were seen and %d were not: the test shows little", seen, unseen)
 	}
-	t.Logf("%d seen, %d unseen, none wrong", seen, unseen)
+	t.Logf("%d seen, %d unseen, %d verdicts", seen, unseen, verdictsSeen)
 }

@@ -1,0 +1,435 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/server"
+)
+
+var moments = flag.Int("moments", 20, "at how many random moments TestDoorsToThePast asks every door")
+
+// past is what was recorded in some days: stretches with their verdicts, and the gaps of clusters.
+// What a door should say is computed from it moment by moment, without indexes and windows.
+type past struct {
+	begun, ended time.Time
+	since        time.Time // before, records are not whole
+	runs         []imageruns.ImageRun
+	gaps         map[string][]clusters.Gap
+}
+
+// newPast makes a past from random numbers.
+func newPast(r *rand.Rand) *past {
+	p := &past{begun: time.Now().UTC().Truncate(time.Hour).Add(-10 * 24 * time.Hour), gaps: map[string][]clusters.Gap{}}
+	p.ended, p.since = p.begun.Add(5*24*time.Hour), p.begun.Add(6*time.Hour)
+	within := func(most time.Duration) time.Duration {
+		return time.Duration(r.Int64N(int64(most/time.Second))) * time.Second
+	}
+	for c := range 3 {
+		cluster := fmt.Sprint("c", c)
+		for at := p.begun.Add(within(20 * time.Hour)); at.Before(p.ended); at = at.Add(time.Hour + within(40*time.Hour)) {
+			end := metav1.NewTime(at.Add(time.Minute + within(3*time.Hour)))
+			p.gaps[cluster] = append(p.gaps[cluster], clusters.Gap{From: metav1.NewTime(at), Until: &end})
+			at = end.Time
+		}
+		for app := range 4 {
+			for version := range 3 {
+				for at := p.begun.Add(within(30 * time.Hour)); at.Before(p.ended); {
+					run := p.run(r, cluster, app, version, at, within)
+					p.runs = append(p.runs, run)
+					if run.Status.Until == nil {
+						break
+					}
+					at = run.Status.Until.Add(time.Minute + within(30*time.Hour))
+				}
+			}
+		}
+	}
+	return p
+}
+
+// run makes a stretch that begins at a time.
+func (p *past) run(r *rand.Rand, cluster string, app, version int, from time.Time, within func(time.Duration) time.Duration) imageruns.ImageRun {
+	n := len(p.runs)
+	digest := fmt.Sprintf("sha256:%012x%052x", 0x100000+int(cluster[1]-'0')*0x1000+app*0x100+version, 0)
+	run := imageruns.ImageRun{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", app%2), Name: fmt.Sprintf("%s-%012d", from.Format("20060102t150405z"), n)}, Spec: imageruns.ImageRunSpec{
+		Cluster: cluster, Workload: fmt.Sprint("Job/a", app), Container: "main", Image: fmt.Sprintf("r.io/a%d:v1", app), ImageID: fmt.Sprintf("r.io/a%d@%s", app, digest), Digest: digest, From: metav1.NewTime(from),
+	}, Status: imageruns.ImageRunStatus{MostPods: int32(1 + r.IntN(5)), Admission: imageruns.AdmissionNeverAsked}}
+	until := from.Add(time.Second + within(time.Minute<<r.IntN(14)))
+	if until.Before(p.ended) {
+		for _, g := range p.gaps[cluster] {
+			if !until.Before(g.From.Time) && until.Before(g.Until.Time) {
+				until = g.Until.Time // it ended while nobody saw
+			}
+		}
+		run.Status.Until = &metav1.Time{Time: until}
+		for _, g := range p.gaps[cluster] {
+			if g.From.Time.Before(until) && g.Until.After(from) {
+				run.Status.Unseen = append(run.Status.Unseen, g)
+			}
+		}
+	}
+	before := ""
+	for at := from.Add(within(3 * time.Second)); at.Before(until) && len(run.Status.Verdicts) < 16; at = at.Add(time.Second + within(20*time.Hour)) {
+		if word := verdicts.All[r.IntN(len(verdicts.All))]; word != before {
+			before = word
+			run.Status.Verdicts = append(run.Status.Verdicts, imageruns.RunVerdict{Since: metav1.NewTime(at), Verified: word})
+		}
+	}
+	if len(run.Status.Verdicts) > 2 && r.IntN(3) == 0 {
+		run.Status.VerdictsDropped = 1
+	}
+	return run
+}
+
+// at returns the verdicts of what ran at a moment, by its digest.
+func (p *past) at(at time.Time, has func(*imageruns.ImageRun) bool) map[string]string {
+	found := map[string]string{}
+	for i := range p.runs {
+		r := &p.runs[i]
+		if r.Spec.From.After(at) || r.Status.Until != nil && !r.Status.Until.After(at) || !has(r) {
+			continue
+		}
+		word := "Unknown"
+		for n, v := range r.Status.Verdicts {
+			if !v.Since.After(at) {
+				if word = v.Verified; n == 0 && r.Status.VerdictsDropped > 0 && v.Since.Time.Before(at) {
+					word = "Unknown" // what followed is not kept
+				}
+			}
+		}
+		found[shortThen(r.Spec.Digest)] = word
+	}
+	return found
+}
+
+func shortThen(digest string) string { return strings.TrimPrefix(digest, "sha256:")[:12] }
+
+// unseen are the clusters that were not seen at a moment.
+func (p *past) unseen(at time.Time) (all []string) {
+	for cluster, gaps := range p.gaps {
+		if slices.ContainsFunc(gaps, func(g clusters.Gap) bool { return !at.Before(g.From.Time) && at.Before(g.Until.Time) }) {
+			all = append(all, cluster)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// write stores the past in a data directory.
+func (p *past) write(t *testing.T, dir string) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, install := range []func(*runtime.Scheme) error{clusters.Install, imageruns.Install} {
+		if err := install(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := dbtest.OpenOptions(t, db.Options{Dir: dir})
+	getter := kubestore.NewGetter(d, serializer.NewCodecFactory(scheme), kubestore.Options{})
+	store, err := imageruns.New(getter, scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed, err := clusters.New(getter, scheme, clusters.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.runs {
+		run := p.runs[i].DeepCopy()
+		ctx := genericapirequest.WithNamespace(context.Background(), run.Namespace)
+		if _, _, err := store.Update(ctx, run.Name, rest.DefaultUpdatedObjectInfo(run), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cluster, gaps := range p.gaps {
+		if err := followed.SetRecords(context.Background(), cluster, clusters.ClusterRecords{Since: metav1.NewTime(p.since), Until: metav1.NewTime(p.ended), Unseen: gaps}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every door to the past says the same of every moment: what ran, the verdict that was known, and
+// which clusters were not seen.
+func TestDoorsToThePast(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("the seed is %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	p, dir := newPast(random), t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, data)
+	config := "clusters:\n"
+	for cluster := range p.gaps {
+		config += fmt.Sprintf("- {name: %s, kubeconfig: away.kubeconfig, importRunning: false}\n", cluster)
+	}
+	for file, text := range map[string]string{
+		"config.yaml":     config,
+		"away.kubeconfig": `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{"token":"t"}}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	doors := &doorsThen{t: t, past: p, data: data, config: serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Isolated: true}, listen(t))}
+	reader, err := sql.Open("sqlite3", "file:"+filepath.Join(data, datafile.FileName)+"?mode=ro")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	doors.sql = reader
+	unseen := 0
+	for range *moments {
+		at := p.begun.Add(time.Duration(random.Int64N(int64(p.ended.Sub(p.begun)/time.Second))) * time.Second)
+		if random.IntN(4) == 0 { // something changes at this very moment
+			run := &p.runs[random.IntN(len(p.runs))]
+			if at = run.Spec.From.Time; run.Status.Until != nil && random.IntN(2) == 0 {
+				at = run.Status.Until.Time
+			}
+			if !at.Before(p.ended) {
+				at = run.Spec.From.Time
+			}
+		}
+		unseen += len(p.unseen(at))
+		doors.ask(at, fmt.Sprint("c", random.IntN(3)), random.IntN(4), verdicts.All[random.IntN(len(verdicts.All))])
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("asked at %d moments, at which %d clusters were not seen", *moments, unseen)
+}
+
+// doorsThen are the doors to a past.
+type doorsThen struct {
+	t      *testing.T
+	past   *past
+	data   string
+	config *restclient.Config
+	sql    *sql.DB
+}
+
+// same fails if a door says something else than what was.
+func (d *doorsThen) same(door string, at time.Time, got, want map[string]string) {
+	d.t.Helper()
+	if !maps.Equal(got, want) {
+		d.t.Errorf("%s at %s says %v, and it was %v", door, at.Format(time.RFC3339), got, want)
+	}
+}
+
+// says fails if a door does not name each cluster that was not seen, or names another one.
+func (d *doorsThen) says(door string, at time.Time, text, cluster string) {
+	d.t.Helper()
+	unseen := d.past.unseen(at)
+	for name := range d.past.gaps {
+		want := slices.Contains(unseen, name) && (cluster == "" || cluster == name)
+		if strings.Contains(text, "cluster "+name+" was not seen") != want {
+			d.t.Errorf("%s at %s: was %s not seen? %t, and it says\n%s", door, at.Format(time.RFC3339), name, want, text)
+		}
+	}
+	if strings.Contains(text, "not whole before") != at.Before(d.past.since) {
+		d.t.Errorf("%s at %s does not say rightly that records are not whole:\n%s", door, at.Format(time.RFC3339), text)
+	}
+}
+
+// cells are the cells of a table, by the column of its digests.
+func cells(text, column, value string) map[string]string {
+	found := map[string]string{}
+	separator := regexp.MustCompile(` {3,}`)
+	var columns []string
+	for line := range strings.Lines(text) {
+		row := separator.Split(strings.TrimSpace(line), -1)
+		if columns == nil {
+			columns = row
+			continue
+		}
+		found[row[slices.Index(columns, column)]] = row[slices.Index(columns, value)]
+	}
+	return found
+}
+
+func anyRun(*imageruns.ImageRun) bool { return true }
+
+// ask asks every door about a moment.
+func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
+	t, p, then := d.t, d.past, at.Format(time.RFC3339)
+	t.Helper()
+	image := fmt.Sprintf("r.io/a%d:v1", app)
+	verb := func(args ...string) (string, string, int) {
+		code, out, errs := tidewaiter(t, append(args, "--at", then, "--data-dir", d.data)...)
+		return out, errs, code
+	}
+	all := p.at(at, anyRun)
+	ofCluster := p.at(at, func(r *imageruns.ImageRun) bool { return r.Spec.Cluster == cluster })
+	ofImage := p.at(at, func(r *imageruns.ImageRun) bool { return r.Spec.Image == image })
+
+	out, errs, _ := verb("ran")
+	d.same("ran", at, cells(out, "DIGEST", "VERDICT"), all)
+	d.says("ran", at, errs, "")
+	out, errs, _ = verb("ran", "--cluster", cluster, "-n", "ns1", image)
+	d.same("ran of an image", at, cells(out, "DIGEST", "VERDICT"), p.at(at, func(r *imageruns.ImageRun) bool {
+		return r.Spec.Cluster == cluster && r.Spec.Image == image && r.Namespace == "ns1"
+	}))
+	d.says("ran of an image", at, errs, cluster)
+	out, errs, _ = verb("images", "--cluster", cluster, "-A")
+	d.same("images", at, cells(out, "DIGEST", "VERDICT"), ofCluster)
+	d.says("images", at, errs, cluster)
+
+	out, errs, code := verb("get", image, "-o", "json")
+	if code != 0 != (len(ofImage) == 0) {
+		t.Errorf("get %s at %s: %d, and %d ran: %s", image, then, code, len(ofImage), errs)
+	} else if code == 0 {
+		var got thenReport
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		words, ran := slices.Compact(slices.Sorted(maps.Values(ofImage))), map[string]string{}
+		for i := range got.Runs {
+			ran[shortThen(got.Runs[i].Spec.Digest)] = imageruns.At(&got.Runs[i], at).Verified
+		}
+		d.same("get", at, ran, ofImage)
+		if want := strings.Join(words, ", "); got.Verified != want {
+			t.Errorf("get %s at %s: verdict %s, and it was %s", image, then, got.Verified, want)
+		}
+		d.says("get", at, strings.Join(got.Unknown, "\n"), "")
+	}
+
+	for door, more := range map[string]fields.Set{"imageruns": {}, "imageruns by verdict": {"verified": word}, "imageruns by workload": {"workload": fmt.Sprint("a", app), "cluster": cluster}} {
+		more["at"] = then
+		config, notes := withWarnings(d.config)
+		ran := map[string]string{}
+		if err := eachRun(t.Context(), config, "", more, func(page []imageruns.ImageRun) error {
+			for i := range page {
+				ran[shortThen(page[i].Spec.Digest)] = imageruns.At(&page[i], at).Verified
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := maps.Clone(all)
+		switch {
+		case more["verified"] != "":
+			maps.DeleteFunc(want, func(_, is string) bool { return is != word })
+		case more["workload"] != "":
+			want = p.at(at, func(r *imageruns.ImageRun) bool {
+				return r.Spec.Cluster == cluster && r.Spec.Workload == fmt.Sprint("Job/a", app)
+			})
+		}
+		d.same(door, at, ran, want)
+		d.says(door, at, strings.Join(notes.all, "\n"), more["cluster"])
+	}
+	d.askSQL(at, all)
+	d.askConsole(at, all, word)
+}
+
+// askSQL asks the view, which has the first verdict, and when the cluster was not seen meanwhile.
+func (d *doorsThen) askSQL(at time.Time, all map[string]string) {
+	rows, err := d.sql.Query("SELECT digest, verified_first, gaps FROM image_runs WHERE began <= ?1 AND (ended IS NULL OR ended > ?1)", at.Format(time.RFC3339))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer rows.Close()
+	found, want := map[string]string{}, map[string]string{}
+	for rows.Next() {
+		var digest string
+		var first sql.NullString
+		var gaps int
+		if err := rows.Scan(&digest, &first, &gaps); err != nil {
+			d.t.Fatal(err)
+		}
+		found[shortThen(digest)] = fmt.Sprint(first.String, gaps > 0)
+	}
+	if err := rows.Err(); err != nil {
+		d.t.Fatal(err)
+	}
+	for i := range d.past.runs {
+		r := &d.past.runs[i]
+		if _, ran := all[shortThen(r.Spec.Digest)]; !ran || r.Spec.From.After(at) || r.Status.Until != nil && !r.Status.Until.After(at) {
+			continue
+		}
+		first := ""
+		if len(r.Status.Verdicts) > 0 {
+			first = r.Status.Verdicts[0].Verified
+		}
+		// what goes on has the time since the records ended in its gaps
+		want[shortThen(r.Spec.Digest)] = fmt.Sprint(first, r.Status.Until == nil || len(r.Status.Unseen) > 0)
+	}
+	d.same("SQL", at, found, want)
+}
+
+// A row of the console, the digest in it, and a verdict with its time.
+var (
+	consoleRow     = regexp.MustCompile(`(?s)<tr><td class="first">.*?</tr>`)
+	consoleDigest  = regexp.MustCompile(`ref=sha256(?::|%3[aA])([0-9a-f]{12})`)
+	consoleVerdict = regexp.MustCompile(`</span><span class="by">since <time datetime="([^"]+)"`)
+)
+
+// askConsole asks the page, which shows all verdicts of what ran with their times.
+func (d *doorsThen) askConsole(at time.Time, all map[string]string, word string) {
+	client, err := pathClient(d.config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, verdict := range []string{"", word} {
+		raw, err := client.Get().AbsPath("/console/running").Param("at", at.Format(time.RFC3339)).Param("verified", verdict).DoRaw(d.t.Context())
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		found, want := map[string]string{}, map[string]string{}
+		for _, row := range consoleRow.FindAllString(string(raw), -1) {
+			digest := consoleDigest.FindStringSubmatch(row)
+			if digest == nil {
+				d.t.Fatalf("a row of the console names no digest: %s", row)
+			}
+			found[digest[1]] = ""
+			for _, v := range consoleVerdict.FindAllStringSubmatch(row, -1) {
+				found[digest[1]] += v[1] + " "
+			}
+		}
+		for i := range d.past.runs {
+			r := &d.past.runs[i]
+			digest := shortThen(r.Spec.Digest)
+			if is, ran := all[digest]; !ran || verdict != "" && is != verdict || r.Spec.From.After(at) || r.Status.Until != nil && !r.Status.Until.After(at) {
+				continue
+			}
+			want[digest] = ""
+			for _, v := range r.Status.Verdicts {
+				want[digest] += v.Since.UTC().Format(time.RFC3339) + " "
+			}
+		}
+		d.same("the console", at, found, want)
+		d.says("the console", at, string(raw), "")
+	}
+}
