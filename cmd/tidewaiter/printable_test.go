@@ -27,7 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -112,7 +112,7 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 
 	t.Run("spool list", func(t *testing.T) {
 		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(admin.SpoolAnswer{Jobs: []*push.Job{{ID: 1, Error: hostileText}}})
+			_ = json.NewEncoder(w).Encode(admin.SpoolAnswer{Jobs: []*job.Shown{{ID: 1, Error: hostileText}}})
 		}))
 		t.Cleanup(server.Close)
 		ca := filepath.Join(t.TempDir(), "ca.crt")

@@ -14,7 +14,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/internal/cli"
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
@@ -33,8 +33,9 @@ func newSpoolCommand() *cobra.Command {
 		Use:   "spool",
 		Short: "Manage the pushes that wait to be imported",
 		Long: `Manage the pushes that wait to be imported: registries reported them
-to a running server by webhook. A job that fails is retried with growing pauses; a
-job that failed too often is dead, and is kept until you retry or drop it.`,
+to a running server by webhook. Notifications that wait to be sent are listed after
+them. A job that fails is retried with growing pauses; a job that failed too often
+is dead, and is kept until you retry or drop it.`,
 		Example: `  # List jobs that wait, run, or were given up, with the reason
   tidewaiter spool list
 
@@ -79,7 +80,7 @@ func (o *spoolOptions) list(cmd *cobra.Command) error {
 		return err
 	}
 	table := cli.Table{Columns: []string{"ID", "STATE", "ABOUT", "RECEIVER", "ATTEMPTS", "AGE", "NEXT TRY", "ERROR…"}}
-	document, jobs, after := cli.Document{}, []*push.Job{}, int64(0)
+	document, jobs, after := cli.Document{}, []*job.Shown{}, int64(0)
 	for {
 		query := url.Values{"state": {o.state}, "id": {strconv.FormatInt(after, 10)}}
 		answer, err := askSpool(cmd.Context(), client.Get(), query)
@@ -136,11 +137,11 @@ func (o *spoolOptions) change(cmd *cobra.Command, do string, ids []string) error
 }
 
 // nextTry says when a job is tried.
-func nextTry(j *push.Job) string {
+func nextTry(j *job.Shown) string {
 	switch {
-	case j.State == push.Leased:
+	case j.State == job.Leased:
 		return "now"
-	case j.State == push.Dead:
+	case j.State == job.Dead:
 		return "<never>"
 	case j.NextTry == nil: // the server is older
 		return "<unknown>"

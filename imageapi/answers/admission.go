@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -128,13 +129,13 @@ type importing struct {
 
 func (a *Answerer) imported(ctx context.Context, cluster string, ref reference.Reference) (i importing, err error) {
 	i.of = ref
-	job, err := a.Jobs.Find(ctx, push.OfCluster(cluster), ref.String())
+	queued, err := a.Jobs.Find(ctx, push.OfCluster(cluster), ref.String())
 	if err != nil {
 		return i, fmt.Errorf("reading the queue: %w", err)
 	}
-	if job != nil {
-		i.failed, i.unread = job.Error, job.Unread
-		i.givenUp = job.State == push.Dead || job.State == push.Waiting && job.Attempts >= maxAwaited
+	if queued != nil {
+		i.failed, i.unread = queued.Error, queued.Unread
+		i.givenUp = queued.State == job.Dead || queued.State == job.Waiting && queued.Attempts >= maxAwaited
 	}
 	return i, nil
 }

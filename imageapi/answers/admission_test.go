@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -190,9 +191,9 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 		"unusable":          image(`"unusable":"too large"`), "not searched": image(`"unread":"500"`), "artifact": artifact,
 	}
 	jobs := map[string]*push.Job{
-		"no job": nil, "running": {State: push.Leased, Attempts: 1},
-		"away":    {State: push.Waiting, Attempts: 3, Error: "connection refused", Unread: true},
-		"refused": {State: push.Dead, Attempts: 1, Error: "not an image"},
+		"no job": nil, "running": {State: job.Leased, Attempts: 1},
+		"away":    {State: job.Waiting, Attempts: 3, Error: "connection refused", Unread: true},
+		"refused": {State: job.Dead, Attempts: 1, Error: "not an image"},
 	}
 	states := map[string]state{}
 	for what, i := range images {

@@ -1,6 +1,7 @@
 // Package notify tells others what happened: it sends CloudEvents (structured mode, JSON) over
-// HTTP, signed as Standard Webhooks say (https://www.standardwebhooks.com). The queue of pushes
-// keeps them until they are delivered, with a quota, retries and dead jobs for each receiver.
+// HTTP, signed as Standard Webhooks say (https://www.standardwebhooks.com). A queue of
+// their own keeps them until they are delivered, with a quota, retries and dead jobs for each
+// receiver.
 package notify
 
 import (

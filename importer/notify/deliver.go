@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 )
 
 const (
@@ -39,13 +40,13 @@ func failed(reason pull.Reason, text string) error {
 	return &undelivered{text, pull.CausedBy(reason, text, nil)}
 }
 
-// Deliver sends a stored event to a receiver; it is part of queue.Deliverer. A receiver that does
-// not answer is left alone for a while. It gives up events that the receiver refuses for good, and
-// those for a receiver that is no longer configured.
-func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
-	t := n.targets()[name]
+// Do sends a stored event to its receiver, as a runner.Work does. A receiver that does not answer is
+// left alone for a while. It gives up events that the receiver refuses for good, and those for a
+// receiver that is no longer configured.
+func (n *Notifier) Do(ctx context.Context, j *Job) error {
+	t, payload := n.targets()[string(j.Source)], j.Events[0].Payload
 	if t == nil {
-		return failed(pull.InvalidImage, "no receiver "+name+" is configured (notify)")
+		return failed(pull.InvalidImage, "no receiver "+string(j.Source)+" is configured (notify)")
 	}
 	var event cloudEvent
 	if err := json.Unmarshal([]byte(payload), &event); err != nil {
@@ -69,6 +70,29 @@ func (n *Notifier) Deliver(ctx context.Context, name, payload string) error {
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 	return answered(resp, n.Clock.Now())
+}
+
+// Done is part of runner.Work: nothing is left to do.
+func (n *Notifier) Done(*Job) {}
+
+// Failed is part of runner.Work. The runner has logged the failure.
+func (n *Notifier) Failed(context.Context, *Job, job.Failure) {}
+
+// Trace is part of runner.Work: an event is in no trace.
+func (n *Notifier) Trace(*Job) string { return "" }
+
+// Answered is part of runner.Work: receivers get no other requests.
+func (n *Notifier) Answered(string) time.Time { return time.Time{} }
+
+// EndPause is part of runner.Work: only the runner knows of pauses.
+func (n *Notifier) EndPause(string) {}
+
+// Words is part of runner.Work.
+func (n *Notifier) Words() job.Words {
+	return job.Words{
+		Host: "receiver", Away: "A receiver of notifications does not take them; they wait and are retried from time to time",
+		Back: "A receiver of notifications takes them again", Done: "Notified", Failed: "A notification failed",
+	}
 }
 
 // request makes the request to send. Errors have no secret.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
-	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -175,23 +174,23 @@ func (n *Notifier) targets() map[string]*target {
 	return nil
 }
 
-// Receivers are the sources of jobs in the queue, one for each receiver.
-func (n *Notifier) Receivers() (all []push.Source) {
+// Receivers returns the receivers.
+func (n *Notifier) Receivers() (all []To) {
 	for name := range n.targets() {
-		all = append(all, push.OfNotifications(name))
+		all = append(all, To(name))
 	}
 	return all
 }
 
 // Jobs returns what is to be put into the queue for those who want to know of an event.
-func (n *Notifier) Jobs(e Event) (all []push.Event) {
+func (n *Notifier) Jobs(e Event) (all []Notification) {
 	payload := ""
 	e.Subject = printable.Line(strings.Map(ofReference, e.Subject), maxText)
 	for name, t := range n.targets() {
 		if !t.wants(&e) {
 			continue
 		}
-		job := push.NewNotification(name, string(e.Kind), e.Subject, e.ID, payload)
+		job := Notification{To: To(name), ID: e.ID, Kind: e.Kind, Subject: e.Subject, Payload: payload}
 		for limit := maxText; payload == "" || len(job.Encode()) > maxStored; limit = limit/2 + 1 {
 			// what is escaped takes seven times as much
 			payload = n.encode(e, limit)

@@ -20,7 +20,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -67,17 +66,21 @@ func repository(t *testing.T, text string) []reference.Reference {
 }
 
 // stored returns jobs as the queue gives them back.
-func stored(t *testing.T, jobs []push.Event) (all []push.Event) {
+func stored(t *testing.T, jobs []Notification) (all []Notification) {
 	t.Helper()
 	for _, j := range jobs {
-		back, err := push.Decode(j.Encode())
+		back, err := Decode(j.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
-		back.Source = j.Source
+		back.To = j.To
 		all = append(all, back)
 	}
 	return all
+}
+
+func newJob(to To, payload string) *Job {
+	return &Job{Source: to, Events: []Notification{{To: to, Payload: payload}}}
 }
 
 // An event arrives as CloudEvents and Standard Webhooks have it, with a signature by each secret,
@@ -95,10 +98,10 @@ func TestDelivery(t *testing.T) {
 	n := newNotifier(t, Receiver{Name: "ci", URL: server.URL + "/hook", SecretFile: secretFile(t, one, two), TokenFile: file(t, "a-token\n"), CAFile: authority})
 	pods := 0
 	jobs := stored(t, n.Jobs(Event{Kind: Verdict, ID: "4711", Time: now, Sequence: 12, Subject: "r.example.com/a@sha256:00", Data: Data{Image: "sha256:00", VerifiedBefore: "True", Verified: "False", Pods: &pods, Message: "two\nlines"}}))
-	if len(jobs) != 1 || jobs[0].Source != push.OfNotifications("ci") || jobs[0].Key() != "notify:ci/verdict.turned/r.example.com/a@sha256:00#4711" {
+	if len(jobs) != 1 || jobs[0].To != "ci" || jobs[0].Key() != "ci/verdict.turned/r.example.com/a@sha256:00#4711" {
 		t.Fatalf("queued are %+v", jobs)
 	}
-	if err := n.Deliver(t.Context(), "ci", jobs[0].Payload); err != nil {
+	if err := n.Do(t.Context(), newJob("ci", jobs[0].Payload)); err != nil {
 		t.Fatal(err)
 	}
 	var event map[string]any
@@ -142,7 +145,7 @@ func TestSlack(t *testing.T) {
 	defer server.Close()
 	n := newNotifier(t, Receiver{Name: "chat", Format: Slack, URLFile: file(t, server.URL+"/services/hidden\n"), Insecure: true})
 	jobs := n.Jobs(Event{Kind: Moved, ID: "1", Data: Data{Message: "moved by <!channel> & co"}})
-	if err := n.Deliver(t.Context(), "chat", jobs[0].Payload); err != nil {
+	if err := n.Do(t.Context(), newJob("chat", jobs[0].Payload)); err != nil {
 		t.Fatal(err)
 	}
 	var message map[string]string
@@ -150,7 +153,7 @@ func TestSlack(t *testing.T) {
 		t.Errorf("%s, %v", body, err)
 	}
 	server.Close()
-	if err := n.Deliver(t.Context(), "chat", jobs[0].Payload); err == nil || strings.Contains(err.Error(), "hidden") {
+	if err := n.Do(t.Context(), newJob("chat", jobs[0].Payload)); err == nil || strings.Contains(err.Error(), "hidden") {
 		t.Errorf("a receiver that is away: %v", err)
 	}
 }
@@ -179,7 +182,7 @@ func TestAttackAnswers(t *testing.T) {
 		reason pull.Reason
 	}{{200, ""}, {202, ""}, {204, ""}, {302, pull.Unavailable}, {400, pull.Denied}, {401, pull.Unavailable}, {404, pull.Unavailable}, {410, pull.InvalidImage}, {413, pull.Denied}, {429, pull.RateLimited}, {500, pull.Unavailable}, {503, pull.RateLimited}} {
 		code = tt.code
-		err := n.Deliver(t.Context(), "ci", `{"id":"a"}`)
+		err := n.Do(t.Context(), newJob("ci", `{"id":"a"}`))
 		if pull.ReasonOf(err) != tt.reason || (err == nil) != (tt.reason == "") {
 			t.Errorf("%d is %v", tt.code, err)
 		}
@@ -188,13 +191,13 @@ func TestAttackAnswers(t *testing.T) {
 		}
 	}
 	for name, payload := range map[string]string{"gone": `{"id":"a"}`, "ci": "{"} {
-		if err := n.Deliver(t.Context(), name, payload); pull.ReasonOf(err) != pull.InvalidImage {
+		if err := n.Do(t.Context(), newJob(To(name), payload)); pull.ReasonOf(err) != pull.InvalidImage {
 			t.Errorf("%s, %s: %v", name, payload, err)
 		}
 	}
 	// A metadata service is nobody's receiver.
 	n = newNotifier(t, Receiver{Name: "ci", URL: "http://169.254.169.254/", SecretFile: secretFile(t, one), Insecure: true})
-	if err := n.Deliver(t.Context(), "ci", `{"id":"a"}`); err == nil || !strings.Contains(err.Error(), "169.254.169.254") {
+	if err := n.Do(t.Context(), newJob("ci", `{"id":"a"}`)); err == nil || !strings.Contains(err.Error(), "169.254.169.254") {
 		t.Errorf("a metadata service: %v", err)
 	}
 }
@@ -210,7 +213,7 @@ func TestAttackSlowReceiver(t *testing.T) {
 		t.Error("a delivery has no bound in time")
 	}
 	n.targets()["ci"].client.Timeout = time.Millisecond
-	if err := n.Deliver(t.Context(), "ci", `{"id":"a"}`); pull.ReasonOf(err) != pull.Unreachable {
+	if err := n.Do(t.Context(), newJob("ci", `{"id":"a"}`)); pull.ReasonOf(err) != pull.Unreachable {
 		t.Errorf("%v", err)
 	}
 }
@@ -234,7 +237,7 @@ func TestWhoIsTold(t *testing.T) {
 		{Kind: Drift, Subject: "e"},
 	} {
 		for _, j := range n.Jobs(e) {
-			got = append(got, j.Source.Name+" "+j.Repository)
+			got = append(got, string(j.To)+" "+string(j.Kind)+"/"+j.Subject)
 		}
 	}
 	slices.Sort(got)
@@ -245,7 +248,7 @@ func TestWhoIsTold(t *testing.T) {
 	// Whatever somebody has written, an event fits into the queue.
 	for _, text := range []string{"\u00e9\"", "<", "\\", "\u202e", "\xff"} {
 		long := strings.Repeat(text, 100_000)
-		jobs := n.Jobs(Event{Kind: Verdict, Subject: long, In: repository(t, "r.example.com/team"), Data: Data{Message: long, By: long, Reason: long, Policy: long, Reference: long, Namespace: long, Signers: slices.Repeat([]string{long}, 100), References: slices.Repeat([]string{long}, 100)}})
+		jobs := n.Jobs(Event{Kind: Verdict, ID: "1", Subject: long, In: repository(t, "r.example.com/team"), Data: Data{Message: long, By: long, Reason: long, Policy: long, Reference: long, Namespace: long, Signers: slices.Repeat([]string{long}, 100), References: slices.Repeat([]string{long}, 100)}})
 		for _, j := range stored(t, jobs) {
 			if len(j.Encode()) > 8192 || len(j.Key()) > 1024 {
 				t.Errorf("an event has %d bytes, its key %d", len(j.Encode()), len(j.Key()))
@@ -295,7 +298,7 @@ func TestReceiversAreChecked(t *testing.T) {
 				t.Errorf("%s: %v", want, err)
 			}
 		}
-		if got := n.Receivers(); !slices.Equal(got, []push.Source{push.OfNotifications("ci")}) { // the previous ones
+		if got := n.Receivers(); !slices.Equal(got, []To{"ci"}) { // the previous ones
 			t.Errorf("%s: %q", want, got)
 		}
 	}
@@ -313,4 +316,36 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q is %v", text, err)
 		}
 	})
+}
+
+// A notification comes back from its stored form, and from that of earlier releases; what neither
+// has written is an error.
+func TestStoredNotifications(t *testing.T) {
+	want := Notification{ID: "1f", Kind: Moved, Subject: "r.example.com/team/app:1.0", Payload: `{"id":"1f"}`}
+	if got, err := Decode(want.Encode()); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	former := `{"action":"tell","host":"notify:ci","repository":"tag.moved/r.example.com/team/app:1.0","digest":"1f","payload":"{\"id\":\"1f\"}"}`
+	if got, err := DecodeFormer([]byte(former)); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, bad := range []string{`x`, `{}`, `{"id":"1f","payload":"{"}`, `{"payload":"{}"}`} {
+		if got, err := Decode([]byte(bad)); err == nil {
+			t.Errorf("%s is %+v", bad, got)
+		}
+		if got, err := DecodeFormer([]byte(bad)); err == nil {
+			t.Errorf("formerly %s is %+v", bad, got)
+		}
+	}
+}
+
+// The text of a receiver is that receiver again.
+func TestTextOfAReceiver(t *testing.T) {
+	var to To
+	if err := to.UnmarshalText([]byte("notify/ci")); err != nil || to != "ci" || to.String() != "notify/ci" {
+		t.Errorf("%q, %v", to, err)
+	}
+	if err := to.UnmarshalText([]byte("hub")); err == nil {
+		t.Error("a receiver of webhooks is one of notifications")
+	}
 }

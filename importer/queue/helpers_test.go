@@ -26,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -47,7 +48,7 @@ type memoryQueue struct {
 type ending struct {
 	Job     *push.Job
 	How     string // done, failed or released
-	Failure push.Failure
+	Failure job.Failure
 }
 
 func newQueue(jobs ...*push.Job) *memoryQueue {
@@ -63,7 +64,7 @@ func (q *memoryQueue) add(jobs ...*push.Job) {
 	q.wake <- struct{}{}
 }
 
-func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room push.Room) ([]*push.Job, error) {
+func (q *memoryQueue) Claim(ctx context.Context, n int, _ time.Duration, room job.Room) ([]*push.Job, error) {
 	for {
 		q.mu.Lock()
 		var jobs, left []*push.Job
@@ -106,7 +107,7 @@ func (q *memoryQueue) Renew(_ context.Context, j *push.Job, _ time.Duration) err
 	return nil
 }
 
-func (q *memoryQueue) end(j *push.Job, how string, f push.Failure) error {
+func (q *memoryQueue) end(j *push.Job, how string, f job.Failure) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.leased[j.ID]; !ok {
@@ -122,15 +123,15 @@ func (q *memoryQueue) end(j *push.Job, how string, f push.Failure) error {
 }
 
 func (q *memoryQueue) Done(_ context.Context, j *push.Job) error {
-	return q.end(j, "done", push.Failure{})
+	return q.end(j, "done", job.Failure{})
 }
 
-func (q *memoryQueue) Fail(_ context.Context, j *push.Job, f push.Failure) error {
+func (q *memoryQueue) Fail(_ context.Context, j *push.Job, f job.Failure) error {
 	return q.end(j, "failed", f)
 }
 
 func (q *memoryQueue) Release(_ context.Context, j *push.Job) error {
-	return q.end(j, "released", push.Failure{})
+	return q.end(j, "released", job.Failure{})
 }
 
 func (q *memoryQueue) Hurry(_ context.Context, host string) error {
@@ -140,10 +141,10 @@ func (q *memoryQueue) Hurry(_ context.Context, host string) error {
 	return nil
 }
 
-func (q *memoryQueue) Depth(context.Context) (map[push.Source]push.Depth, error) {
+func (q *memoryQueue) Depth(context.Context) (map[push.Source]job.Depth, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return map[push.Source]push.Depth{push.OfWebhook("local"): {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
+	return map[push.Source]job.Depth{push.OfWebhook("local"): {Waiting: int64(len(q.waiting)), Leased: int64(len(q.leased)), Dead: 7, Oldest: time.Now().Add(-time.Minute)}}, nil
 }
 
 // awaitLeased waits until n jobs are leased.

@@ -7,12 +7,13 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -28,8 +29,6 @@ func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 // enough.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	switch j.Source.Kind {
-	case push.Notification: // each has a key, and so a job, of its own
-		return w.Deliverer.Deliver(ctx, j.Source.Name, j.Events[0].Payload)
 	case push.Cluster:
 		return w.doRunning(ctx, j.Source.Name, j)
 	case push.Streams:
@@ -78,15 +77,13 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	return unsearched
 }
 
-// errGone ends a job about something that is no longer in the registry.
-var errGone = errors.New("it is no longer in the registry")
-
-// ended returns the error with which a job ends that failed with err. It is errGone if
+// ended returns the error with which a job ends that failed with err. It is
+// [runner.ErrGone] if
 // the pushed manifest has been deleted since, which counts after a few attempts, and if a
 // registry told of the push. An index
 // that is there, and whose images the registry lacks, is not gone.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
-	if j.Source.Kind == push.Cluster || j.Source.Kind == push.Streams || pull.ReasonOf(err) != pull.NotFound || j.Attempts < doubtfulAttempts {
+	if j.Source.Kind == push.Cluster || j.Source.Kind == push.Streams || pull.ReasonOf(err) != pull.NotFound || j.Attempts < runner.DoubtfulAttempts {
 		return err
 	}
 	first := j.Events[0]
@@ -108,7 +105,7 @@ func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	for _, digest := range append(pushed, "")[:max(1, len(pushed))] {
 		w.notify(ctx, Notice{Reason: NoticeGoneFromRegistry, Image: digest, Reference: first.Key(), Message: first.Key() + " was pushed, but the registry no longer had it when it was to be imported"})
 	}
-	return errGone
+	return runner.ErrGone
 }
 
 // doDigest handles the events about one digest.
@@ -178,7 +175,7 @@ func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []st
 			return err
 		}
 		return unsearched
-	case stored && j.Attempts >= doubtfulAttempts:
+	case stored && j.Attempts >= runner.DoubtfulAttempts:
 		return unsearched // the tag was deleted without an event; the Image is there
 	}
 	return missing
@@ -304,70 +301,9 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 	return nil
 }
 
-// doubtfulAttempts is how often a job is tried whose failure will hardly go away, but
-// may: an image that is not visible yet, credentials that are being replaced.
-const doubtfulAttempts = 6
-
-// failure says what becomes of a job that failed.
-func failure(err error, attempt int) push.Failure {
-	f := push.Failure{Error: err.Error(), Unread: unread(err)}
-	var e *pull.Error
-	var bad *reference.Error // a name from a registry that we cannot ask for
-	switch {
-	case errors.As(err, &bad) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) || errors.Is(err, errPanic):
-		f.Permanent = true
-	case !errors.As(err, &e) || temporary(err):
-		// an error of the API or of the network, which goes away
-	case e.Reason == pull.InvalidImage || e.Reason == pull.TooLarge || e.Reason == pull.OverBudget:
-		f.Permanent = true
-	default:
-		f.Permanent = attempt >= doubtfulAttempts
-	}
-	if e != nil {
-		f.After = min(e.RetryAfter, pull.MaxPause)
-	}
-	return f
-}
-
-// unread reports whether an import failed for no other reason than that the registry, or the store
-// of Images, could not be read. What the registry has, lacks, or refuses is nowhere in the tree:
-// whoever may push, or create pods, decides that.
-func unread(err error) bool {
-	var bad *reference.Error
-	if errors.As(err, &bad) || errors.Is(err, errPanic) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		return false
-	}
-	switch e := err.(type) {
-	case *pull.Error:
-		return !e.Content()
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !unread(err) })
-	case interface{ Unwrap() error }:
-		return e.Unwrap() == nil || unread(e.Unwrap())
-	}
-	return true
-}
-
-// temporary reports whether an error in the tree is temporary: one child of an index may
-// have failed for good and another for now.
-func temporary(err error) bool {
-	switch e := err.(type) {
-	case *pull.Error:
-		return e.Temporary()
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), temporary)
-	case interface{ Unwrap() error }:
-		return temporary(e.Unwrap())
-	}
-	return false
-}
-
 // notifyFailure reports a failure on every Image that the events name. A failure of a tag
 // alone has no Image.
-func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f push.Failure) {
-	if j.Source.Kind == push.Notification {
-		return // it is not the image's
-	}
+func (w *Worker) notifyFailure(ctx context.Context, j *push.Job, f job.Failure) {
 	images := map[string]bool{}
 	for _, e := range j.Events {
 		images[e.Digest] = true

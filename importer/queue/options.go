@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
@@ -34,8 +34,6 @@ type Options struct {
 	Streams Streams
 	// Running knows what every sweep must ask about, whether a tag leads to it or not; may be nil.
 	Running Running
-	// Deliverer does the jobs that tell others; required if there are any.
-	Deliverer Deliverer
 	// Sweep finds what lost notifications did not report, until ReplaceSweep.
 	Sweep SweepOptions
 	// Owners say which registries this Worker sweeps, of several with the same repositories; nil
@@ -60,7 +58,9 @@ type Options struct {
 	Settle time.Duration
 	// Grace is how long running jobs may take to end once Run is to stop (10 s).
 	Grace time.Duration
-	// RegisterMetrics, when not nil, is called once with the Worker's metrics;
+	// Metrics are those of all runners; nil counts for itself.
+	Metrics *runner.Metrics
+	// RegisterMetrics, when not nil, is called with the Worker's metrics;
 	// legacyregistry.MustRegister in production.
 	RegisterMetrics func(...metrics.Registerable)
 	// Tracer records a span for each job, in the trace of the delivery that made it; nil records
@@ -75,16 +75,14 @@ type Options struct {
 // Worker does the jobs of a Queue: it turns notifications of registries into Images.
 type Worker struct {
 	Options
-	limiter *hostlimit.Limiter
+	*runner.Runner[push.Source, push.Event]
 	plan    atomic.Pointer[sweepPlan]
 	failing warn.Limiter // of sweeps
-	away    warn.Trouble // of registries
 	metrics *queueMetrics
 
 	sweeping sync.Map      // names of registries that a sweep is at
 	moved    chan struct{} // holds a token when Owners may answer otherwise than before
 	replaced chan struct{} // holds a token when plan is another one
-	back     chan string   // hosts that are back after failures
 
 	mu    sync.Mutex
 	begun map[string]bool // registries whose sweep has begun since the last regular time

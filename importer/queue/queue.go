@@ -5,34 +5,18 @@ package queue
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Queue keeps jobs until they are done, across restarts.
-type Queue interface {
-	// Claim waits for jobs and leases up to n of them for a time. room returns for how many jobs of
-	// a registry there is room. Registries take turns.
-	Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error)
-	// Renew extends the lease of a job. It and the methods below fail when the lease has ended.
-	Renew(ctx context.Context, j *push.Job, lease time.Duration) error
-	// Done removes the job.
-	Done(ctx context.Context, j *push.Job) error
-	// Fail has the job tried again later, or never.
-	Fail(ctx context.Context, j *push.Job, f push.Failure) error
-	// Release gives the job back as if it had not been claimed.
-	Release(ctx context.Context, j *push.Job) error
-	// Hurry makes all jobs of a host that wait for another attempt due now.
-	Hurry(ctx context.Context, host string) error
-	// Depth counts the jobs by Source. One without jobs may be left out.
-	Depth(ctx context.Context) (map[push.Source]push.Depth, error)
-}
+type Queue = runner.Queue[push.Source, push.Event]
 
 // Finder finds Images by their references.
 type Finder interface {
@@ -66,14 +50,6 @@ type Owners interface {
 	Owns(host string) bool
 	// OnChange has f called when Owns may answer otherwise than before. f returns at once.
 	OnChange(f func())
-}
-
-// Deliverer tells others what happened.
-type Deliverer interface {
-	// Deliver sends a payload to the receiver of this name, once more if it was sent before. An
-	// error of the receiver, and not of the payload, has a *pull.Error in its tree, as that of an
-	// import: the receiver is left alone for a while.
-	Deliver(ctx context.Context, name, payload string) error
 }
 
 // Running knows what pods run.

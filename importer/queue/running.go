@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -42,19 +43,19 @@ func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) err
 			return err
 		}
 		borrowed = cmp.Or(borrowed, err)
-		if !temporary(err) || failed != nil {
+		if !runner.Temporary(err) || failed != nil {
 			continue
 		}
 		if settled, failed = try(own); settled {
 			return failed
 		}
-		if temporary(failed) {
+		if runner.Temporary(failed) {
 			return failed
 		}
 	}
 	if failed == nil {
 		var settled bool
-		if settled, failed = try(own); settled || temporary(failed) {
+		if settled, failed = try(own); settled || runner.Temporary(failed) {
 			return failed
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -178,7 +179,7 @@ func (s *sweeper) hosts(ctx context.Context) {
 		}
 		group.Go(func() error {
 			defer s.sweeping.Delete(h.name)
-			_ = guard(s.Logger, func() error { h.sweep(ctx); return nil })
+			_ = runner.Guard(s.Logger, func() error { h.sweep(ctx); return nil })
 			return nil
 		})
 	}
@@ -237,7 +238,7 @@ func (h *hostSweep) ask(ctx context.Context, f func() error) error {
 		if err := h.enter(ctx); err != nil {
 			return err
 		}
-		err := guard(h.Logger, f)
+		err := runner.Guard(h.Logger, f)
 		h.leave(err)
 		if pull.ReasonOf(err) != pull.RateLimited || importer.Unsearched(err) || refusals == maxRefusals || h.leaves() {
 			return err
@@ -320,11 +321,11 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		if result != "" {
 			h.metrics.swept.WithLabelValues(result).Inc()
 		}
-		isLater := temporary(err) && importer.Unsearched(err)
+		isLater := runner.Temporary(err) && importer.Unsearched(err)
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil || temporary(err) && !isLater || errors.Is(err, errLeft):
+		case ctx.Err() != nil || runner.Temporary(err) && !isLater || errors.Is(err, errLeft):
 			failed.Store(true)
 			return err
 		case isLater:

@@ -6,21 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
-	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -30,14 +25,9 @@ func New(o Options) (*Worker, error) {
 		return nil, errors.New("a worker needs an importer, images and a queue")
 	}
 	o.Concurrency, o.HostConcurrency = cmp.Or(o.Concurrency, 16), cmp.Or(o.HostConcurrency, 8)
-	o.Lease = cmp.Or(o.Lease, time.Minute)
 	o.Settle = cmp.Or(o.Settle, time.Second)
-	o.Grace = cmp.Or(o.Grace, 10*time.Second)
-	if o.Concurrency < 0 || o.HostConcurrency < 0 || o.Lease < 0 || o.Settle < 0 || o.Grace < 0 {
-		return nil, fmt.Errorf("concurrency %d, of a registry %d, lease %v, settling time %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Settle, o.Grace)
-	}
-	if o.Receivers == nil {
-		o.Receivers = func() []push.Source { return nil }
+	if o.Settle < 0 {
+		return nil, fmt.Errorf("settling time %v must not be negative", o.Settle)
 	}
 	if o.OfScript == nil {
 		o.OfScript = func(push.Source) bool { return false }
@@ -49,10 +39,18 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	worker := &Worker{
-		Options: o, limiter: hostlimit.New(o.Concurrency, o.HostConcurrency, o.Clock), metrics: newQueueMetrics(o.RegisterMetrics),
-		moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), back: make(chan string, maxBack), begun: map[string]bool{},
+		Options: o, metrics: newQueueMetrics(o.RegisterMetrics), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
 	}
-	worker.away.Logger = o.Logger
+	if o.Metrics == nil {
+		o.Metrics = runner.NewMetrics(o.RegisterMetrics)
+	}
+	worker.Runner, err = runner.New(runner.Options[push.Source, push.Event]{
+		Queue: o.Queue, Work: work{worker}, Receivers: o.Receivers, Concurrency: o.Concurrency, HostConcurrency: o.HostConcurrency, Lease: o.Lease, Grace: o.Grace,
+		Metrics: o.Metrics, Parked: worker.metrics.parked, Tracer: o.Tracer, Clock: o.Clock, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
 	worker.plan.Store(plan)
 	if o.Owners != nil {
 		o.Owners.OnChange(func() {
@@ -65,233 +63,46 @@ func New(o Options) (*Worker, error) {
 	return worker, nil
 }
 
-// Intervals of Run.
-const (
-	depthInterval = 5 * time.Second // between two looks at the queue's depth
-	claimPause    = time.Second     // after a claim that failed
-)
-
-// maxBack bounds the hosts in Worker.back. If it is full, the jobs of further hosts are tried when
-// their own delay ends.
-const maxBack = 128
-
-// Run does jobs until ctx is done. Then running jobs get Grace to end, and it gives those that
-// have not ended back to the queue. It returns nil after a stop, and leaves no goroutine behind.
+// Run does jobs and sweeps until ctx is done; see [runner.Runner.Run].
 func (w *Worker) Run(ctx context.Context) error {
-	// Jobs outlive ctx by Grace.
-	jobs, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	var running sync.WaitGroup
-	running.Go(func() { w.sweepEvery(ctx) })
-	running.Go(func() {
-		for {
-			select {
-			case host := <-w.back:
-				w.hurry(ctx, host)
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-
-	slotFree := make(chan struct{}, 1)
-	for ctx.Err() == nil {
-		n := w.limiter.Free()
-		if n == 0 {
-			select {
-			case <-slotFree:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		claimed, err := w.Queue.Claim(ctx, n, w.Lease, w.available)
-		if err != nil && ctx.Err() == nil {
-			w.Logger.Error("Claiming from the queue", "err", err)
-			select {
-			case <-w.Clock.After(claimPause):
-			case <-ctx.Done():
-			}
-		}
-		for _, j := range claimed {
-			w.limiter.Start(j.Host())
-			began := w.Clock.Now()
-			running.Go(func() {
-				w.runJob(jobs, j, began)
-				select {
-				case slotFree <- struct{}{}:
-				default:
-				}
-			})
-		}
-	}
-
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-w.Clock.After(w.Grace):
-		cancel()
-		<-ended
-	}
-	return nil
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { w.sweepEvery(ctx) })
+	defer sweeping.Wait()
+	return w.Runner.Run(ctx)
 }
 
-// lookAgain is how often the worker checks whether a failed registry has answered other requests.
-const lookAgain = time.Second
+// work is what a Worker does with jobs.
+type work struct{ *Worker }
 
-// available is [hostlimit.Limiter.Available]. A registry that has answered a request of others ends
-// its back-off: an import that a stream asks for, say, or a sweep.
-func (w *Worker) available(host string) (n int, again time.Time) {
-	if n, again = w.limiter.Available(host); n > 0 || !w.limiter.Fails(host) {
-		return n, again
-	}
-	if _, ok := push.NotifiedHost(host); ok {
-		return n, again
-	}
-	w.sign(host, w.Importer().Answered(host))
-	n, again = w.limiter.Available(host)
-	if soon := w.Clock.Now().Add(lookAgain); n == 0 && (again.IsZero() || again.After(soon)) {
-		again = soon
-	}
-	return n, again
-}
-
-// Sign records that a registry has just shown that it is up, for example by a notification. If the
-// registry had failed, the next job probes it. Call Sign before the job is queued.
-func (w *Worker) Sign(host string) { w.sign(host, w.Clock.Now()) }
-
-func (w *Worker) sign(host string, at time.Time) {
-	if w.limiter.Sign(host, at) {
-		select {
-		case w.back <- host:
-		default:
-		}
-	}
-}
-
-// hurry makes all waiting jobs of a host that is back due now.
-func (w *Worker) hurry(ctx context.Context, host string) {
-	if err := w.Queue.Hurry(ctx, host); err != nil && ctx.Err() == nil {
-		w.Logger.Error("Making the jobs of a host that is back due failed; they wait for their own time", "host", host, "err", err)
-	}
-}
-
-// EndPauses has a registry, or all if it is "", asked at once, whatever it has asked for.
-func (w *Worker) EndPauses(host string) {
-	hosts := []string{host}
-	if host == "" {
-		hosts = w.limiter.BackingOff()
-	}
-	for _, host := range hosts {
-		w.limiter.End(host)
-		if _, ok := push.NotifiedHost(host); !ok {
-			w.Importer().EndPause(host)
-		}
-	}
-}
-
-// PausedUntil returns until when a registry is left alone; zero if it is not.
-func (w *Worker) PausedUntil(host string) time.Time { return w.limiter.Until(host) }
-
-// runJob does a job, renews its lease meanwhile, and reports the outcome to the queue.
-func (w *Worker) runJob(ctx context.Context, j *push.Job, began time.Time) {
-	logger := w.Logger.With("job", j.ID, "receiver", j.Source, "reference", j.Key, "attempt", j.Attempts)
-	work, lost := context.WithCancel(ctx)
-	defer lost()
-	traced, span := w.span(work, j)
-	budgeted, spent := w.Importer().Job(importer.WithCause(traced, cause(j)))
+// Do imports what a job is about, within a budget.
+func (w work) Do(ctx context.Context, j *push.Job) error {
+	ctx, spent := w.Importer().Job(importer.WithCause(ctx, cause(j)))
 	defer spent()
-	var renewing sync.WaitGroup
-	renewing.Go(func() { w.renew(work, logger, j, lost) })
-	err := guard(logger, func() error { return w.ended(budgeted, j, w.do(budgeted, j)) })
-	gone := errors.Is(err, errGone)
-	if gone {
-		err = nil
-	}
-	if span != nil {
-		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.End()
-	}
-	words := wordsOf(j)
-	// Before the end of the job is written, which may start the next claim.
-	ended := w.limiter.DoneSince(j.Host(), began, err)
-	if until := ended.PausedUntil; !until.IsZero() {
-		w.away.Begin(j.Host(), words.away, words.host, j.Host(), "receiver", j.Source, "reference", j.Key, "err", err)
-		logger.Info("Pausing requests to a host", "host", j.Host(), "until", until, "err", err)
-	} else {
-		w.away.End(j.Host(), words.back, words.host, j.Host())
-	}
-	leaseHeld := work.Err() == nil
-	lost()
-	renewing.Wait()
+	return w.ended(ctx, j, w.do(ctx, j))
+}
 
-	// The end of a job is written even while the server stops.
-	ending, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer done()
-	result := "done"
-	switch {
-	case gone:
-		result, err = "gone", w.Queue.Done(ending, j)
-	case err == nil:
-		logger.Info(words.done)
-		if err = w.Queue.Done(ending, j); words.imports && !isDeletion(j.Events[0]) {
-			w.metrics.delay.WithLabelValues(j.Source.String()).Observe(w.Clock.Since(j.Enqueued).Seconds())
-		}
-	case ctx.Err() != nil || ended.HungBefore && leaseHeld:
-		result, err = "released", w.Queue.Release(ending, j)
-	case !leaseHeld:
-		result = "lost"
-	default:
-		f := failure(err, j.Attempts)
-		result = "failed"
-		if f.Permanent {
-			result = "dead"
-		}
-		logger.Info(words.failed, "err", f.Error, "permanent", f.Permanent)
-		w.notifyFailure(ctx, j, f)
-		err = w.Queue.Fail(ending, j, f)
-	}
-	w.metrics.jobs.WithLabelValues(j.Source.String(), result).Inc()
-	if ended.IsBack {
-		w.hurry(ending, j.Host())
-	}
-	if err != nil {
-		// The lease will end by itself, and the job be done again: without effect, if it was done.
-		logger.Error("Ending a job", "result", result, "err", err)
+// Done measures how long it took from the push to the Image.
+func (w work) Done(j *push.Job) {
+	if !isDeletion(j.Events[0]) {
+		w.metrics.delay.WithLabelValues(j.Source.String()).Observe(w.Clock.Since(j.Enqueued).Seconds())
 	}
 }
 
-// span begins the span of a job, in the trace of the delivery that made it; nil if nothing is
-// traced.
-func (w *Worker) span(ctx context.Context, j *push.Job) (context.Context, trace.Span) {
-	if w.Tracer == nil {
-		return ctx, nil
-	}
-	if in := j.Events[0].Trace; in != "" {
-		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": in})
-	}
-	return w.Tracer.Tracer("github.com/tidewaiter/tidewaiter/importer/queue").Start(ctx, "job", trace.WithAttributes(
-		attribute.String("tidewaiter.reference", j.Key), attribute.String("tidewaiter.receiver", j.Source.String()), attribute.Int("tidewaiter.attempt", j.Attempts),
-		attribute.Int64("tidewaiter.waited_ms", w.Clock.Since(j.Enqueued).Milliseconds()),
-	))
-}
+func (w work) Failed(ctx context.Context, j *push.Job, f job.Failure) { w.notifyFailure(ctx, j, f) }
 
-// words are what the log says of a kind of jobs.
-type words struct {
-	imports                        bool
-	host, away, back, done, failed string
-}
+func (w work) Trace(j *push.Job) string { return j.Events[0].Trace }
 
-func wordsOf(j *push.Job) *words {
-	if j.Source.Kind == push.Notification {
-		return &words{false, "receiver", "A receiver of notifications does not take them; they wait and are retried from time to time", "A receiver of notifications takes them again", "Notified", "A notification failed"}
+// Answered is when a registry last answered any import: one that a stream asks for, say, or a
+// sweep.
+func (w work) Answered(host string) time.Time { return w.Importer().Answered(host) }
+
+func (w work) EndPause(host string) { w.Importer().EndPause(host) }
+
+func (w work) Words() job.Words {
+	return job.Words{
+		Host: "registry", Away: "A registry does not answer; its pushes wait and are retried from time to time",
+		Back: "A registry answers again; importing its pushes", Done: "Imported", Failed: "Import failed",
 	}
-	return &words{true, "registry", "A registry does not answer; its pushes wait and are retried from time to time", "A registry answers again; importing its pushes", "Imported", "Import failed"}
 }
 
 // cause is why a job is done, for people.
@@ -329,109 +140,4 @@ func actors(events []push.Event, digest string) string {
 		all = append(all[:maxActors], "others")
 	}
 	return strings.Join(all, ", ")
-}
-
-// renew extends the lease until ctx is done, and calls lost when it cannot.
-func (w *Worker) renew(ctx context.Context, logger *slog.Logger, j *push.Job, lost func()) {
-	ticker := w.Clock.NewTicker(w.Lease / 3)
-	defer ticker.Stop()
-	for failed := 0; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		switch err := w.Queue.Renew(ctx, j, w.Lease); {
-		case err == nil:
-			failed = 0
-		case ctx.Err() != nil:
-			return
-		default:
-			logger.Error("Renewing the lease of a job", "err", err)
-			if failed++; failed == 3 {
-				lost()
-				return
-			}
-		}
-	}
-}
-
-// guard calls f, and returns a panic as an error: one registry's answer does not end the server.
-func guard(logger *slog.Logger, f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			logger.Error("Panic in an import", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: %v", errPanic, p)
-		}
-	}()
-	return f()
-}
-
-var errPanic = errors.New("the importer panicked; please report it with the server's log")
-
-// longWait is how long a job may wait before [Worker.Check] fails.
-const longWait = time.Hour
-
-// Check returns an error while pushes do not become Images: it says which registries are paused,
-// and whose job has waited for more than an hour. Jobs that were given up do not count: what comes
-// after them is imported.
-func (w *Worker) Check(ctx context.Context) error { return w.check(ctx, false) }
-
-// CheckNotifications is Check for notifications.
-func (w *Worker) CheckNotifications(ctx context.Context) error { return w.check(ctx, true) }
-
-func (w *Worker) check(ctx context.Context, notifications bool) error {
-	depth, err := w.Queue.Depth(ctx)
-	if err != nil {
-		return fmt.Errorf("the queue cannot be read: %w", err)
-	}
-	var troubles []string
-	if hosts := w.backingOff(notifications); len(hosts) > 0 {
-		const most = 5 // that are named
-		more := ""
-		if len(hosts) > most {
-			more = fmt.Sprintf(" and %d more", len(hosts)-most)
-		}
-		troubles = append(troubles, "requests are paused to "+strings.Join(hosts[:min(len(hosts), most)], ", ")+more)
-	}
-	sources := slices.SortedFunc(maps.Keys(depth), func(a, b push.Source) int { return strings.Compare(a.String(), b.String()) })
-	for _, source := range sources {
-		if (source.Kind == push.Notification) != notifications {
-			continue
-		}
-		if oldest := depth[source].Oldest; !oldest.IsZero() && w.Clock.Since(oldest) > longWait {
-			troubles = append(troubles, fmt.Sprintf("a job of %s has waited since %s", source, oldest.UTC().Format(time.RFC3339)))
-		}
-	}
-	if len(troubles) > 0 {
-		return errors.New(strings.Join(troubles, "; "))
-	}
-	return nil
-}
-
-// backingOff returns the registries, or the receivers of notifications, that are backed off from.
-func (w *Worker) backingOff(notifications bool) []string {
-	return slices.DeleteFunc(w.limiter.BackingOff(), func(host string) bool {
-		_, ok := push.NotifiedHost(host)
-		return ok != notifications
-	})
-}
-
-// WatchDepth keeps the metrics of the queue until ctx is done.
-func (w *Worker) WatchDepth(ctx context.Context) error {
-	ticker := w.Clock.NewTicker(depthInterval)
-	defer ticker.Stop()
-	for {
-		w.metrics.parked.Set(float64(len(w.backingOff(false))))
-		if depth, err := w.Queue.Depth(ctx); err == nil {
-			w.metrics.setDepth(w.Receivers(), depth, w.Clock.Now())
-		} else if ctx.Err() == nil {
-			w.Logger.Error("Counting the jobs of the queue", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
 }

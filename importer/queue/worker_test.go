@@ -167,7 +167,7 @@ func TestWorkerMetrics(t *testing.T) {
 	w := startWorker(t, func(o *queue.Options) { o.RegisterMetrics = registry.MustRegister })
 	// The depth is looked at when the worker starts, and then now and then.
 	depth := `
-# HELP tidewaiter_queue_jobs [ALPHA] Jobs in the import queue by receiver and state (waiting, leased, dead).
+# HELP tidewaiter_queue_jobs [ALPHA] Jobs in the queues by receiver and state (waiting, leased, dead).
 # TYPE tidewaiter_queue_jobs gauge
 tidewaiter_queue_jobs{receiver="local",state="dead"} 7
 tidewaiter_queue_jobs{receiver="local",state="leased"} 0

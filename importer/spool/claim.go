@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
-	"github.com/tidewaiter/tidewaiter/internal/push"
-	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
 // maxWrites is how many keys one call writes at a time.
@@ -32,7 +31,7 @@ const maxWrites = 16
 // release wrote it, it is dead at once.
 //
 // Claim leases jobs of the registries that this server owns, and that no other server still asks.
-func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push.Room) ([]*push.Job, error) {
+func (s *Queue[S, E]) Claim(ctx context.Context, n int, lease time.Duration, room job.Room) ([]*job.Job[S, E], error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
 	}
@@ -70,11 +69,19 @@ func (s *Spool) Claim(ctx context.Context, n int, lease time.Duration, room push
 
 // findDue is due for all registries that this server owns. Those that it has come to own are asked
 // about once it has all that their former owners have leased.
-func (s *Spool) findDue(ctx context.Context, now time.Time, n int, room push.Room) (due []*entry, next time.Time, err error) {
+func (s *Queue[S, E]) findDue(ctx context.Context, now time.Time, n int, room job.Room) (due []*entry[S, E], next time.Time, err error) {
 	for {
 		moves := s.moves.Load()
 		var came []string
-		err := s.known(ctx, func() error { due, came, next = s.due(now, n, room, moves); return nil })
+		err := s.known(ctx, func() error {
+			for _, e := range s.strays {
+				if s.isFree(e, now) {
+					return errStrays
+				}
+			}
+			due, came, next = s.due(now, n, room, moves)
+			return nil
+		})
 		if err != nil || len(came) == 0 {
 			return due, next, err
 		}
@@ -93,19 +100,24 @@ func (s *Spool) findDue(ctx context.Context, now time.Time, n int, room push.Roo
 }
 
 // abandoned reports whether a job's worker is gone, or has said nothing in time.
-func (s *Spool) abandoned(e *entry, now time.Time) bool {
-	return e.State == push.Leased && (!e.Due.After(now) || e.holder != s.holder && !s.opts.Servers.Lives(e.holder))
+func (s *Queue[S, E]) abandoned(e *entry[S, E], now time.Time) bool {
+	return e.State == job.Leased && (!e.Due.After(now) || e.holder != s.holder && !s.opts.Servers.Lives(e.holder))
+}
+
+// isFree reports whether no worker is at a job.
+func (s *Queue[S, E]) isFree(e *entry[S, E], now time.Time) bool {
+	return e.State != job.Leased || s.abandoned(e, now)
 }
 
 // busy reports whether a worker is at a job about key.
-func (s *Spool) busy(key string, now time.Time) bool {
-	return slices.ContainsFunc(s.keys[key], func(e *entry) bool { return e.State == push.Leased && !s.abandoned(e, now) })
+func (s *Queue[S, E]) busy(key string, now time.Time) bool {
+	return slices.ContainsFunc(s.keys[key], func(e *entry[S, E]) bool { return !s.isFree(e, now) })
 }
 
 // due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when
 // to look again, zero if only a change makes a difference. came are registries that are to be
 // settled first. mu is held.
-func (s *Spool) due(now time.Time, n int, room push.Room, moves int64) (_ []*entry, came []string, next time.Time) {
+func (s *Queue[S, E]) due(now time.Time, n int, room job.Room, moves int64) (_ []*entry[S, E], came []string, next time.Time) {
 	soon := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
@@ -126,7 +138,10 @@ func (s *Spool) due(now time.Time, n int, room push.Room, moves int64) (_ []*ent
 		}
 		return rooms[host] > 0
 	}
-	lanes := map[lane][]*entry{} // the first that are due, by receiver
+	for _, e := range s.strays {
+		soon(e.Due)
+	}
+	lanes := map[lane][]*entry[S, E]{} // the first that are due, by receiver
 	for l, all := range s.leased {
 		for _, e := range all {
 			if !s.abandoned(e, now) {
@@ -156,23 +171,23 @@ func (s *Spool) due(now time.Time, n int, room push.Room, moves int64) (_ []*ent
 			lanes[l] = append(lanes[l], e)
 		}
 	}
-	ready := make([][]*entry, 0, len(lanes))
+	ready := make([][]*entry[S, E], 0, len(lanes))
 	for l, all := range lanes {
 		if hasRoom(l.host) {
 			slices.SortFunc(all, byDue)
 			ready = append(ready, all)
 		}
 	}
-	slices.SortFunc(ready, func(a, b []*entry) int { return byDue(a[0], b[0]) })
-	s.turns.order(ready)
+	slices.SortFunc(ready, func(a, b []*entry[S, E]) int { return byDue(a[0], b[0]) })
+	inTurns(&s.turns, ready)
 	return takeTurns(ready, n, rooms), came, next
 }
 
 // lease leases jobs to this process. Those that somebody else changes meanwhile are left out, and
 // those that cannot be leased any more are dead.
-func (s *Spool) lease(ctx context.Context, due []*entry, lease time.Duration) (leased []*push.Job, err error) {
-	var jobs []*push.Job
-	var failures []push.Failure
+func (s *Queue[S, E]) lease(ctx context.Context, due []*entry[S, E], lease time.Duration) (leased []*job.Job[S, E], err error) {
+	var jobs []*job.Job[S, E]
+	var failures []job.Failure
 	var writes []db.Write
 	for _, e := range due {
 		r, err := s.read(ctx, e)
@@ -183,7 +198,7 @@ func (s *Spool) lease(ctx context.Context, due []*entry, lease time.Duration) (l
 		}
 		j := e.Job
 		f := s.leaseOne(&j, &r, lease)
-		w, err := write(e.ID, e.rev, r)
+		w, err := s.write(e.ID, e.rev, r)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +210,7 @@ func (s *Spool) lease(ctx context.Context, due []*entry, lease time.Duration) (l
 		case failed != nil:
 			err = failed
 		case failures[i].Error != "":
-			s.dead.report(jobs[i], failures[i])
+			s.reportDead(jobs[i], failures[i])
 		default:
 			leased = append(leased, jobs[i])
 			s.turns.taken(jobs[i].Source)
@@ -208,8 +223,8 @@ func (s *Spool) lease(ctx context.Context, due []*entry, lease time.Duration) (l
 }
 
 // leaseOne makes a stored job one that this process has leased, or a dead one, and returns why.
-func (s *Spool) leaseOne(j *push.Job, r *record, lease time.Duration) (f push.Failure) {
-	if r.State == push.Leased {
+func (s *Queue[S, E]) leaseOne(j *job.Job[S, E], r *record[S], lease time.Duration) (f job.Failure) {
+	if r.State == job.Leased {
 		r.Error, r.Unread = leaseEnded, false
 		if int64(r.Attempts) >= s.opts.MaxAttempts {
 			f.Error = leaseEnded
@@ -217,7 +232,7 @@ func (s *Spool) leaseOne(j *push.Job, r *record, lease time.Duration) (f push.Fa
 	}
 	var unreadable error
 	for _, stored := range r.Events {
-		event, err := push.Decode(stored)
+		event, err := s.kind.decode(stored)
 		j.Events, unreadable = append(j.Events, event), errors.Join(unreadable, err)
 	}
 	if len(r.Events) == 0 {
@@ -228,21 +243,21 @@ func (s *Spool) leaseOne(j *push.Job, r *record, lease time.Duration) (f push.Fa
 	}
 	now := s.now()
 	if f.Error != "" {
-		r.State, r.Due, r.Error, r.Holder = push.Dead, now, f.Error, ""
+		r.State, r.Due, r.Error, r.Holder = job.Dead, now, f.Error, ""
 		return f
 	}
-	r.State, r.Due, r.Holder = push.Leased, now+lease.Milliseconds(), s.holder
+	r.State, r.Due, r.Holder = job.Leased, now+lease.Milliseconds(), s.holder
 	r.Attempts++
 	r.Leases++
-	j.State, j.Due, j.Attempts, j.Lease, j.Error = push.Leased, time.UnixMilli(r.Due).UTC(), r.Attempts, r.Leases, r.Error
+	j.State, j.Due, j.Attempts, j.Lease, j.Error = job.Leased, time.UnixMilli(r.Due).UTC(), r.Attempts, r.Leases, r.Error
 	return f
 }
 
 // withLease is change for a job whose lease holds. It fails with ErrLeaseLost if it does not.
-func (s *Spool) withLease(ctx context.Context, j *push.Job, edit func(*record)) error {
-	err := s.change(ctx, func() (*entry, error) {
+func (s *Queue[S, E]) withLease(ctx context.Context, j *job.Job[S, E], edit func(*record[S])) error {
+	err := s.change(ctx, func() (*entry[S, E], error) {
 		e := s.jobs[j.ID]
-		if e == nil || e.State != push.Leased || e.holder != s.holder || e.Lease != j.Lease {
+		if e == nil || e.State != job.Leased || e.holder != s.holder || e.Lease != j.Lease {
 			return nil, ErrLeaseLost
 		}
 		return e, nil
@@ -254,41 +269,43 @@ func (s *Spool) withLease(ctx context.Context, j *push.Job, edit func(*record)) 
 }
 
 // Renew extends the lease until lease from now.
-func (s *Spool) Renew(ctx context.Context, j *push.Job, lease time.Duration) error {
-	return s.withLease(ctx, j, func(r *record) { r.Due = s.now() + lease.Milliseconds() })
+func (s *Queue[S, E]) Renew(ctx context.Context, j *job.Job[S, E], lease time.Duration) error {
+	return s.withLease(ctx, j, func(r *record[S]) { r.Due = s.now() + lease.Milliseconds() })
 }
 
 // Done removes the job. If it returns ErrLeaseLost, the job is done a second time.
-func (s *Spool) Done(ctx context.Context, j *push.Job) error { return s.withLease(ctx, j, nil) }
+func (s *Queue[S, E]) Done(ctx context.Context, j *job.Job[S, E]) error {
+	return s.withLease(ctx, j, nil)
+}
 
 // Fail gives the job back to be tried again after a while, or makes it dead. The
 // error is kept with it as one line of at most 1 KiB.
-func (s *Spool) Fail(ctx context.Context, j *push.Job, f push.Failure) error {
+func (s *Queue[S, E]) Fail(ctx context.Context, j *job.Job[S, E], f job.Failure) error {
 	f.Error = errorLine(f.Error)
-	state, wait := s.opts.after(j, f)
-	err := s.withLease(ctx, j, func(r *record) {
+	state, wait := s.opts.after(j.Attempts, f)
+	err := s.withLease(ctx, j, func(r *record[S]) {
 		r.State, r.Due, r.Error, r.Unread, r.Holder = state, s.now()+wait.Milliseconds(), f.Error, f.Unread, ""
 	})
-	if err == nil && state == push.Dead {
-		s.dead.report(j, f)
+	if err == nil && state == job.Dead {
+		s.reportDead(j, f)
 	}
 	return err
 }
 
 // Release gives the job back at once, as if it had not been claimed. It is for a worker
 // that stops.
-func (s *Spool) Release(ctx context.Context, j *push.Job) error {
-	return s.withLease(ctx, j, func(r *record) {
-		r.State, r.Due, r.Holder = push.Waiting, s.now(), ""
+func (s *Queue[S, E]) Release(ctx context.Context, j *job.Job[S, E]) error {
+	return s.withLease(ctx, j, func(r *record[S]) {
+		r.State, r.Due, r.Holder = job.Waiting, s.now(), ""
 		r.Attempts--
 	})
 }
 
 // Hurry makes all jobs of a host that wait for another attempt due now.
-func (s *Spool) Hurry(ctx context.Context, host string) error {
+func (s *Queue[S, E]) Hurry(ctx context.Context, host string) error {
 	var late []int64
-	isLate := func(e *entry) bool {
-		return e != nil && e.State == push.Waiting && e.Host() == host && e.Due.After(s.db.Now())
+	isLate := func(e *entry[S, E]) bool {
+		return e != nil && e.State == job.Waiting && e.Host() == host && e.Due.After(s.db.Now())
 	}
 	if err := s.known(ctx, func() error {
 		for l, all := range s.index.waiting {
@@ -304,13 +321,13 @@ func (s *Spool) Hurry(ctx context.Context, host string) error {
 	writing.SetLimit(maxWrites)
 	for _, id := range late {
 		writing.Go(func() error {
-			err := s.change(ctx, func() (*entry, error) {
+			err := s.change(ctx, func() (*entry[S, E], error) {
 				if e := s.jobs[id]; isLate(e) {
 					return e, nil
 				}
-				return nil, push.ErrNoSuchJob
-			}, func(r *record) { r.Due = s.now() })
-			if errors.Is(err, push.ErrNoSuchJob) {
+				return nil, job.ErrNoSuchJob
+			}, func(r *record[S]) { r.Due = s.now() })
+			if errors.Is(err, job.ErrNoSuchJob) {
 				return nil // another server has changed the job
 			}
 			return err
@@ -324,24 +341,18 @@ const leaseEnded = "the worker did not report before its lease ended"
 // errorLine is the error that is kept with a job.
 func errorLine(err string) string { return printable.Line(err, maxErrorBytes) }
 
-// deadJobs reports jobs that were given up.
-type deadJobs struct{ warn.Limiter }
-
-func (d *deadJobs) report(j *push.Job, f push.Failure) {
-	message := "a push was given up: its job is dead"
-	if j.Source.Kind == push.Notification {
-		message = "a notification was given up: its job is dead"
-	}
-	d.Warn(j.Source.String(), message, "job", j.ID, "receiver", j.Source, "about", j.Key, "attempts", j.Attempts,
+// reportDead reports a job that was given up.
+func (s *Queue[S, E]) reportDead(j *job.Job[S, E], f job.Failure) {
+	s.dead.Warn(j.Source.String(), s.kind.words().dead, "job", j.ID, "receiver", j.Source, "about", j.Key, "attempts", j.Attempts,
 		"err", f.Error, "do", "tidewaiter spool list --state dead shows it, tidewaiter spool retry tries it again")
 }
 
 // after is what becomes of a job that failed, and how long it waits.
-func (o *Options) after(j *push.Job, f push.Failure) (push.State, time.Duration) {
-	if f.Permanent || int64(j.Attempts) >= o.MaxAttempts {
-		return push.Dead, 0
+func (o *Options) after(attempts int, f job.Failure) (job.State, time.Duration) {
+	if f.Permanent || int64(attempts) >= o.MaxAttempts {
+		return job.Dead, 0
 	}
-	return push.Waiting, max(o.delay(j.Attempts), f.After)
+	return job.Waiting, max(o.delay(attempts), f.After)
 }
 
 // delay is the wait after a number of attempts: BaseDelay, doubled with each attempt

@@ -2,7 +2,6 @@ package spool
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,16 +15,16 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 )
 
 // group is events of one delivery that are about one key.
-type group struct {
-	source push.Source
+type group[S job.Source, E any] struct {
+	source S
 	key    string
 	events [][]byte
-	traced []byte // the first event with its trace, as a new job has it
-	joins  *entry // the job that they join; nil if they make one
+	traced []byte       // the first event with its trace, as a new job has it
+	joins  *entry[S, E] // the job that they join; nil if they make one
 }
 
 // Enqueue makes the events durable. An event whose (Source, ID) was taken in the last 24 hours is
@@ -33,13 +32,13 @@ type group struct {
 // fails with ErrFull, *datafile.UnavailableError or another error of DB; a database of its own then
 // has none of the events, a copy of a store may have some. Jobs that give way to a receiver's quota
 // are dropped without an error.
-func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
-	items, err := itemsOf(ctx, events)
+func (s *Queue[S, E]) Enqueue(ctx context.Context, events []E) error {
+	items, err := s.itemsOf(ctx, events)
 	if err != nil {
 		return err
 	}
 	for {
-		var p *plan
+		var p *plan[S, E]
 		if err := s.known(ctx, func() (err error) { p, err = s.plan(items); return err }); err != nil {
 			return err
 		}
@@ -50,7 +49,7 @@ func (s *Spool) Enqueue(ctx context.Context, events []push.Event) error {
 }
 
 // carryOut does what plan has decided. It fails with errGone if a job has changed since.
-func (s *Spool) carryOut(ctx context.Context, p *plan) error {
+func (s *Queue[S, E]) carryOut(ctx context.Context, p *plan[S, E]) error {
 	defer s.forget(p)
 	writes, err := s.writes(ctx, p)
 	if err != nil {
@@ -64,7 +63,7 @@ func (s *Spool) carryOut(ctx context.Context, p *plan) error {
 	}
 	for _, e := range p.victims {
 		switch err := s.remove(ctx, e); {
-		case err == nil && e.State == push.Waiting:
+		case err == nil && e.State == job.Waiting:
 			s.dropped.add(e.Source, int64(len(e.events)), s.db.Now())
 		case err != nil && !errors.Is(err, errGone): // else another server was faster
 			return err
@@ -74,35 +73,35 @@ func (s *Spool) carryOut(ctx context.Context, p *plan) error {
 }
 
 // plan is what a call of Enqueue does.
-type plan struct {
-	groups   []*group
-	ids      []byte                // of the deliveries, 16 bytes each
-	victims  []*entry              // they give way
-	reserved map[push.Source]int64 // events that are added, less those that give way
+type plan[S job.Source, E any] struct {
+	groups   []*group[S, E]
+	ids      []byte         // of the deliveries, 16 bytes each
+	victims  []*entry[S, E] // they give way
+	reserved map[S]int64    // events that are added, less those that give way
 }
 
 // plan decides what becomes of events. mu is held. forget must be called with the plan.
-func (s *Spool) plan(items []item) (*plan, error) {
-	p := &plan{reserved: map[push.Source]int64{}}
-	type job struct {
-		source push.Source
+func (s *Queue[S, E]) plan(items []item[S]) (*plan[S, E], error) {
+	p := &plan[S, E]{reserved: map[S]int64{}}
+	type about struct {
+		source S
 		key    string
 	}
-	groups, taken := map[job]*group{}, map[[16]byte]bool{}
+	groups, taken := map[about]*group[S, E]{}, map[[16]byte]bool{}
 	since := s.now() - seenWindow.Milliseconds()
 	for _, i := range items {
-		if i.ID != "" {
-			id := seenID(i.Source, i.ID)
+		if i.id != "" {
+			id := seenID(i.source, i.id)
 			if d := s.seen[id]; taken[id] || d != nil && d.At > since {
 				continue
 			}
 			taken[id] = true
 			p.ids = append(p.ids, id[:]...)
 		}
-		g := groups[job{i.Source, i.key}]
+		g := groups[about{i.source, i.key}]
 		if g == nil {
-			g = &group{source: i.Source, key: i.key, traced: i.traced}
-			groups[job{i.Source, i.key}] = g
+			g = &group[S, E]{source: i.source, key: i.key, traced: i.traced}
+			groups[about{i.source, i.key}] = g
 			p.groups = append(p.groups, g)
 		}
 		if !slices.ContainsFunc(g.events, func(e []byte) bool { return bytes.Equal(e, i.stored) }) {
@@ -146,7 +145,7 @@ func (s *Spool) plan(items []item) (*plan, error) {
 }
 
 // forget undoes what plan has noted.
-func (s *Spool) forget(p *plan) {
+func (s *Queue[S, E]) forget(p *plan[S, E]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for source, n := range p.reserved {
@@ -160,7 +159,7 @@ func (s *Spool) forget(p *plan) {
 }
 
 // nextID returns an ID that no job has had.
-func (s *Spool) nextID() int64 {
+func (s *Queue[S, E]) nextID() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastID++
@@ -168,7 +167,7 @@ func (s *Spool) nextID() int64 {
 }
 
 // newest returns the newest job of a receiver for a key that want holds for; nil if there is none.
-func (s *Spool) newest(source push.Source, key string, want func(*entry) bool) (found *entry) {
+func (s *Queue[S, E]) newest(source S, key string, want func(*entry[S, E]) bool) (found *entry[S, E]) {
 	for _, e := range s.keys[key] {
 		if e.Source == source && (found == nil || e.ID > found.ID) && want(e) {
 			found = e
@@ -178,8 +177,8 @@ func (s *Spool) newest(source push.Source, key string, want func(*entry) bool) (
 }
 
 // waiting returns the newest job of a receiver that waits for the key, if it has room for more.
-func (s *Spool) waiting(source push.Source, key string) *entry {
-	e := s.newest(source, key, func(e *entry) bool { return e.State == push.Waiting && !s.leaving[e.ID] })
+func (s *Queue[S, E]) waiting(source S, key string) *entry[S, E] {
+	e := s.newest(source, key, func(e *entry[S, E]) bool { return e.State == job.Waiting && !s.leaving[e.ID] })
 	if e == nil || len(e.events) >= maxJobEvents || e.size+maxEventBytes > maxJobBytes {
 		return nil
 	}
@@ -187,7 +186,7 @@ func (s *Spool) waiting(source push.Source, key string) *entry {
 }
 
 // victim is the job of a receiver that gives way first.
-func (s *Spool) victim(source push.Source, keep map[int64]bool) *entry {
+func (s *Queue[S, E]) victim(source S, keep map[int64]bool) *entry[S, E] {
 	for _, e := range s.idle[source] {
 		if !keep[e.ID] && !s.leaving[e.ID] {
 			return e
@@ -198,10 +197,10 @@ func (s *Spool) victim(source push.Source, keep map[int64]bool) *entry {
 
 // writes returns the jobs of a plan, and after them the IDs of the delivery: one that was
 // remembered before its jobs are stored would be lost if this server vanished in between.
-func (s *Spool) writes(ctx context.Context, p *plan) (all []db.Write, err error) {
+func (s *Queue[S, E]) writes(ctx context.Context, p *plan[S, E]) (all []db.Write, err error) {
 	now := s.now()
 	for _, g := range p.groups {
-		var r record
+		var r record[S]
 		var id, rev int64
 		if g.joins != nil {
 			if r, err = s.read(ctx, g.joins); err != nil {
@@ -214,11 +213,11 @@ func (s *Spool) writes(ctx context.Context, p *plan) (all []db.Write, err error)
 		for left := g.events; len(left) > 0; id, rev = 0, 0 {
 			if id == 0 {
 				id = s.nextID()
-				r = record{Key: g.key, Source: g.source, State: push.Waiting, Due: now, Enqueued: now}
+				r = record[S]{Key: g.key, Source: g.source, State: job.Waiting, Due: now, Enqueued: now}
 			}
 			r.Latest = now
 			left = r.add(left)
-			w, err := write(id, rev, r)
+			w, err := s.write(id, rev, r)
 			if err != nil {
 				return nil, err
 			}
@@ -230,13 +229,13 @@ func (s *Spool) writes(ctx context.Context, p *plan) (all []db.Write, err error)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, db.Write{Key: seenKey(now, p.ids), Value: value, TTL: seenWindow})
+		all = append(all, db.Write{Key: seenKey(s.kind.prefix(), now, p.ids), Value: value, TTL: seenWindow})
 	}
 	return all, nil
 }
 
 // add adds the events that are not there yet, as far as there is room, and returns the others.
-func (r *record) add(events [][]byte) (left [][]byte) {
+func (r *record[S]) add(events [][]byte) (left [][]byte) {
 	size := 0
 	for _, e := range r.Events {
 		size += len(e)
@@ -251,12 +250,12 @@ func (r *record) add(events [][]byte) (left [][]byte) {
 }
 
 // seenKey is the key of the IDs of a delivery.
-func seenKey(at int64, ids []byte) string {
-	return fmt.Sprintf("%s%013d-%s", seenPrefix, at, hex.EncodeToString(ids[:16]))
+func seenKey(prefix string, at int64, ids []byte) string {
+	return fmt.Sprintf("%s%s%013d-%s", prefix, seenPart, at, hex.EncodeToString(ids[:16]))
 }
 
 // forgetOldest forgets the oldest IDs past MaxSeen.
-func (s *Spool) forgetOldest(ctx context.Context) error {
+func (s *Queue[S, E]) forgetOldest(ctx context.Context) error {
 	for {
 		var oldest *delivery
 		err := s.known(ctx, func() error {
@@ -275,28 +274,22 @@ func (s *Spool) forgetOldest(ctx context.Context) error {
 }
 
 // item is an event as it is written.
-type item struct {
-	push.Event
-	key    string
-	stored []byte
-	traced []byte // with the trace, for the first event of a job
+type item[S job.Source] struct {
+	source  S
+	id, key string
+	stored  []byte
+	traced  []byte // with the trace, for the first event of a job
 }
 
 // itemsOf checks the size of events. They belong to the trace of ctx, unless they have one already.
-func itemsOf(ctx context.Context, events []push.Event) ([]item, error) {
+func (s *Queue[S, E]) itemsOf(ctx context.Context, events []E) ([]item[S], error) {
 	trace := propagation.MapCarrier{}
 	if oteltrace.SpanContextFromContext(ctx).IsSampled() {
 		propagation.TraceContext{}.Inject(ctx, trace)
 	}
-	items := make([]item, len(events))
+	items := make([]item[S], len(events))
 	for i, e := range events {
-		in := cmp.Or(e.Trace, trace.Get("traceparent"))
-		e.Trace = ""
-		items[i] = item{Event: e, key: e.Key(), stored: e.Encode()}
-		items[i].traced = items[i].stored
-		if e.Trace = in; in != "" {
-			items[i].traced = e.Encode()
-		}
+		items[i] = s.kind.item(e, trace.Get("traceparent"))
 		if n := len(items[i].key); n > maxKeyBytes {
 			return nil, fmt.Errorf("spool key of %d bytes: a key has at most %d", n, maxKeyBytes)
 		}
@@ -308,7 +301,7 @@ func itemsOf(ctx context.Context, events []push.Event) ([]item, error) {
 }
 
 // seenID is the stored form of a delivery's ID.
-func seenID(source push.Source, eventID string) (id [16]byte) {
+func seenID(source fmt.Stringer, eventID string) (id [16]byte) {
 	sum := sha256.Sum256([]byte(source.String() + "\x00" + eventID))
 	copy(id[:], sum[:])
 	return id

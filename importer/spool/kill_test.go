@@ -100,7 +100,7 @@ func killEvent(n int) push.Event {
 	return from("test", fmt.Sprint("repo:", n%killKeys), strconv.Itoa(n), strconv.Itoa(n))
 }
 
-func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
+func childWorker(ctx context.Context, d *db.DB, s *spool.Pushes) error {
 	for {
 		jobs, err := s.Claim(ctx, 64, time.Minute, nil)
 		if err != nil {
@@ -119,7 +119,7 @@ func childWorker(ctx context.Context, d *db.DB, s *spool.Spool) error {
 }
 
 // doPushes does a job as the importer would: what is there is left as it is.
-func doPushes(ctx context.Context, d *db.DB, s *spool.Spool, j *push.Job) error {
+func doPushes(ctx context.Context, d *db.DB, s *spool.Pushes, j *push.Job) error {
 	for _, e := range j.Events {
 		p := payload(e)
 		if _, err := d.Put(ctx, "/pushes/"+p, 0, []byte(p), db.PutOptions{}); err != nil && !errors.Is(err, db.ErrConflict) {

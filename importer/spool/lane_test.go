@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -135,7 +136,7 @@ func TestJobThatWaitsForItsKeyHoldsUpNobody(t *testing.T) {
 	if err := s.Renew(context.Background(), held, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Fail(context.Background(), later[0], push.Failure{Error: "later", After: 5 * time.Second}); err != nil {
+	if err := s.Fail(context.Background(), later[0], job.Failure{Error: "later", After: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	claimed := make(chan []*push.Job)

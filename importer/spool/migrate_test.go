@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -42,6 +43,11 @@ func oldFile(t *testing.T, migrations int, script string, args ...any) (dir stri
 	return dir
 }
 
+// formerNotification is a notification as earlier releases stored it among the pushes.
+func formerNotification(id string) []byte {
+	return fmt.Appendf(nil, `{"action":"tell","host":"notify:ci","repository":"moved/registry.example.com/app:v","digest":%q,"payload":"{\"a\":1}"}`, id)
+}
+
 // TestJobsInTables: the jobs of releases that kept them in tables are there as they were, whatever
 // their kind and state, with their events in order; deliveries are known again; and what has become
 // keys has left the tables.
@@ -65,7 +71,7 @@ func TestJobsInTables(t *testing.T) {
 					(8, 'notify:ci/moved/registry.example.com/app:v#4711', 'notify/ci', 'waiting', 9, 3, 3, 1, 0, 0, '');
 				INSERT INTO spool_payloads (job, payload) VALUES (3, `+stored(from("hub", "app", "", "a"), trace)+`), (4, `+stored(from("", "run", "", "r"), "")+`),
 					(5, `+stored(from("", "followed", "", "f"), "")+`), (3, `+stored(from("hub", "app", "", "b"), "")+`), (6, `+stored(from("", "own", "", "o"), "")+`),
-					(7, `+stored(from("", "asked", "", "k"), "")+`), (8, `+stored(push.NewNotification("ci", "moved", "registry.example.com/app:v", "4711", `{"a":1}`), "")+`);
+					(7, `+stored(from("", "asked", "", "k"), "")+`), (8, `+fmt.Sprintf("x'%x'", formerNotification("4711"))+`);
 				INSERT INTO spool_sources VALUES ('hub', 2), ('cluster/prod', 1), ('image/streams', 1), ('image/registry', 1), ('image/asked', 1), ('notify/ci', 1);
 				INSERT INTO spool_seen (id, at) VALUES (?, ?), (?, ?);`+unread, forgotten[:16], now-25*time.Hour.Milliseconds(), known[:16], now-time.Hour.Milliseconds())
 			for range 2 { // the second finds nothing in the tables
@@ -86,13 +92,13 @@ func TestJobsInTables(t *testing.T) {
 				}
 				want := []string{
 					`3 hub waiting 1 2 3 4 "refused" false`, `4 cluster/prod dead 50 50 3 3 "no route" ` + strconv.FormatBool(unread != ""), `5 image/streams waiting 2 2 3 3 "" false`,
-					`6 image/registry waiting 0 0 3 3 "" false`, `7 image/asked waiting 0 0 3 3 "" false`, `8 notify/ci waiting 0 0 3 3 "" false`,
+					`6 image/registry waiting 0 0 3 3 "" false`, `7 image/asked waiting 0 0 3 3 "" false`,
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("jobs:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
-				if st := s.stats(); st.Payloads != 7 {
-					t.Errorf("%d events count, want 7", st.Payloads)
+				if st := s.stats(); st.Payloads != 6 {
+					t.Errorf("%d events count, want 6", st.Payloads)
 				}
 				s.enqueue(from("hub", "app", "e1", "again")) // was taken an hour ago
 				s.ok(d.Read(t.Context(), func(c db.Snapshot) error {
@@ -116,15 +122,16 @@ func TestJobsInTables(t *testing.T) {
 				if j.Source == push.OfWebhook("hub") && j.Events[0].Trace != trace {
 					t.Errorf("trace %q", j.Events[0].Trace)
 				}
-				if j.Source == push.OfNotifications("ci") && j.Events[0].Payload != `{"a":1}` {
-					t.Errorf("notification %+v", j.Events[0])
-				}
 			}
-			if len(events) != 5 || events["hub"] != "a b" || events["image/streams"] != "f" || events["image/registry"] != "o" || events["image/asked"] != "k" {
+			if len(events) != 4 || events["hub"] != "a b" || events["image/streams"] != "f" || events["image/registry"] != "o" || events["image/asked"] != "k" {
 				t.Errorf("claimed %v", events)
 			}
+			sent, err := opened.Outbox.ClaimNow(10, time.Minute)
+			if err != nil || len(sent) != 1 || sent[0].Source != "ci" || sent[0].Key != "ci/moved/registry.example.com/app:v#4711" || sent[0].Enqueued.UnixMilli() != 3 || sent[0].Events[0].Payload != `{"a":1}` {
+				t.Errorf("notifications %+v, %v", sent, err)
+			}
 			s.enqueue(from("hub", "app", "e0", "late"), from("hub", "app", "e2", "new"))
-			if st := s.stats(); st.Payloads != 9 {
+			if st := s.stats(); st.Payloads != 8 {
 				t.Errorf("%d events, want those of a delivery that is forgotten and of a new one, too", st.Payloads)
 			}
 		})
@@ -159,7 +166,7 @@ func TestSpoolOfAnOlderRelease(t *testing.T) {
 	if jobs := s.claim(10); len(jobs) != 2 || shortKey(jobs[0]) != "d" || shortKey(jobs[1]) != "e" {
 		t.Errorf("claimed %v, want d and e", jobs)
 	}
-	dead, err := s.List(t.Context(), push.Dead, 0, 0)
+	dead, err := s.List(t.Context(), job.Dead, 0, 0)
 	if err != nil || len(dead) != 2 || !strings.Contains(dead[0].Error, "stored event") {
 		t.Errorf("dead: %v, %v; want the two whose events cannot be read", dead, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -37,7 +38,7 @@ func dropped(t *testing.T, registry metrics.KubeRegistry) (n float64) {
 }
 
 // keys lists the keys of the receiver's jobs in a state, in order.
-func (s *testSpool) keys(receiver string, state push.State) (keys []string) {
+func (s *testSpool) keys(receiver string, state job.State) (keys []string) {
 	s.t.Helper()
 	jobs, err := s.List(context.Background(), state, 0, 0)
 	s.ok(err)
@@ -75,10 +76,10 @@ func TestLeakedSecretFillsItsOwnQuotaOnly(t *testing.T) {
 	for range quota / 2 {
 		enqueueHonest()
 	}
-	if got := s.keys("honest", push.Waiting); !slices.Equal(got, honest) {
+	if got := s.keys("honest", job.Waiting); !slices.Equal(got, honest) {
 		t.Errorf("of the honest receiver's %d jobs %d are left", len(honest), len(got))
 	}
-	if got := s.keys("leaked", push.Waiting); !slices.Equal(got, leaked[flood-quota:]) {
+	if got := s.keys("leaked", job.Waiting); !slices.Equal(got, leaked[flood-quota:]) {
 		t.Errorf("of the leaked secret's jobs are left %v, want the newest %d", got, quota)
 	}
 	if got := dropped(t, registry); got != flood-quota {
@@ -103,7 +104,7 @@ func TestRepeatedPushTakesNoQuota(t *testing.T) {
 			s.enqueue(from("local", key, fmt.Sprint(key, i), "p"))
 		}
 	}
-	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := s.keys("local", job.Waiting); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("waiting: %v", got)
 	}
 	if got := dropped(t, registry); got != 0 {
@@ -120,7 +121,7 @@ func TestRepeatedPushIsNotTheOldest(t *testing.T) {
 		s.enqueue(from("local", key, "", payload))
 		s.clock.Step(time.Millisecond)
 	}
-	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"a", "c"}) {
+	if got := s.keys("local", job.Waiting); !slices.Equal(got, []string{"a", "c"}) {
 		t.Errorf("waiting: %v, want a and c", got)
 	}
 }
@@ -137,7 +138,7 @@ func TestSharedKeyIsNotDroppedForAnother(t *testing.T) {
 	for i := range 3 {
 		s.enqueue(from("honest", fmt.Sprint("app:", 2+i), "", "p"))
 	}
-	if got := s.keys("honest", push.Waiting); !slices.Equal(got, []string{"app:1", "app:2", "app:3", "app:4"}) {
+	if got := s.keys("honest", job.Waiting); !slices.Equal(got, []string{"app:1", "app:2", "app:3", "app:4"}) {
 		t.Errorf("the honest receiver's jobs: %v", got)
 	}
 	j := s.claim(1)[0]
@@ -157,14 +158,14 @@ func TestQuota(t *testing.T) {
 		s.clock.Step(time.Second)
 	}
 	for _, j := range s.claim(2) {
-		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, job.Failure{Permanent: true}))
 	}
 	expect := func(when string, dead, waiting []string) {
 		t.Helper()
-		if got := s.keys("local", push.Dead); !slices.Equal(got, dead) {
+		if got := s.keys("local", job.Dead); !slices.Equal(got, dead) {
 			t.Errorf("%s dead are %v, want %v", when, got, dead)
 		}
-		if got := s.keys("local", push.Waiting); !slices.Equal(got, waiting) {
+		if got := s.keys("local", job.Waiting); !slices.Equal(got, waiting) {
 			t.Errorf("%s waiting are %v, want %v", when, got, waiting)
 		}
 	}
@@ -206,7 +207,7 @@ func TestRequestPastTheQuota(t *testing.T) {
 		t.Errorf("11 jobs at once in a quota of 10: %v", err)
 	}
 	s.enqueue(all[:10]...)
-	if got := s.keys("local", push.Waiting); len(got) != 10 {
+	if got := s.keys("local", job.Waiting); len(got) != 10 {
 		t.Errorf("waiting: %v", got)
 	}
 }
@@ -217,7 +218,7 @@ func TestClockSetBack(t *testing.T) {
 	s.enqueue(request("a", "", "p"), request("b", "", "p"))
 	s.clock.SetTime(s.clock.Now().Add(-time.Hour))
 	s.enqueue(request("c", "", "p"))
-	if got := s.keys("local", push.Waiting); !slices.Equal(got, []string{"b", "c"}) {
+	if got := s.keys("local", job.Waiting); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("waiting: %v", got)
 	}
 }

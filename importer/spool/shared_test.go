@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/truth"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -89,10 +90,10 @@ func TestServersShareJobs(t *testing.T) {
 	if shortKey(held) != "k" || payloads(held) != "a b" {
 		t.Fatalf("claimed %+v", held)
 	}
-	if all := same("after Claim"); all[0].State != push.Leased {
+	if all := same("after Claim"); all[0].State != job.Leased {
 		t.Errorf("jobs: %v", all)
 	}
-	if j, err := b.Find(ctx, push.OfWebhook("local"), held.Key); err != nil || j == nil || j.State != push.Leased {
+	if j, err := b.Find(ctx, push.OfWebhook("local"), held.Key); err != nil || j == nil || j.State != job.Leased {
 		t.Errorf("found %v, %v", j, err)
 	}
 
@@ -103,13 +104,13 @@ func TestServersShareJobs(t *testing.T) {
 	if len(taken) != 2 || taken[0].ID != held.ID || taken[0].Attempts != 2 || !strings.Contains(taken[0].Error, "lease ended") {
 		t.Fatalf("the other server has claimed %+v", taken)
 	}
-	for name, err := range map[string]error{"Renew": a.Renew(ctx, held, time.Minute), "Done": a.Done(ctx, held), "Fail": a.Fail(ctx, held, push.Failure{})} {
+	for name, err := range map[string]error{"Renew": a.Renew(ctx, held, time.Minute), "Done": a.Done(ctx, held), "Fail": a.Fail(ctx, held, job.Failure{})} {
 		if !errors.Is(err, spool.ErrLeaseLost) {
 			t.Errorf("%s with a lease that another server has: %v", name, err)
 		}
 	}
 	b.ok(b.Done(ctx, taken[0]))
-	b.ok(b.Fail(ctx, taken[1], push.Failure{Error: "no", Unread: true, Permanent: true}))
+	b.ok(b.Fail(ctx, taken[1], job.Failure{Error: "no", Unread: true, Permanent: true}))
 	same("after the end")
 	if j, err := a.Find(ctx, push.OfWebhook("local"), taken[1].Key); err != nil || j == nil || !j.Unread {
 		t.Errorf("found %+v, %v", j, err)
@@ -127,11 +128,11 @@ type servers struct {
 	mu      sync.Mutex
 	owned   map[string]bool // registries
 	gone    map[string]bool // other servers
-	changed func()
+	changed []func()
 }
 
 func (s *servers) Self() string           { return s.self }
-func (s *servers) OnChange(f func())      { s.changed = f }
+func (s *servers) OnChange(f func())      { s.changed = append(s.changed, f) }
 func (s *servers) Owns(host string) bool  { s.mu.Lock(); defer s.mu.Unlock(); return s.owned[host] }
 func (s *servers) Lives(name string) bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.gone[name] }
 
@@ -140,7 +141,9 @@ func (s *servers) set(fn func()) {
 	s.mu.Lock()
 	fn()
 	s.mu.Unlock()
-	s.changed()
+	for _, f := range s.changed {
+		f()
+	}
 }
 
 // claimed is what a server claims that knows all that any was told of.
@@ -340,12 +343,12 @@ func TestSharedQuotaHoldsOverAllServers(t *testing.T) {
 	sending.Wait()
 	// now it has heard of all that the other was told: until then both may be over by what was told
 	// last
-	a.keys("local", push.Waiting)
+	a.keys("local", job.Waiting)
 	a.enqueue(request("last", "", "p"))
 	if st := a.stats(); st.Payloads != 20 || st.Waiting != 20 {
 		t.Errorf("in a quota of 20: %+v", st)
 	}
-	if keys := a.keys("local", push.Waiting); !slices.Contains(keys, "last") {
+	if keys := a.keys("local", job.Waiting); !slices.Contains(keys, "last") {
 		t.Errorf("the newest is not there: %v", keys)
 	}
 }

@@ -1,5 +1,6 @@
-// Package spool is a queue of pushes that survives the process. Its jobs are keys of package db, so
-// that one server and several that share a store have the same queue.
+// Package spool has queues that survive the process: one of pushes, and one of notifications. Their
+// jobs are keys of package db, so that one server and several that share a store have the same
+// queues.
 package spool
 
 import (
@@ -16,16 +17,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
-// Spool is a queue of jobs that survives the process:
+// Queue is a queue of jobs that survives the process:
 //
 //   - Enqueue returns once the jobs are durable;
 //   - a job is done at least once: it is leased to a worker by Claim, and goes back when the worker
@@ -54,53 +53,53 @@ import (
 // Every process knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the
 // bounds. The worker interprets events. One goroutine at a time may wait in Claim; everything else
 // is safe for concurrent use.
-type Spool struct {
+type Queue[S job.Source, E any] struct {
 	db      *db.DB
+	kind    kind[S, E]
 	opts    Options
-	dropped *dropped
-	dead    deadJobs
+	dropped *dropped[S]
+	dead    warn.Limiter
 	holder  string        // names this process in leases
 	wake    chan struct{} // holds a token when a job may have become due
 	seed    maphash.Seed
 	moves   atomic.Int64 // how often registries may have changed hands
-	turns   turns
+	turns   turns[S]
 
-	mu       sync.Mutex
-	watcher  *db.Watcher // nil until the keys have been read; what follows is as of where it is
-	jobs     map[int64]*entry
-	index    // of jobs
-	seen     map[[16]byte]*delivery
-	order    []*delivery // oldest first; some may be forgotten already
-	lastID   int64       // the highest ID that was ever given
-	reserved map[push.Source]int64
-	leaving  map[int64]bool // jobs that are giving way
+	mu          sync.Mutex
+	watcher     *db.Watcher // nil until the keys have been read; what follows is as of where it is
+	jobs        map[int64]*entry[S, E]
+	strays      map[int64]*entry[S, E] // jobs of another kind, which are none of jobs
+	index[S, E]                        // of jobs
+	seen        map[[16]byte]*delivery
+	order       []*delivery // oldest first; some may be forgotten already
+	lastID      int64       // the highest ID that was ever given
+	reserved    map[S]int64
+	leaving     map[int64]bool // jobs that are giving way
 	// settled are registries of this server of which it knows what their former owners have leased,
 	// with the moves as of then.
 	settled map[string]int64
 }
 
-// The keys of a Spool.
+// What follows the prefix of a queue in its keys.
 const (
-	// Prefix begins the keys of a Spool.
-	Prefix     = "/tidewaiter.dev/spool/"
-	jobPrefix  = Prefix + "jobs/"
-	seenPrefix = Prefix + "seen/"
+	jobsPart = "jobs/"
+	seenPart = "seen/"
 )
 
-func jobKey(id int64) string { return fmt.Sprintf("%s%016d", jobPrefix, id) }
+func jobKey(prefix string, id int64) string { return fmt.Sprintf("%s%s%016d", prefix, jobsPart, id) }
 
 const (
 	// maxJobBytes bounds the events of a job: etcd takes 1.5 MiB.
 	maxJobBytes = 1 << 20
-	// maxSettled bounds Shared.settled. A registry that is forgotten costs a question to the store.
+	// maxSettled bounds Queue.settled. A registry that is forgotten costs a question to the store.
 	maxSettled = 1024
 )
 
 // record is a job as it is stored. Times are Unix milliseconds.
-type record struct {
+type record[S job.Source] struct {
 	Key      string            `json:"key"`
-	Source   push.Source       `json:"receiver"`
-	State    push.State        `json:"state"`
+	Source   S                 `json:"receiver"`
+	State    job.State         `json:"state"`
 	Due      int64             `json:"due"`
 	Enqueued int64             `json:"enqueued"`
 	Latest   int64             `json:"latest"`
@@ -113,8 +112,8 @@ type record struct {
 }
 
 // entry is the indexed part of a stored job.
-type entry struct {
-	push.Job
+type entry[S job.Source, E any] struct {
+	job.Job[S, E]
 	rev    int64
 	holder string
 	events []uint64 // their hashes
@@ -137,25 +136,12 @@ func (d *delivery) each(do func(id [16]byte)) {
 	}
 }
 
-// Open returns the spool of a database, or of all databases that are copies of one store. Jobs of
-// an earlier release, which kept them in tables, become keys. Call it once.
-func Open(d *db.DB, opts Options) (*Spool, error) {
-	if err := opts.complete(); err != nil {
-		return nil, err
-	}
-	if opts.Servers == nil {
-		opts.Servers = alone(uuid.NewUUID())
-	}
-	err := adopt(d, opts.MaxSeen)
-	if _, ok := errors.AsType[*datafile.UnavailableError](err); ok {
-		opts.Logger.Warn("pushes of an earlier release wait until there is room to move them", "err", err, "do", "make room and restart the server")
-	} else if err != nil {
-		return nil, fmt.Errorf("open the spool: %w", err)
-	}
-	s := &Spool{
-		db: d, opts: opts, dropped: newDropped(opts.Logger, opts.RegisterMetrics), dead: deadJobs{warn.Limiter{Logger: opts.Logger}},
+// newQueue returns a queue of a kind.
+func newQueue[S job.Source, E any](d *db.DB, k kind[S, E], dropped *dropped[S], opts Options) *Queue[S, E] {
+	s := &Queue[S, E]{
+		db: d, kind: k, opts: opts, dropped: dropped, dead: warn.Limiter{Logger: opts.Logger},
 		holder: opts.Servers.Self(), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
-		reserved: map[push.Source]int64{}, leaving: map[int64]bool{}, settled: map[string]int64{},
+		reserved: map[S]int64{}, leaving: map[int64]bool{}, settled: map[string]int64{},
 	}
 	opts.Servers.OnChange(func() {
 		s.moves.Add(1)
@@ -164,17 +150,17 @@ func Open(d *db.DB, opts Options) (*Spool, error) {
 		default:
 		}
 	})
-	return s, nil
+	return s
 }
 
-// Options tune a Spool; the zero value of each field has a sane default.
+// Options tune the queues; the zero value of each field has a sane default.
 type Options struct {
-	// Quota bounds the events of one receiver in all its jobs, dead ones included.
-	// Default 10,000. The receivers are few: the spool holds at most their number
+	// Quota bounds the events of one receiver in all its jobs of a queue, dead ones included.
+	// Default 10,000. The receivers are few: a queue holds at most their number
 	// times the quota.
 	Quota int64
-	// MaxSeen bounds the event IDs remembered; past it the oldest are forgotten
-	// before their 24 hours. Default 200,000: they are in memory.
+	// MaxSeen bounds the event IDs that a queue remembers; past it the oldest are forgotten
+	// before their 24 hours. Default 200,000, and 50,000 of notifications: they are in memory.
 	MaxSeen int64
 	// MaxAttempts is how often a job is leased before it is dead. Default 50,
 	// which with the other defaults is about four hours of trying.
@@ -184,12 +170,12 @@ type Options struct {
 	// which failed together do not come back together. Defaults 1 second and 5
 	// minutes.
 	BaseDelay, MaxDelay time.Duration
-	// Servers are those that share the spool; nil if this process alone claims.
+	// Servers are those that share the queues; nil if this process alone claims.
 	Servers Servers
 	// Logger gets receivers past their quota and dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger
-	// RegisterMetrics registers what the spool counts; nil to count nothing.
+	// RegisterMetrics registers what the queues count; nil to count nothing.
 	RegisterMetrics func(...metrics.Registerable)
 }
 
@@ -202,7 +188,7 @@ const (
 	maxErrorBytes = 1024 // bytes kept of an error
 )
 
-// Errors of the spool.
+// Errors of a queue.
 var (
 	// ErrFull: the receiver is past its quota, and all its jobs are being done at this
 	// moment, or the delivery alone is past it. Nothing was written; the sender tries
@@ -249,7 +235,7 @@ func (alone) Owns(string) bool  { return true }
 func (alone) OnChange(func())   {}
 
 // refresh learns what has changed. mu is held. Own writes that were answered are among it.
-func (s *Spool) refresh(ctx context.Context) error {
+func (s *Queue[S, E]) refresh(ctx context.Context) error {
 	for {
 		if s.watcher == nil {
 			if err := s.load(ctx); err != nil {
@@ -272,9 +258,10 @@ func (s *Spool) refresh(ctx context.Context) error {
 }
 
 // load reads all keys.
-func (s *Spool) load(ctx context.Context) error {
-	s.jobs, s.index, s.seen, s.order = map[int64]*entry{}, newIndex(), map[[16]byte]*delivery{}, nil
-	w, err := s.db.RangeAndWatch(ctx, Prefix, func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
+func (s *Queue[S, E]) load(ctx context.Context) error {
+	s.jobs, s.strays, s.index, s.seen, s.order = map[int64]*entry[S, E]{}, map[int64]*entry[S, E]{}, newIndex[S, E](), map[[16]byte]*delivery{}, nil
+	s.lastID = s.kind.firstID() - 1
+	w, err := s.db.RangeAndWatch(ctx, s.kind.prefix(), func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
 	if err == nil {
 		w.Notify(s.wake)
 		s.watcher = w
@@ -283,25 +270,28 @@ func (s *Spool) load(ctx context.Context) error {
 }
 
 // apply makes a change known.
-func (s *Spool) apply(key string, rev int64, value []byte, deleted bool) {
-	if name, ok := strings.CutPrefix(key, jobPrefix); ok {
+func (s *Queue[S, E]) apply(key string, rev int64, value []byte, deleted bool) {
+	prefix := s.kind.prefix()
+	if name, ok := strings.CutPrefix(key, prefix+jobsPart); ok {
 		id, err := strconv.ParseInt(name, 10, 64)
-		if err != nil || id < 1 || jobKey(id) != key {
+		if err != nil || id < s.kind.firstID() || jobKey(prefix, id) != key {
 			return // not a key of ours
 		}
 		if old := s.jobs[id]; old != nil {
 			s.index.remove(old)
 			delete(s.jobs, id)
 		}
+		delete(s.strays, id)
 		s.lastID = max(s.lastID, id)
-		if !deleted {
-			e := s.entryOf(id, rev, value)
+		if e := s.entryOf(id, rev, value); !deleted && s.kind.isStray(e.Source) {
+			s.strays[id] = e
+		} else if !deleted {
 			s.jobs[id] = e
 			s.index.add(e)
 		}
 		return
 	}
-	if !strings.HasPrefix(key, seenPrefix) {
+	if !strings.HasPrefix(key, prefix+seenPart) {
 		return
 	}
 	d := &delivery{}
@@ -328,12 +318,12 @@ func (s *Spool) apply(key string, rev int64, value []byte, deleted bool) {
 }
 
 // entryOf returns the entry of a stored job. One that cannot be read is dead.
-func (s *Spool) entryOf(id, rev int64, value []byte) *entry {
-	e := &entry{rev: rev}
+func (s *Queue[S, E]) entryOf(id, rev int64, value []byte) *entry[S, E] {
+	e := &entry[S, E]{rev: rev}
 	e.ID = id
-	var r record
+	var r record[S]
 	if err := json.Unmarshal(value, &r); err != nil {
-		e.State, e.Error = push.Dead, "the stored job cannot be read: drop it"
+		e.State, e.Error = job.Dead, "the stored job cannot be read: drop it"
 		return e
 	}
 	e.Key, e.Source, e.State, e.Attempts, e.Lease, e.Error, e.Unread, e.holder = r.Key, r.Source, r.State, r.Attempts, r.Leases, r.Error, r.Unread, r.Holder
@@ -346,7 +336,7 @@ func (s *Spool) entryOf(id, rev int64, value []byte) *entry {
 }
 
 // known runs fn with the present entries.
-func (s *Spool) known(ctx context.Context, fn func() error) error {
+func (s *Queue[S, E]) known(ctx context.Context, fn func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refresh(ctx); err != nil {
@@ -359,8 +349,8 @@ func (s *Spool) known(ctx context.Context, fn func() error) error {
 var errGone = errors.New("the job has changed")
 
 // read reads a job as an entry has it.
-func (s *Spool) read(ctx context.Context, e *entry) (r record, err error) {
-	kv, ok, _, err := s.db.GetSince(ctx, jobKey(e.ID), e.rev)
+func (s *Queue[S, E]) read(ctx context.Context, e *entry[S, E]) (r record[S], err error) {
+	kv, ok, _, err := s.db.GetSince(ctx, jobKey(s.kind.prefix(), e.ID), e.rev)
 	switch {
 	case err != nil:
 		return r, err
@@ -373,14 +363,14 @@ func (s *Spool) read(ctx context.Context, e *entry) (r record, err error) {
 }
 
 // write is what stores a job whose revision is rev, 0 for a new one.
-func write(id, rev int64, r record) (db.Write, error) {
+func (s *Queue[S, E]) write(id, rev int64, r record[S]) (db.Write, error) {
 	value, err := json.Marshal(r)
-	return db.Write{Key: jobKey(id), Expect: rev, Value: value}, err
+	return db.Write{Key: jobKey(s.kind.prefix(), id), Expect: rev, Value: value}, err
 }
 
 // put stores a job. It fails with errGone if its revision is not rev.
-func (s *Spool) put(ctx context.Context, id, rev int64, r record) error {
-	w, err := write(id, rev, r)
+func (s *Queue[S, E]) put(ctx context.Context, id, rev int64, r record[S]) error {
+	w, err := s.write(id, rev, r)
 	if err != nil {
 		return err
 	}
@@ -389,8 +379,8 @@ func (s *Spool) put(ctx context.Context, id, rev int64, r record) error {
 }
 
 // remove removes a job at a revision, as put.
-func (s *Spool) remove(ctx context.Context, e *entry) error {
-	_, err := s.db.Delete(ctx, jobKey(e.ID), e.rev)
+func (s *Queue[S, E]) remove(ctx context.Context, e *entry[S, E]) error {
+	_, err := s.db.Delete(ctx, jobKey(s.kind.prefix(), e.ID), e.rev)
 	return gone(err)
 }
 
@@ -403,9 +393,9 @@ func gone(err error) error {
 
 // change edits a job that find returns, or removes it if edit is nil, until nobody else has changed
 // it in between. find is called with what is known.
-func (s *Spool) change(ctx context.Context, find func() (*entry, error), edit func(*record)) error {
+func (s *Queue[S, E]) change(ctx context.Context, find func() (*entry[S, E], error), edit func(*record[S])) error {
 	for {
-		var e *entry
+		var e *entry[S, E]
 		err := s.known(ctx, func() (err error) {
 			e, err = find()
 			return err
@@ -413,7 +403,7 @@ func (s *Spool) change(ctx context.Context, find func() (*entry, error), edit fu
 		if err == nil && edit == nil {
 			err = s.remove(ctx, e)
 		} else if err == nil {
-			var r record
+			var r record[S]
 			if r, err = s.read(ctx, e); err == nil {
 				edit(&r)
 				err = s.put(ctx, e.ID, e.rev, r)
@@ -426,4 +416,4 @@ func (s *Spool) change(ctx context.Context, find func() (*entry, error), edit fu
 }
 
 // now is the time in Unix milliseconds.
-func (s *Spool) now() int64 { return s.db.Now().UnixMilli() }
+func (s *Queue[S, E]) now() int64 { return s.db.Now().UnixMilli() }

@@ -21,8 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
-	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // testSpool is a spool whose time the test moves.
@@ -35,7 +35,11 @@ type testSpool struct {
 // anySpool is a spool as its users see it.
 type anySpool interface {
 	queue.Queue
-	admin.SpoolStore
+	List(ctx context.Context, state job.State, after int64, limit int) ([]*push.Job, error)
+	Retry(ctx context.Context, id int64) error
+	RetryDead(context.Context) (int64, error)
+	Drop(ctx context.Context, id int64) error
+	DropDead(context.Context) (int64, error)
 	Enqueue(context.Context, []push.Event) error
 	Find(ctx context.Context, source push.Source, key string) (*push.Job, error)
 	ClaimNow(n int, lease time.Duration) ([]*push.Job, error)
@@ -130,9 +134,9 @@ func (s *testSpool) ok(err error) {
 
 // stats are the figures of all jobs.
 type stats struct {
-	push.Depth
+	job.Depth
 	Payloads   int64
-	ByReceiver map[push.Source]push.Depth
+	ByReceiver map[push.Source]job.Depth
 }
 
 func (s *testSpool) stats() (st stats) {
@@ -325,7 +329,7 @@ func TestLease(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"Renew": s.Renew(ctx, first, time.Minute), "Done": s.Done(ctx, first),
-		"Fail": s.Fail(ctx, first, push.Failure{}), "Release": s.Release(ctx, first),
+		"Fail": s.Fail(ctx, first, job.Failure{}), "Release": s.Release(ctx, first),
 	} {
 		if !errors.Is(err, spool.ErrLeaseLost) {
 			t.Errorf("%s with a lease that ended: %v", name, err)
@@ -404,8 +408,8 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 		limit *= time.Second
 		j := s.claimOne()
 		failed := s.clock.Now()
-		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route", Unread: i == 0}))
-		jobs, err := s.List(ctx, push.Waiting, 0, 10)
+		s.ok(s.Fail(ctx, j, job.Failure{Error: "no route", Unread: i == 0}))
+		jobs, err := s.List(ctx, job.Waiting, 0, 10)
 		s.ok(err)
 		if jobs[0].Unread != (i == 0) {
 			t.Errorf("after %d failures the job is %+v", i+1, jobs[0])
@@ -418,12 +422,12 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 		}
 		s.clock.Step(limit)
 	}
-	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: strings.Repeat("no route ", 1000)}))
+	s.ok(s.Fail(ctx, s.claimOne(), job.Failure{Error: strings.Repeat("no route ", 1000)}))
 	s.clock.Step(time.Hour)
 	if jobs := s.claim(1); len(jobs) != 0 {
 		t.Fatalf("a dead job was claimed: %+v", jobs)
 	}
-	dead, err := s.List(ctx, push.Dead, 0, 10)
+	dead, err := s.List(ctx, job.Dead, 0, 10)
 	s.ok(err)
 	if len(dead) != 1 || dead[0].Attempts != 5 || !strings.HasPrefix(dead[0].Error, "no route") || len(dead[0].Error) > 1100 {
 		t.Fatalf("dead: %+v", dead)
@@ -433,12 +437,12 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 	}
 
 	s.enqueue(request("k2", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "not an image", Permanent: true}))
+	s.ok(s.Fail(ctx, s.claimOne(), job.Failure{Error: "not an image", Permanent: true}))
 	if st := s.stats(); st.Dead != 2 || st.Waiting != 0 {
 		t.Errorf("a permanent failure is not dead: %+v", st)
 	}
 	s.enqueue(request("k3", "", "b"))
-	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "429", After: time.Hour}))
+	s.ok(s.Fail(ctx, s.claimOne(), job.Failure{Error: "429", After: time.Hour}))
 	s.clock.Step(time.Hour - time.Second)
 	if len(s.claim(1)) != 0 {
 		t.Error("a job is due before the time it was told to wait for")
@@ -450,10 +454,10 @@ func TestBacksOffAndGivesUp(t *testing.T) {
 func TestHurry(t *testing.T) {
 	s, ctx := open(t, spool.Options{MaxAttempts: 2, BaseDelay: time.Minute}), context.Background()
 	s.enqueue(request("back.example.com/dead", "", "a"))
-	s.ok(s.Fail(ctx, s.claimOne(), push.Failure{Error: "broken", Permanent: true}))
+	s.ok(s.Fail(ctx, s.claimOne(), job.Failure{Error: "broken", Permanent: true}))
 	s.enqueue(request("back.example.com/a", "", "a"), request("back.example.com/b", "", "a"), request("away.example.com/a", "", "a"))
 	for _, j := range s.claim(3) {
-		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+		s.ok(s.Fail(ctx, j, job.Failure{Error: "no route"}))
 	}
 	s.clock.Step(time.Second)
 	if jobs := s.claim(3); len(jobs) != 0 {
@@ -465,7 +469,7 @@ func TestHurry(t *testing.T) {
 		if j.Host() != "back.example.com" || j.Attempts != 2 {
 			t.Errorf("%+v", j)
 		}
-		s.ok(s.Fail(ctx, j, push.Failure{Error: "no route"}))
+		s.ok(s.Fail(ctx, j, job.Failure{Error: "no route"}))
 	}
 	if st := s.stats(); len(jobs) != 2 || st.Dead != 3 || st.Waiting != 1 {
 		t.Errorf("%d jobs, %+v", len(jobs), st)
@@ -506,9 +510,9 @@ func TestAdmin(t *testing.T) {
 		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
 	}
 	for _, j := range s.claim(3) {
-		s.ok(s.Fail(ctx, j, push.Failure{Error: "gone", Permanent: true}))
+		s.ok(s.Fail(ctx, j, job.Failure{Error: "gone", Permanent: true}))
 	}
-	list := func(state push.State, after int64, limit int) (ids []int64) {
+	list := func(state job.State, after int64, limit int) (ids []int64) {
 		t.Helper()
 		jobs, err := s.List(ctx, state, after, limit)
 		s.ok(err)
@@ -520,16 +524,16 @@ func TestAdmin(t *testing.T) {
 	if got := list("", 0, 0); !slices.Equal(got, []int64{1, 2, 3, 4, 5}) {
 		t.Errorf("all: %v", got)
 	}
-	if got := list(push.Dead, 1, 1); !slices.Equal(got, []int64{2}) {
+	if got := list(job.Dead, 1, 1); !slices.Equal(got, []int64{2}) {
 		t.Errorf("the second page of the dead: %v", got)
 	}
 	s.ok(s.Retry(ctx, 1))
 	s.ok(s.Drop(ctx, 2))
-	if got := list(push.Dead, 0, 0); !slices.Equal(got, []int64{3}) {
+	if got := list(job.Dead, 0, 0); !slices.Equal(got, []int64{3}) {
 		t.Errorf("dead after Retry and Drop: %v", got)
 	}
 	for _, id := range []int64{2, 99} {
-		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, push.ErrNoSuchJob) {
+		if err := errors.Join(s.Retry(ctx, id), s.Drop(ctx, id)); !errors.Is(err, job.ErrNoSuchJob) {
 			t.Errorf("job %d: %v", id, err)
 		}
 	}
@@ -537,11 +541,11 @@ func TestAdmin(t *testing.T) {
 	if len(jobs) != 3 {
 		t.Fatalf("%d jobs are due after Retry, want 3", len(jobs))
 	}
-	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, push.ErrNoSuchJob) {
+	if err := s.Drop(ctx, jobs[0].ID); !errors.Is(err, job.ErrNoSuchJob) {
 		t.Errorf("a leased job was dropped: %v", err)
 	}
 	for _, j := range jobs {
-		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, job.Failure{Permanent: true}))
 	}
 	if n, err := s.RetryDead(ctx); n != 4 || err != nil {
 		t.Errorf("RetryDead: %d, %v; want 4", n, err)
@@ -550,7 +554,7 @@ func TestAdmin(t *testing.T) {
 		if j.Attempts != 1 {
 			t.Errorf("retried, job %d counts %d attempts", j.ID, j.Attempts)
 		}
-		s.ok(s.Fail(ctx, j, push.Failure{Permanent: true}))
+		s.ok(s.Fail(ctx, j, job.Failure{Permanent: true}))
 	}
 	if n, err := s.DropDead(ctx); n != 4 || err != nil {
 		t.Errorf("DropDead: %d, %v; want 4", n, err)
@@ -607,7 +611,7 @@ func TestClaimWaits(t *testing.T) {
 	s.enqueue(request("k", "", "a"))
 	j := wait("a new job")
 
-	s.ok(s.Fail(ctx, j, push.Failure{After: time.Minute}))
+	s.ok(s.Fail(ctx, j, job.Failure{After: time.Minute}))
 	go claim()
 	s.clock.Step(time.Minute + time.Second)
 	s.enqueue(request("wake", "", "x")) // if Claim read the time before the step

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -51,18 +52,18 @@ func adopt(d *db.DB, maxSeen int64) error {
 
 // adoptSomeJobs makes keys of the first jobs. Those that are leased wait: their worker is gone.
 func adoptSomeJobs(t db.Transaction) (rows int, err error) {
-	type job struct {
+	type row struct {
 		id int64
-		record
+		record[push.Source]
 	}
-	var jobs []job
-	if err := t.Each(func(row []driver.Value) error {
-		j := job{row[0].(int64), record{
-			Key: row[1].(string), Source: push.ParseSource(row[2].(string)), State: push.State(row[3].(string)), Due: row[4].(int64), Enqueued: row[5].(int64), Latest: row[6].(int64),
-			Attempts: int(row[7].(int64)), Leases: row[8].(int64), Error: row[9].(string), Unread: row[10].(int64) != 0,
+	var jobs []row
+	if err := t.Each(func(values []driver.Value) error {
+		j := row{values[0].(int64), record[push.Source]{
+			Key: values[1].(string), Source: push.ParseSource(values[2].(string)), State: job.State(values[3].(string)), Due: values[4].(int64), Enqueued: values[5].(int64), Latest: values[6].(int64),
+			Attempts: int(values[7].(int64)), Leases: values[8].(int64), Error: values[9].(string), Unread: values[10].(int64) != 0,
 		}}
-		if j.State == push.Leased {
-			j.State, j.Due = push.Waiting, t.Now()
+		if j.State == job.Leased {
+			j.State, j.Due = job.Waiting, t.Now()
 		}
 		jobs = append(jobs, j)
 		return nil
@@ -84,7 +85,7 @@ func adoptSomeJobs(t db.Transaction) (rows int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := t.Put(jobKey(j.id), value, 0); err != nil {
+		if err := t.Put(jobKey(Prefix, j.id), value, 0); err != nil {
 			return 0, fmt.Errorf("job %d: %w", j.id, err)
 		}
 		for _, sql := range []string{"DELETE FROM spool_payloads WHERE job = ?", "DELETE FROM spool_jobs WHERE id = ?"} {
@@ -136,5 +137,5 @@ func adoptSomeIDs(t db.Transaction) (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return rows, t.Put(seenKey(d.At, d.IDs), value, d.At+seenWindow.Milliseconds())
+	return rows, t.Put(seenKey(Prefix, d.At, d.IDs), value, d.At+seenWindow.Milliseconds())
 }

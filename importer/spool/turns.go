@@ -5,41 +5,41 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 )
 
 // turns makes receivers take turns. Otherwise a receiver whose jobs are about many registries that
 // hang could delay all others.
-type turns struct {
+type turns[S job.Source] struct {
 	mu   sync.Mutex
 	n    int64
-	last map[push.Source]int64 // the value of n when a job of it was last taken
+	last map[S]int64 // the value of n when a job of it was last taken
 }
 
 // maxTurns bounds turns.last. A receiver that was dropped from it has the next turn.
 const maxTurns = 1024
 
 // taken records which receiver's job was taken.
-func (t *turns) taken(source push.Source) {
+func (t *turns[S]) taken(source S) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.last == nil || len(t.last) > maxTurns {
-		t.last = map[push.Source]int64{}
+		t.last = map[S]int64{}
 	}
 	t.n++
 	t.last[source] = t.n
 }
 
-// order sorts lanes by receivers' turns: first the first lane of each receiver, then the second of
+// inTurns sorts lanes by receivers' turns: first the first lane of each receiver, then the second of
 // each, and so on. The receiver whose turn was longest ago comes first. The lanes of one receiver
 // keep their order.
-func (t *turns) order(lanes [][]*entry) {
+func inTurns[S job.Source, E any](t *turns[S], lanes [][]*entry[S, E]) {
 	type turn struct {
 		round int // number of earlier lanes of the same receiver
 		last  int64
-		lane  []*entry
+		lane  []*entry[S, E]
 	}
-	all, rounds := make([]turn, len(lanes)), map[push.Source]int{}
+	all, rounds := make([]turn, len(lanes)), map[S]int{}
 	t.mu.Lock()
 	for i, lane := range lanes {
 		who := lane[0].Source
@@ -58,7 +58,7 @@ func (t *turns) order(lanes [][]*entry) {
 // takeTurns takes up to n jobs from lanes, whose jobs are in order: the first of each lane, then
 // the second of each. It passes over a job whose key was taken, and one whose host has no room
 // left. It uses up rooms, which are by host.
-func takeTurns(lanes [][]*entry, n int, rooms map[string]int) (jobs []*entry) {
+func takeTurns[S job.Source, E any](lanes [][]*entry[S, E], n int, rooms map[string]int) (jobs []*entry[S, E]) {
 	keys := map[string]bool{} // several jobs of a key may be due
 	for took := true; took; {
 		took = false

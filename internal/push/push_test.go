@@ -16,7 +16,6 @@ func TestEventsComeBack(t *testing.T) {
 		{Action: "delete", Host: "127.0.0.1:5000", Repository: "app"},
 		{Action: "push", Host: "docker.io", Repository: "library/busybox", Tag: "latest", Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		{Action: "push", Host: "r.example.com", Repository: "team/app", Digest: "sha512:" + strings.Repeat("ab", 64)},
-		{Action: "tell", Host: "notify:ci", Repository: "tag.moved/r.example.com/team/app:1.0", Digest: "1f", Payload: `{"id":"1f"}`},
 	}
 	for _, h := range good {
 		got, err := push.Decode(h.Encode())
@@ -25,16 +24,15 @@ func TestEventsComeBack(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]string{
-		"not JSON":           `x`,
-		"no action":          `{"host":"r.example.com","repository":"a","tag":"1"}`,
-		"push of nothing":    `{"action":"push","host":"r.example.com","repository":"a"}`,
-		"no host":            `{"action":"push","repository":"a/b","tag":"1"}`,
-		"a path's part":      `{"action":"push","host":"team","repository":"app","tag":"1"}`,
-		"bad tag":            `{"action":"push","host":"r.example.com","repository":"a","tag":"a/b"}`,
-		"bad digest":         `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
-		"telling a registry": `{"action":"tell","host":"r.example.com","repository":"a","payload":"{}"}`,
-		"telling no JSON":    `{"action":"tell","host":"notify:ci","repository":"a","payload":"{"}`,
-		"climbing":           `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
+		"not JSON":        `x`,
+		"no action":       `{"host":"r.example.com","repository":"a","tag":"1"}`,
+		"push of nothing": `{"action":"push","host":"r.example.com","repository":"a"}`,
+		"no host":         `{"action":"push","repository":"a/b","tag":"1"}`,
+		"a path's part":   `{"action":"push","host":"team","repository":"app","tag":"1"}`,
+		"bad tag":         `{"action":"push","host":"r.example.com","repository":"a","tag":"a/b"}`,
+		"bad digest":      `{"action":"push","host":"r.example.com","repository":"a","digest":"sha256:ab"}`,
+		"a notification":  `{"action":"tell","host":"notify:ci","repository":"a","payload":"{}"}`,
+		"climbing":        `{"action":"push","host":"r.example.com","repository":"../a","tag":"1"}`,
 	} {
 		if h, err := push.Decode([]byte(s)); err == nil {
 			t.Errorf("%s: %s was read as %+v", name, s, h)
@@ -74,7 +72,6 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"action":"push","host":"r.example.com","repository":"a","tag":"1","trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`))
 	f.Add([]byte(`{"action":"delete","host":"index.docker.io","repository":"library/busybox"}`))
 	f.Add([]byte(`{"action":"push","host":"r.example.com:5000","repository":"..","tag":":"}`))
-	f.Add(push.NewNotification("ci", "tag.moved", "r.example.com/team/app:1.0", "1f", `{"id":"1f"}`).Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := push.Decode(b)
 		if err != nil {
@@ -84,11 +81,7 @@ func FuzzDecode(f *testing.F) {
 		if err := json.Unmarshal(h.Encode(), &again); err != nil || again != h {
 			t.Fatalf("%+v is written as %s", h, h.Encode())
 		}
-		_, told := push.NotifiedHost(h.Host)
-		if told != (h.Action == push.Notifies) {
-			t.Errorf("%s of %s", h.Action, h.Host)
-		}
-		if _, err := reference.Parse(h.Key()); err != nil && !told {
+		if _, err := reference.Parse(h.Key()); err != nil {
 			t.Errorf("key %q: %v", h.Key(), err)
 		}
 	})
@@ -111,7 +104,7 @@ func FuzzSource(f *testing.F) {
 // Each kind has a text of its own, which queues of all releases have stored.
 func TestSourceOfAText(t *testing.T) {
 	for text, want := range map[string]push.Source{
-		"hub": {Kind: push.Webhook, Name: "hub"}, "cluster/prod": {Kind: push.Cluster, Name: "prod"}, "notify/ci": {Kind: push.Notification, Name: "ci"},
+		"hub": {Kind: push.Webhook, Name: "hub"}, "cluster/prod": {Kind: push.Cluster, Name: "prod"},
 		"image/streams": {Kind: push.Streams}, "image/registry": {Kind: push.Registry}, "image/asked": {Kind: push.People},
 	} {
 		var j push.Job

@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -101,16 +102,16 @@ func (a *Admitter) Import(ctx context.Context, pod admission.Pod, image referenc
 // hasten puts an event into the queue. If a job about it waits there, or was given up, that becomes
 // due at once.
 func hasten(ctx context.Context, queue jobs, e push.Event) error {
-	job, err := queue.Find(ctx, e.Source, e.Key())
+	queued, err := queue.Find(ctx, e.Source, e.Key())
 	switch {
 	case err != nil:
 		return err
-	case job == nil:
+	case queued == nil:
 		return queue.Enqueue(ctx, []push.Event{e})
-	case job.State == push.Leased:
+	case queued.State == job.Leased:
 		return nil
 	}
-	if err := queue.Retry(ctx, job.ID); !errors.Is(err, push.ErrNoSuchJob) {
+	if err := queue.Retry(ctx, queued.ID); !errors.Is(err, job.ErrNoSuchJob) {
 		return err
 	}
 	return nil // a worker is doing it, or has done it

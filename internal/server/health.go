@@ -18,6 +18,6 @@ func (s *Server) serveHealth(worker *queue.Worker) {
 	healthz.InstallPathHandler(s.Web, HealthPath,
 		healthz.NamedCheck("importing", func(r *http.Request) error { return worker.Check(r.Context()) }),
 		healthz.NamedCheck("following", func(*http.Request) error { return s.clusters.Check() }),
-		healthz.NamedCheck("notifying", func(r *http.Request) error { return worker.CheckNotifications(r.Context()) }),
+		healthz.NamedCheck("notifying", func(r *http.Request) error { return s.pushes.sends.Load().Check(r.Context()) }),
 	)
 }

@@ -28,7 +28,7 @@ func (s *Server) followChanges(storage *kubestore.Getter) {
 			return storage.Feed(rev, imagev1.GroupName, "images", "imagetags")
 		},
 		Notifier:        s.pushes.notifier,
-		Queue:           s.pushes.spool,
+		Queue:           s.pushes.spool.Outbox,
 		Runs:            whatRuns{s},
 		Synced:          s.Usage.Synced,
 		Clock:           s.Options.Clock,

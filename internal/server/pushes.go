@@ -28,6 +28,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/config"
@@ -36,7 +37,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
-	"github.com/tidewaiter/tidewaiter/web/admin"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -45,7 +45,7 @@ import (
 // worker turns these into Images.
 type pushes struct {
 	cfg      *config.Config
-	spool    spooler
+	spool    *spool.Pushes
 	handler  *hooks.Handler
 	peers    *peers.Peers     // nil for a server that shares with none
 	notifier *notify.Notifier // nobody is told if the configuration names none
@@ -58,7 +58,10 @@ type pushes struct {
 	mirrorOf    atomic.Pointer[config.MirrorOf]
 	sweep       func(queue.SweepOptions) error // replaces what is swept
 	records     func(config.Records)           // replaces what is kept of what ran
-	pauses      atomic.Pointer[queue.Worker]   // knows which registries are left alone; nil before it is made
+	// runs imports, and sends sends notifications; they know which hosts are left alone. Both are nil
+	// until they are made.
+	runs  atomic.Pointer[runner.Runner[push.Source, push.Event]]
+	sends atomic.Pointer[runner.Runner[notify.To, notify.Notification]]
 }
 
 // heardSpool is the spool of webhooks. A notification of a registry is a sign that it is there.
@@ -73,7 +76,7 @@ func (s heardSpool) Enqueue(ctx context.Context, events []push.Event) error {
 
 // sign takes that a registry was just there.
 func (p *pushes) sign(host string) {
-	if w := p.pauses.Load(); w != nil {
+	if w := p.runs.Load(); w != nil {
 		w.Sign(host)
 	}
 }
@@ -88,58 +91,6 @@ func (p *pushes) confirmed(all []tags.Check) {
 			p.sign(ref.Host)
 		}
 	}
-}
-
-// administered is the spool as administrators see it, with the pauses of registries.
-type administered struct {
-	spooler
-	pauses *atomic.Pointer[queue.Worker]
-}
-
-// List says when each waiting job is tried.
-func (s administered) List(ctx context.Context, state push.State, after int64, limit int) ([]*push.Job, error) {
-	jobs, err := s.spooler.List(ctx, state, after, limit)
-	w := s.pauses.Load()
-	for _, j := range jobs {
-		if j.State != push.Waiting {
-			continue
-		}
-		next := j.Due
-		if w != nil {
-			if until := w.PausedUntil(j.Host()); until.After(next) {
-				next = until
-			}
-		}
-		j.NextTry = &next
-	}
-	return jobs, err
-}
-
-// Retry has the job's registry asked at once, too.
-func (s administered) Retry(ctx context.Context, id int64) error {
-	if jobs, err := s.spooler.List(ctx, "", id-1, 1); err == nil && len(jobs) == 1 && jobs[0].ID == id {
-		s.endPauses(jobs[0].Host())
-	}
-	return s.spooler.Retry(ctx, id)
-}
-
-// RetryDead has all registries asked at once, too.
-func (s administered) RetryDead(ctx context.Context) (int64, error) {
-	s.endPauses("")
-	return s.spooler.RetryDead(ctx)
-}
-
-func (s administered) endPauses(host string) {
-	if w := s.pauses.Load(); w != nil {
-		w.EndPauses(host)
-	}
-}
-
-// spooler is a queue of pushes.
-type spooler interface {
-	queue.Queue
-	admin.SpoolStore
-	jobs
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
@@ -263,12 +214,12 @@ func (p *pushes) Pushed(ctx context.Context, ref reference.Reference) error {
 	}})
 }
 
-// receiverNames are the receivers of webhooks and of notifications.
+// receiverNames are the receivers of webhooks.
 func (p *pushes) receiverNames() (all []push.Source) {
 	for _, r := range p.handler.Receivers() {
 		all = append(all, push.OfWebhook(r.Name))
 	}
-	return append(all, p.notifier.Receivers()...)
+	return all
 }
 
 // ofScript is queue.Options.OfScript.
@@ -302,7 +253,8 @@ func registerMetrics(all ...metrics.Registerable) {
 	}
 }
 
-// worker returns the worker that imports what is pushed, used by pods and followed by streams.
+// worker returns the worker that imports what is pushed, used by pods and followed by streams. It
+// prepares the runner of notifications, too.
 func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, running queue.Running, streams queue.Streams) (*queue.Worker, error) {
 	if p.tracer != nil {
 		client.Wrap(tracing.WrapperFor(p.tracer))
@@ -313,6 +265,14 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	}
 	p.packages = images
 	p.importer.Load().KeepPackages(images)
+	counted := runner.NewMetrics(registerMetrics)
+	sends, err := runner.New(runner.Options[notify.To, notify.Notification]{
+		Queue: p.spool.Outbox, Work: p.notifier, Receivers: p.notifier.Receivers, Metrics: counted, Tracer: p.tracer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.sends.Store(sends)
 	o := queue.Options{
 		Importer:        p.importer.Load,
 		Images:          images,
@@ -323,10 +283,10 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Finder:          queue.ListFinder{Images: images},
 		Sweep:           queue.SweepOptions(p.cfg.Sweep),
 		Notifier:        notifier,
-		Deliverer:       p.notifier,
 		Receivers:       p.receiverNames,
 		OfScript:        p.ofScript,
 		RegisterMetrics: registerMetrics,
+		Metrics:         counted,
 		Tracer:          p.tracer,
 	}
 	if p.peers != nil {
@@ -335,7 +295,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	worker, err := queue.New(o)
 	if err == nil {
 		p.sweep = worker.ReplaceSweep
-		p.pauses.Store(worker)
+		p.runs.Store(worker.Runner)
 	}
 	return worker, err
 }

@@ -547,13 +547,20 @@ func (s *Server) addTasks() error {
 	backups := backup.NewSchedule(s.DB, s.Options.DataDir, slog.Default())
 	_ = legacyregistry.Registerer().Register(backups)
 	_ = legacyregistry.Registerer().Register(s.clusters)
-	imports := worker.Run
+	sends := s.pushes.sends.Load()
+	imports := func(ctx context.Context) error {
+		var both errgroup.Group
+		both.Go(func() error { return sends.Run(ctx) })
+		both.Go(func() error { return worker.Run(ctx) })
+		return both.Wait()
+	}
 	if s.pushes.peers != nil { // each registry is asked, and swept, by one of them
 		client, err := kubernetes.NewForConfig(s.Web.ClientConfig())
 		if err != nil {
 			return err
 		}
-		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, worker.Run) }
+		alone := imports
+		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, alone) }
 		s.pushes.peers.OnChange(func() { s.etcd.Compress(s.pushes.peers.AllReadCompressed()) })
 	}
 	// A task that more than one server may do at a time has the same effect then: it writes what is
@@ -566,6 +573,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
 		Task{Name: "pushes", Run: imports},
 		Task{Name: "pushes-metrics", Run: worker.WatchDepth},
+		Task{Name: "notifications-metrics", Run: sends.WatchDepth},
 		Task{Name: "renew", Run: s.renewImages, One: true},
 		Task{Name: "streams", Run: s.keepStreams, One: true},
 		Task{Name: "promotions", Run: s.promotions.Run},
@@ -626,7 +634,7 @@ func (s *Server) keepStreams(ctx context.Context) error {
 func (s *Server) handleAdmin() {
 	s.Web.Handle(admin.UserPath, admin.User())
 	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
-	s.Web.Handle(admin.SpoolPath, admin.Spool(administered{s.pushes.spool, &s.pushes.pauses}))
+	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.administered()))
 	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
 	s.Web.Handle(admin.SummaryPath, admin.Get(s.summary))
 	s.Web.Handle(admin.ReceiversPath, admin.Get(func(url.Values) (receivers, error) { return s.pushes.heard(), nil }))

@@ -15,17 +15,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
 // memorySpool is a spool of IDs; negative ones are dead.
 type memorySpool struct{ ids []int64 }
 
-func (s *memorySpool) List(_ context.Context, state push.State, after int64, limit int) (jobs []*push.Job, err error) {
+func (s *memorySpool) List(_ context.Context, state job.State, after int64, limit int) (jobs []*job.Shown, err error) {
 	for _, id := range s.ids {
-		if id > after && len(jobs) < limit && state != push.Leased {
-			jobs = append(jobs, &push.Job{ID: id, State: push.Waiting})
+		if id > after && len(jobs) < limit && state != job.Leased {
+			jobs = append(jobs, &job.Shown{ID: id, State: job.Waiting})
 		}
 	}
 	return jobs, nil
@@ -33,7 +33,7 @@ func (s *memorySpool) List(_ context.Context, state push.State, after int64, lim
 
 func (s *memorySpool) Retry(_ context.Context, id int64) error {
 	if !slices.Contains(s.ids, id) {
-		return push.ErrNoSuchJob
+		return job.ErrNoSuchJob
 	}
 	return nil
 }

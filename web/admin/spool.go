@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 )
 
 // SpoolPath is where a server shows its spool.
@@ -18,7 +18,7 @@ const SpoolPage = 500
 
 // SpoolAnswer is the server's answer: Jobs to a GET, Changed to a POST.
 type SpoolAnswer struct {
-	Jobs []*push.Job `json:"jobs,omitempty"`
+	Jobs []*job.Shown `json:"jobs,omitempty"`
 	// Changed counts the jobs that were retried or dropped.
 	Changed int64 `json:"changed"`
 }
@@ -27,7 +27,7 @@ type SpoolAnswer struct {
 type SpoolStore interface {
 	// List returns up to limit jobs whose ID is greater than after, in the order of
 	// their IDs. State "" is every state.
-	List(ctx context.Context, state push.State, after int64, limit int) ([]*push.Job, error)
+	List(ctx context.Context, state job.State, after int64, limit int) ([]*job.Shown, error)
 	// Retry makes a job run now.
 	Retry(ctx context.Context, id int64) error
 	// RetryDead is Retry for every dead job; it returns how many there were.
@@ -42,12 +42,12 @@ var errBadSpoolRequest = errors.New("bad request")
 
 // Spool serves a spool. GET lists, by the query's state and from its id on. POST
 // with do=retry or do=drop changes one job (id), or all dead ones. Where the spool
-// fails with push.ErrNoSuchJob, the answer is 404.
+// fails with job.ErrNoSuchJob, the answer is 404.
 func Spool(s SpoolStore) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := serveSpool(r, s)
 		switch {
-		case errors.Is(err, push.ErrNoSuchJob):
+		case errors.Is(err, job.ErrNoSuchJob):
 			http.Error(w, err.Error(), http.StatusNotFound)
 		case errors.Is(err, errBadSpoolRequest):
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -70,7 +70,7 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	ctx := r.Context()
 	switch do := query.Get("do"); {
 	case r.Method == http.MethodGet:
-		a.Jobs, err = listSpool(ctx, s, push.State(query.Get("state")), id)
+		a.Jobs, err = listSpool(ctx, s, job.State(query.Get("state")), id)
 	case r.Method != http.MethodPost:
 		err = fmt.Errorf("%w: method %s", errBadSpoolRequest, r.Method)
 	case do == "retry" && id != 0:
@@ -87,9 +87,9 @@ func serveSpool(r *http.Request, s SpoolStore) (a SpoolAnswer, err error) {
 	return a, err
 }
 
-func listSpool(ctx context.Context, s SpoolStore, state push.State, after int64) ([]*push.Job, error) {
+func listSpool(ctx context.Context, s SpoolStore, state job.State, after int64) ([]*job.Shown, error) {
 	switch state {
-	case "", push.Waiting, push.Leased, push.Dead:
+	case "", job.Waiting, job.Leased, job.Dead:
 		return s.List(ctx, state, after, SpoolPage)
 	default:
 		return nil, fmt.Errorf("%w: there is no state %q", errBadSpoolRequest, state)

@@ -44,7 +44,7 @@ type activityView struct {
 	Unshown               int64  // older Events that the answer had no room for
 	Live                  string // the address of later Events, as they happen
 	Refused, RefusedQueue *notice
-	Jobs                  []job
+	Jobs                  []queuedJob
 	MayChange             bool
 	Receivers             receivers
 	RefusedReceivers      *notice
@@ -94,7 +94,7 @@ func (v *visit) activity() error {
 	}
 	data.Jobs = s.Jobs
 	data.MayChange = len(s.Jobs) > 0 && v.may("post", spoolPath)
-	slices.SortStableFunc(data.Jobs, func(a, b job) int {
+	slices.SortStableFunc(data.Jobs, func(a, b queuedJob) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), a.Enqueued.Compare(b.Enqueued))
 	})
 	data.Jobs = data.Jobs[:min(len(data.Jobs), pageRows)]

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
@@ -298,8 +298,8 @@ func (v *visit) attention() error {
 		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
 	policies, clusters := sync.OnceValues(v.policyViews), sync.OnceValues(v.clusters)
-	spooled := func(state string) func() ([]job, error) {
-		return func() ([]job, error) {
+	spooled := func(state string) func() ([]queuedJob, error) {
+		return func() ([]queuedJob, error) {
 			var s spool
 			err := v.call.get(v.ctx(), spoolPath, url.Values{"state": {state}}, &s)
 			return s.Jobs, err
@@ -397,7 +397,7 @@ func (c *counted) add(since time.Time) {
 }
 
 // countDead counts pushes that were given up.
-func countDead(jobs func() ([]job, error)) func() (counted, error) {
+func countDead(jobs func() ([]queuedJob, error)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := jobs()
 		for _, j := range all {
@@ -408,12 +408,12 @@ func countDead(jobs func() ([]job, error)) func() (counted, error) {
 }
 
 // countRegistriesAway counts the registries whose pushes have failed and wait for the next attempt.
-func countRegistriesAway(jobs func() ([]job, error)) func() (counted, error) {
+func countRegistriesAway(jobs func() ([]queuedJob, error)) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
-			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && push.ParseSource(string(j.Receiver)).Kind != push.Notification {
+			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && j.ID < job.FirstNotification {
 				hosts[host] = true
 				c.add(j.Enqueued)
 			}

@@ -375,8 +375,8 @@ type event struct {
 	EventTime time.Time `json:"eventTime"`
 }
 
-// job is a push in the queue.
-type job struct {
+// queuedJob is a push, or a notification, in a queue.
+type queuedJob struct {
 	ID       int64     `json:"id"`
 	Key      text      `json:"key"`
 	Receiver text      `json:"receiver"`
@@ -387,8 +387,8 @@ type job struct {
 }
 
 type spool struct {
-	Jobs    []job `json:"jobs"`
-	Changed int64 `json:"changed"`
+	Jobs    []queuedJob `json:"jobs"`
+	Changed int64       `json:"changed"`
 }
 
 // receivers are the receivers of webhooks, with their last deliveries since the server started.

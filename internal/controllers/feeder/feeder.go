@@ -31,6 +31,6 @@ type Queue interface {
 	Enqueue(ctx context.Context, events []push.Event) error
 	// Find returns the newest job of a Source for a key, nil if there is none.
 	Find(ctx context.Context, source push.Source, key string) (*push.Job, error)
-	// Retry makes a waiting or dead job due. It fails with push.ErrNoSuchJob.
+	// Retry makes a waiting or dead job due. It fails with job.ErrNoSuchJob.
 	Retry(ctx context.Context, id int64) error
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -127,13 +128,13 @@ func (f *Pods) isNew(ctx context.Context, image reference.Reference, e push.Even
 	if known || err != nil {
 		return false, err
 	}
-	job, err := f.Queue.Find(ctx, e.Source, e.Key())
-	if job == nil || err != nil {
+	queued, err := f.Queue.Find(ctx, e.Source, e.Key())
+	if queued == nil || err != nil {
 		return err == nil, err
 	}
-	if job.State == push.Dead && f.Clock.Since(job.Due) >= Again {
-		if err := f.Queue.Retry(ctx, job.ID); err != nil {
-			return false, fmt.Errorf("trying job %d again: %w", job.ID, err)
+	if queued.State == job.Dead && f.Clock.Since(queued.Due) >= Again {
+		if err := f.Queue.Retry(ctx, queued.ID); err != nil {
+			return false, fmt.Errorf("trying job %d again: %w", queued.ID, err)
 		}
 	}
 	return false, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/internal/controllers/feeder"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -34,7 +35,7 @@ func (q *fakeQueue) Enqueue(_ context.Context, events []push.Event) error {
 	}
 	q.queued, q.batches = append(q.queued, events...), append(q.batches, len(events))
 	for _, e := range events {
-		q.jobs[e.Source.String()+" "+e.Key()] = &push.Job{ID: int64(len(q.jobs)), State: push.Waiting}
+		q.jobs[e.Source.String()+" "+e.Key()] = &push.Job{ID: int64(len(q.jobs)), State: job.Waiting}
 	}
 	return nil
 }
@@ -148,8 +149,8 @@ func TestEveryHourAllPodsAreLookedAt(t *testing.T) {
 		}})
 		expect(t, "at first", q.take(), "cluster/prod run r.example.com/app:1")
 		q.mu.Lock()
-		job := q.jobs["cluster/prod r.example.com/app:1"]
-		job.State, job.Due = push.Dead, time.Now().Add(time.Minute)
+		failed := q.jobs["cluster/prod r.example.com/app:1"]
+		failed.State, failed.Due = job.Dead, time.Now().Add(time.Minute)
 		q.fail = errors.New("the disk is full")
 		q.mu.Unlock()
 		more.Store(true)
@@ -165,7 +166,7 @@ func TestEveryHourAllPodsAreLookedAt(t *testing.T) {
 		q.mu.Unlock()
 		time.Sleep(feeder.Again + time.Minute)
 		expect(t, "after two hours", q.take(), "cluster/prod run r.example.com/app:2")
-		if !slices.Equal(q.retried, []int64{job.ID}) {
+		if !slices.Equal(q.retried, []int64{failed.ID}) {
 			t.Errorf("tried again are %v", q.retried)
 		}
 	})

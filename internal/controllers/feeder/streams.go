@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -71,17 +72,17 @@ func (f *Streams) queueReferences(ctx context.Context, refs []reference.Referenc
 	}
 	for _, ref := range refs {
 		e := push.Event{Source: push.OfStreams, Action: push.Follows, Host: ref.Host, Repository: ref.Repository, Tag: ref.Tag, Digest: ref.Digest}
-		job, err := f.Queue.Find(ctx, e.Source, e.Key())
+		queued, err := f.Queue.Find(ctx, e.Source, e.Key())
 		if err != nil {
 			return fmt.Errorf("looking for a job about %s: %w", ref, err)
 		}
 		switch {
-		case job == nil || job.State == push.Leased:
+		case queued == nil || queued.State == job.Leased:
 			// a running job may have asked the registry before the tag was written
 			err = add(e)
-		case job.State == push.Dead || job.Attempts > 0:
+		case queued.State == job.Dead || queued.Attempts > 0:
 			// the job failed before, and is now requested again
-			if err = f.Queue.Retry(ctx, job.ID); errors.Is(err, push.ErrNoSuchJob) {
+			if err = f.Queue.Retry(ctx, queued.ID); errors.Is(err, job.ErrNoSuchJob) {
 				err = add(e) // the job is running, or done
 			}
 		}

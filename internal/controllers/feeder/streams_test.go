@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/internal/controllers/feeder"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -60,7 +61,7 @@ func (q *streamQueue) Enqueue(_ context.Context, events []push.Event) error {
 			return fmt.Errorf("queued is %+v", e)
 		}
 		q.added = append(q.added, e.Key())
-		q.jobs[e.Key()] = &push.Job{ID: int64(len(q.jobs)), Key: e.Key(), State: push.Waiting}
+		q.jobs[e.Key()] = &push.Job{ID: int64(len(q.jobs)), Key: e.Key(), State: job.Waiting}
 	}
 	return nil
 }
@@ -134,8 +135,8 @@ func TestWhatStreamsFollowIsQueued(t *testing.T) {
 		q.expect(t, "when a stream is written", []string{"r.example.com/app:2"}, nil)
 		q.mu.Lock()
 		q.jobs["r.example.com/app:1"].Attempts = 3
-		q.jobs["r.example.com/app:2"].State = push.Leased
-		q.jobs["r.example.com/app:3"] = &push.Job{ID: 7, Key: "r.example.com/app:3", State: push.Dead}
+		q.jobs["r.example.com/app:2"].State = job.Leased
+		q.jobs["r.example.com/app:3"] = &push.Job{ID: 7, Key: "r.example.com/app:3", State: job.Dead}
 		q.mu.Unlock()
 		s.come <- []reference.Reference{ref(t, "r.example.com/app:1"), ref(t, "r.example.com/app:2"), ref(t, "r.example.com/app:3")}
 		q.expect(t, "when all are asked for again", []string{"r.example.com/app:2"}, []string{"r.example.com/app:1", "r.example.com/app:3"})

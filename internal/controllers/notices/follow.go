@@ -18,7 +18,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
-	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 )
 
@@ -40,15 +39,15 @@ type Options struct {
 // Notifier has the receivers of notifications.
 type Notifier interface {
 	// Jobs returns a job for each receiver that subscribes to an event.
-	Jobs(e notify.Event) []push.Event
+	Jobs(e notify.Event) []notify.Notification
 	// Receivers returns the receivers.
-	Receivers() []push.Source
+	Receivers() []notify.To
 }
 
 // Queue stores notifications until they are delivered.
 type Queue interface {
-	// Enqueue leaves out events whose ID it knows.
-	Enqueue(ctx context.Context, events []push.Event) error
+	// Enqueue leaves out notifications whose ID it knows.
+	Enqueue(ctx context.Context, all []notify.Notification) error
 }
 
 // Follower queues notifications about changes. Of all servers with the same objects, one runs it at
@@ -191,7 +190,7 @@ func (f *Follower) follow(ctx context.Context) error {
 
 // notify enqueues the notifications about changes, and reports whether there are any.
 func (f *Follower) notify(ctx context.Context, changes []kubestore.Change) (told bool, err error) {
-	var jobs []push.Event
+	var jobs []notify.Notification
 	for _, c := range changes {
 		events, err := f.maker.events(ctx, c)
 		if c.Err != nil {
@@ -216,7 +215,7 @@ func (f *Follower) notify(ctx context.Context, changes []kubestore.Change) (told
 }
 
 // enqueue enqueues jobs, batch at a time.
-func (f *Follower) enqueue(ctx context.Context, jobs []push.Event) error {
+func (f *Follower) enqueue(ctx context.Context, jobs []notify.Notification) error {
 	for len(jobs) > 0 {
 		n := min(len(jobs), batch)
 		if err := f.Queue.Enqueue(ctx, jobs[:n]); err != nil {

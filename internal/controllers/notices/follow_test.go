@@ -25,7 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
-	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -133,12 +133,12 @@ func TestKilledBetweenSentAndDone(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
 	r, n := newReceiver(t)
 	event := notify.Event{Kind: notify.Moved, ID: "4711", Time: clock.Now(), Subject: "r.example.com/app:v1", Data: notify.Data{Message: "it moved"}}
-	open := func() *spool.Spool {
+	open := func() *spool.Outbox {
 		s, err := spool.Open(d, spool.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return s.Outbox
 	}
 	s := open()
 	for range 2 {
@@ -147,27 +147,27 @@ func TestKilledBetweenSentAndDone(t *testing.T) {
 		}
 		event.Time = event.Time.Add(time.Second) // it is made again
 	}
-	send := func(s *spool.Spool) *push.Job {
+	send := func(s *spool.Outbox) *notify.Job {
 		t.Helper()
 		jobs, err := s.Claim(t.Context(), 10, time.Minute, nil)
-		if err != nil || len(jobs) != 1 || len(jobs[0].Events) != 1 || jobs[0].Source != push.OfNotifications("ci") {
+		if err != nil || len(jobs) != 1 || len(jobs[0].Events) != 1 || jobs[0].Source != notify.To("ci") {
 			t.Fatalf("%+v, %v", jobs, err)
 		}
-		if err := n.Deliver(t.Context(), "ci", jobs[0].Events[0].Payload); err != nil {
+		if err := n.Do(t.Context(), jobs[0]); err != nil {
 			t.Fatal(err)
 		}
 		return jobs[0]
 	}
 	send(s)
 	s = open() // another process, which ends the lease
-	job := send(s)
-	if err := s.Done(t.Context(), job); err != nil {
+	sent := send(s)
+	if err := s.Done(t.Context(), sent); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Enqueue(t.Context(), n.Jobs(event)); err != nil {
 		t.Fatal(err)
 	}
-	if depth, err := s.Depth(t.Context()); err != nil || depth[push.OfNotifications("ci")].Waiting != 0 {
+	if depth, err := s.Depth(t.Context()); err != nil || depth[notify.To("ci")].Waiting != 0 {
 		t.Errorf("what is done is there again: %+v, %v", depth, err)
 	}
 	if len(r.got) != 2 || r.got[0] != r.got[1] {
@@ -180,10 +180,11 @@ func TestReceiverAwayForAnHour(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Date(2026, 5, 28, 10, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
 	r, n := newReceiver(t)
-	s, err := spool.Open(d, spool.Options{})
+	queues, err := spool.Open(d, spool.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := queues.Outbox
 	var want []string
 	for i := range 3 {
 		id := fmt.Sprint(i)
@@ -202,8 +203,8 @@ func TestReceiverAwayForAnHour(t *testing.T) {
 		}
 		for _, j := range jobs {
 			attempts++
-			if err := n.Deliver(t.Context(), "ci", j.Events[0].Payload); err != nil {
-				if err := s.Fail(t.Context(), j, push.Failure{Error: err.Error()}); err != nil {
+			if err := n.Do(t.Context(), j); err != nil {
+				if err := s.Fail(t.Context(), j, job.Failure{Error: err.Error()}); err != nil {
 					t.Fatal(err)
 				}
 				continue
@@ -227,15 +228,15 @@ func TestReceiverAwayForAnHour(t *testing.T) {
 // listed is a Notifier with other receivers.
 type listed struct {
 	Notifier
-	receivers *[]push.Source
+	receivers *[]notify.To
 }
 
-func (l listed) Receivers() []push.Source { return *l.receivers }
+func (l listed) Receivers() []notify.To { return *l.receivers }
 
 // queued are the events that were put into the queue.
-type queued struct{ events []push.Event }
+type queued struct{ events []notify.Notification }
 
-func (q *queued) Enqueue(_ context.Context, events []push.Event) error {
+func (q *queued) Enqueue(_ context.Context, events []notify.Notification) error {
 	q.events = append(q.events, events...)
 	return nil
 }
@@ -273,7 +274,7 @@ func TestMissedChanges(t *testing.T) {
 	if len(from) != 3 || from[0] != start || from[1] <= start || from[2] <= from[1] {
 		t.Errorf("changes are read from %v, at first %d", from, start)
 	}
-	if len(told.events) < 2 || told.events[0].Action != push.Notifies || told.events[0].ID == told.events[1].ID {
+	if len(told.events) < 2 || told.events[0].Kind != notify.Missed || told.events[0].ID == told.events[1].ID {
 		t.Errorf("told are %+v", told.events)
 	}
 	ctx, stop = context.WithCancel(t.Context())
