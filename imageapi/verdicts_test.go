@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // observing is told of verdicts that change.
@@ -20,7 +21,7 @@ func (o observing) VerdictChanged(image *imagev1.Image, _, verified string, sign
 	o(image, verified, signers)
 }
 
-func (observing) JudgedAgain(_, _ *imagev1.Image) {}
+func (observing) JudgedAgain(*imagev1.Image, []signatures.Change) {}
 
 func (observing) IndexVerdictChanged(*imagev1.Image) {}
 

@@ -48,13 +48,7 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 		}
 	}
 	p.found = found[p.repository]
-	seen := counter{holdersOf(found), map[string]int{}}
-	var judged []judgement
-	for i := range image.Signatures {
-		if counts, tooMany := seen.count(p, &image.Signatures[i]); counts && !tooMany {
-			judged = append(judged, p.judge(&image.Signatures[i], image, now)...)
-		}
-	}
+	judged := p.judgeAll(image, holdersOf(found), now, checks{})
 	if indexes == nil {
 		indexes = func(string) ([]*imagev1.Image, error) { return nil, nil }
 	}

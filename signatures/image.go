@@ -22,7 +22,7 @@ import (
 
 // rules is the version of this package's rules, a part of AnnotationPolicy. A new version makes
 // servers compute every stored verdict again.
-const rules = "v8"
+const rules = "v9"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that
 // judging again does not write every Image again.
@@ -52,7 +52,8 @@ const indexRetry = time.Hour
 // signatures are removed.
 //
 // Policies of namespaces do not affect any of this. Their verdicts are in the annotation
-// annotation.NamespaceVerdicts.
+// annotation.NamespaceVerdicts. Nor do the verdicts for tags, of which annotation.TagVerdicts has
+// those that differ.
 //
 // covered is true if a policy covers the image anywhere. If none does, conditions that an
 // administrator has set stay as they are (`oc adm verify-image-signature --save` works). Verdicts
@@ -87,8 +88,9 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 		}
 		return all, err
 	}
+	checked := checks{}
 	judgeIn := func(p verdictScope, s *imagev1.ImageSignature) []judgement {
-		all := p.judge(s, image, now)
+		all := p.judge(s, image, now, checked)
 		for _, j := range all {
 			judgeAgain(j.NotAfter)
 		}
@@ -158,6 +160,21 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	if in.moreNamespaced > 0 {
 		inSpaces[annotation.InNamespace(annotation.NotJudged, annotation.NotJudged)] = notJudged(in.moreNamespaced, "repositories and tags of namespaces")
 	}
+	tags := map[string]annotation.Verdict{}
+	for _, p := range in.tags(image, set) {
+		v, end := p.summarize(p.judgeAll(image, brought, now, checked), leftOutOf(found[p.repository], by), vouching, image.Name, now)
+		if !end.IsZero() {
+			judgeAgain(end.Add(-time.Second))
+		}
+		digest, ok := summed[p.key()]
+		if !ok {
+			digest = inSpaces[p.key()]
+		}
+		if v.Verified != digest.Verified {
+			v.Vouches = nil
+			tags[annotation.InNamespace(p.ref.Name()+":"+p.ref.Tag, p.namespace)] = v
+		}
+	}
 	if image.Annotations == nil {
 		image.Annotations = map[string]string{}
 	}
@@ -166,6 +183,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 	annotate(image, annotation.Verdicts, encodeVerdicts(summed))
 	annotate(image, annotation.NamespaceVerdicts, encodeVerdicts(inSpaces))
+	annotate(image, annotation.TagVerdicts, encodeVerdicts(tags))
 	annotate(image, AnnotationPolicy, stamp)
 	annotate(image, annotation.NamespacePolicy, in.namespaceStamp())
 	next := ""
@@ -182,8 +200,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 }
 
 // judge returns each policy's verdict on a signature in a repository that at least one policy
-// covers.
-func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time) []judgement {
+// covers. checked has what was checked before.
+func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now time.Time, checked checks) []judgement {
 	name, size := sigID(s.Name), len(s.Content)
 	if p.err != nil {
 		return []judgement{{name, size, isAttestation(s), "", unjudged(ReasonNoMatchingPolicy, "no policy can be chosen: "+p.err.Error())}}
@@ -194,9 +212,20 @@ func (p verdictScope) judge(s *imagev1.ImageSignature, image *imagev1.Image, now
 	}
 	var all []judgement
 	for _, by := range p.policies {
-		all = append(all, judgement{name, size, isAttestation(s), by.ID(), judge(Signature{s.Type, s.Content}, target, p.ref, by, now)})
+		all = append(all, judgement{name, size, isAttestation(s), by.ID(), decide(Signature{s.Type, s.Content}, target, p.ref, by, checked.of(Signature{s.Type, s.Content}, target, by, now))})
 	}
 	return all
+}
+
+// judgeAll judges the signatures that count in a repository.
+func (p verdictScope) judgeAll(image *imagev1.Image, brought holders, now time.Time, checked checks) (judged []judgement) {
+	seen := counter{brought, map[string]int{}}
+	for i := range image.Signatures {
+		if counts, tooMany := seen.count(p, &image.Signatures[i]); counts && !tooMany {
+			judged = append(judged, p.judge(&image.Signatures[i], image, now, checked)...)
+		}
+	}
+	return judged
 }
 
 func encodeVerdicts(summed map[string]annotation.Verdict) string {

@@ -24,8 +24,19 @@ import (
 // inNamespace makes an ImagePolicy that trusts a key for the scopes.
 func inNamespace(t testing.TB, namespace, name, scopes string, key *signaturestest.Key) *policy.Policy {
 	t.Helper()
+	return parsedPolicy(t, namespace, name, signaturestest.Document(name, scopes, signaturestest.TrustKey(key, nil), matchRepository))
+}
+
+// exactIn makes an ImagePolicy that trusts a key for the scopes, if the signature has the tag.
+func exactIn(t testing.TB, namespace, scopes string, key *signaturestest.Key) *policy.Policy {
+	t.Helper()
+	return parsedPolicy(t, namespace, "own", signaturestest.Document("own", scopes, signaturestest.TrustKey(key, nil), ""))
+}
+
+func parsedPolicy(t testing.TB, namespace, name, document string) *policy.Policy {
+	t.Helper()
 	var d policy.Document
-	if err := yaml.Unmarshal([]byte(strings.TrimPrefix(signaturestest.Document(name, scopes, signaturestest.TrustKey(key, nil), matchRepository), "---\n")), &d); err != nil {
+	if err := yaml.Unmarshal([]byte(strings.TrimPrefix(document, "---\n")), &d); err != nil {
 		t.Fatal(err)
 	}
 	p, err := policy.New(namespace, name, &d.Spec)

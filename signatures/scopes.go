@@ -178,6 +178,44 @@ func (j judging) namespaceStamp() string { return stampOf(j.namespaced, j.moreNa
 // all returns the scopes without a namespace, and those with one.
 func (j judging) all() []verdictScope { return slices.Concat(j.scopes, j.namespaced) }
 
+// maxTags bounds the tags for which one image is judged beside its digest.
+const maxTags = 64
+
+// tagsOf returns the references with a tag by which an image is known, up to maxTags. Whether a
+// tag's verdict turned is known of these.
+func tagsOf(image *imagev1.Image) (all []reference.Reference) {
+	for _, ref := range annotation.Known(image.Annotations) {
+		if ref.Tag != "" && len(all) < maxTags {
+			all = append(all, ref)
+		}
+	}
+	return all
+}
+
+// tags returns the scopes for tags that the policies of the tag's repository may judge otherwise
+// than the digest there. Tags that are scopes themselves are not among them.
+func (j judging) tags(image *imagev1.Image, set *policy.Set) (all []verdictScope) {
+	looks := func(by *policy.Policy) bool { return by.LooksAtTags() }
+	in := slices.DeleteFunc(j.all(), func(p verdictScope) bool {
+		return p.tag == "" && (p.err != nil || !slices.ContainsFunc(p.policies, looks))
+	})
+	if len(in) == 0 {
+		return nil
+	}
+	for _, ref := range tagsOf(image) {
+		for _, p := range in {
+			if p.tag != "" || p.repository != ref.Name() || slices.ContainsFunc(in, func(other verdictScope) bool {
+				return other.repository == p.repository && other.tag == ref.Tag && other.namespace == p.namespace
+			}) || !slices.Equal(PoliciesFor(ref, p.namespace, set), p.policies) {
+				continue
+			}
+			p.ref = ref
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // notJudged is the verdict for the scopes that are left out.
 func notJudged(more int, of string) annotation.Verdict {
 	return annotation.Verdict{

@@ -115,12 +115,14 @@ type Change struct {
 }
 
 // Changes compares the former and the present verdicts of an Image, for every repository that it
-// was or is in, every tag that is a scope, and both for the pods of namespaces. If no policy covers
-// a place, its verdict is that of AskAnyway.
+// was or is in, every tag that it had and has there, and both for the pods of namespaces. If no
+// policy covers a place, its verdict is that of AskAnyway. A tag is left out if its verdict is that
+// of its repository, before and after.
 func Changes(before, after *imagev1.Image) (changed []Change) {
 	was, is := heldAnywhere(before), heldAnywhere(after)
 	places := maps.Clone(was)
 	maps.Copy(places, is)
+	addTags(before, after, was, is, places)
 	for _, place := range slices.Sorted(maps.Keys(places)) {
 		b, known := verdictFor(place, was)
 		a, ok := verdictFor(place, is)
@@ -129,6 +131,43 @@ func Changes(before, after *imagev1.Image) (changed []Change) {
 		}
 	}
 	return changed
+}
+
+// addTags adds the verdicts for tags that differ from that for their repository. A tag that is not
+// known both before and after has not turned: it is new, or gone. Nor is one compared with what a
+// former version judged, which has no verdicts for tags.
+func addTags(before, after *imagev1.Image, was, is, places map[string]annotation.HeldVerdict) {
+	differed, differ := annotation.JudgedTags(before.Annotations), annotation.JudgedTags(after.Annotations)
+	if len(differed) == 0 && len(differ) == 0 {
+		return
+	}
+	had, has := tagsOf(before), tagsOf(after)
+	held := maps.Clone(was)
+	maps.Copy(held, is)
+	for _, from := range []struct {
+		differing map[string]annotation.Verdict
+		held      map[string]annotation.HeldVerdict
+	}{{differed, was}, {differ, is}} {
+		for key, v := range from.differing {
+			of, namespace, _ := strings.Cut(key, "#")
+			ref, err := reference.Parse(of)
+			stamp := before.Annotations[AnnotationPolicy]
+			if namespace != "" {
+				stamp = before.Annotations[annotation.NamespacePolicy]
+			}
+			if err != nil || !slices.Contains(had, ref) || !slices.Contains(has, ref) || stamp != "" && !strings.Contains(stamp, "@"+rules) {
+				continue
+			}
+			v := annotation.HeldVerdict{Place: key, Covered: true, Verdict: v}
+			places[key], from.held[key] = v, v
+			// Pods of a namespace may have had the verdict that is for all, or have it now.
+			for other := range held {
+				if repository, namespace, ok := strings.Cut(other, "#"); ok && repository == ref.Name() {
+					places[annotation.InNamespace(ref.String(), namespace)] = v
+				}
+			}
+		}
+	}
 }
 
 // heldAnywhere returns the verdicts that an Image holds, by place, including those for the pods of
@@ -145,18 +184,21 @@ func heldAnywhere(image *imagev1.Image) map[string]annotation.HeldVerdict {
 }
 
 // verdictFor returns the verdict for a place. If there is none for a namespace, it returns the
-// verdict for all pods; if there is none for a tag, the repository's.
+// verdict for all pods; if there is none for a tag, the repository's, for the namespace first.
 func verdictFor(place string, held map[string]annotation.HeldVerdict) (v annotation.HeldVerdict, ok bool) {
 	if v, ok = held[place]; ok {
 		return v, true
 	}
-	key, _, _ := strings.Cut(place, "#")
+	key, namespace, _ := strings.Cut(place, "#")
 	if v, ok = held[key]; ok {
 		return v, true
 	}
 	ref, err := reference.Parse(key)
 	if err != nil {
 		return v, false
+	}
+	if v, ok = held[annotation.InNamespace(ref.Name(), namespace)]; ok {
+		return v, ok
 	}
 	v, ok = held[ref.Name()]
 	return v, ok

@@ -43,9 +43,9 @@ func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
 	case len(policies) == 0:
 		return noPolicy(ref)
 	}
-	best := judge(s, image, ref, policies[0], now)
+	best := decide(s, image, ref, policies[0], check(s, image, policies[0], now))
 	for _, p := range policies[1:] {
-		if v := judge(s, image, ref, p, now); v.informs() > best.informs() {
+		if v := decide(s, image, ref, p, check(s, image, p, now)); v.informs() > best.informs() {
 			best = v
 		}
 	}
@@ -107,9 +107,45 @@ func (s signedContent) signedDigest() string {
 	return s.digest
 }
 
-// check does the cryptography. The error is an *evidence.Failure. If the failure is authentic,
-// check also returns the content of the signature.
-func check(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
+// checked is the result of the cryptography. The error is an *evidence.Failure. If the failure is
+// authentic, the content of the signature is there, too.
+type checked struct {
+	what     signedContent
+	evidence *evidence.Evidence
+	err      error
+}
+
+// checks has the results for one image at one time, so that the cryptography is done once for each
+// signature and policy, however many repositories and tags the image is judged for.
+type checks map[checkKey]checked
+
+// checkKey is the first byte of a signature's content, as a place in memory, and the policy.
+type checkKey struct {
+	content *byte
+	by      *policy.Policy
+}
+
+// of returns the result for a signature.
+func (c checks) of(s Signature, image Image, p *policy.Policy, now time.Time) checked {
+	if len(s.Content) == 0 {
+		return check(s, image, p, now)
+	}
+	key := checkKey{&s.Content[0], p}
+	result, ok := c[key]
+	if !ok {
+		result = check(s, image, p, now)
+		c[key] = result
+	}
+	return result
+}
+
+// check does the cryptography.
+func check(s Signature, image Image, p *policy.Policy, now time.Time) checked {
+	what, e, err := checkContent(s, image, p, now)
+	return checked{what, e, err}
+}
+
+func checkContent(s Signature, image Image, p *policy.Policy, now time.Time) (signedContent, *evidence.Evidence, error) {
 	if len(s.Content) > verdicts.MaxContent {
 		return signedContent{}, nil, evidence.Fail(evidence.InvalidSignature, "the content has %d bytes, at most %d are accepted", len(s.Content), verdicts.MaxContent)
 	}
@@ -168,10 +204,10 @@ func checkSigstore(parsed *sigstore.Signature, p *policy.Policy, now time.Time) 
 	return signedContent{simple: parsed.SimpleSigning, statement: parsed.Statement, digest: parsed.SignedDigest()}, e, err
 }
 
-// judge decides the verdict. It checks the cryptography first, because the contents of a signature
-// count only if its signer is known, then the digest, then the name.
-func judge(s Signature, image Image, ref reference.Reference, p *policy.Policy, now time.Time) Verdict {
-	what, e, err := check(s, image, p, now)
+// decide decides the verdict. The cryptography was checked first, because the contents of a
+// signature count only if its signer is known; then the digest is compared, then the name.
+func decide(s Signature, image Image, ref reference.Reference, p *policy.Policy, c checked) Verdict {
+	what, e, err := c.what, c.evidence, c.err
 	if err == nil && p.Distrusts(e) {
 		err = evidence.Fail(evidence.NoMatchingKey, "signed by %s, who is revoked", e.Signer())
 	}

@@ -12,8 +12,8 @@ import (
 // observer learns which writes of Images change verdicts: an imageregistry.Observer.
 type observer struct{ *Server }
 
-// VerdictChanged logs and records a new verdict on an image, written by an import, a sweep or a
-// client.
+// VerdictChanged records the verdict on a new image, or on one that is in another repository or has
+// another signer.
 func (s observer) VerdictChanged(image *imagev1.Image, before, verified string, signers []string) {
 	s.recheckRuns(image)
 	s.Events.VerdictChanged(image, verified, signers)
@@ -29,16 +29,17 @@ func (s observer) IndexVerdictChanged(index *imagev1.Image) {
 	}
 }
 
-// JudgedAgain logs each verdict of an image that changed, whether an import, a sweep or a change of
-// policies caused it. Guarded tags may have waited for the new verdict.
-func (s observer) JudgedAgain(before, after *imagev1.Image) {
-	s.recheckRuns(after)
+// JudgedAgain logs and records each verdict of an image that changed, whether an import, a sweep or
+// a change of policies caused it. Guarded tags may have waited for the new verdict.
+func (s observer) JudgedAgain(image *imagev1.Image, turned []signatures.Change) {
+	s.recheckRuns(image)
 	s.Verification.Inventory.RecountRunning()
-	for _, c := range signatures.Changes(before, after) {
+	s.Events.Turned(image, turned)
+	for _, c := range turned {
 		if verdicts.IsVerified(c.Verified) {
-			s.promotions.Add(after.Name)
+			s.promotions.Add(image.Name)
 		}
-		s.unverified.VerdictChanged(after, c)
-		slog.Info("A verdict changed", "image", after.Name, "in", c.Place, "verdict", c.Verified, "before", c.Before, "reason", c.Reason)
+		s.unverified.VerdictChanged(image, c)
+		slog.Info("A verdict changed", "image", image.Name, "in", c.Place, "verdict", c.Verified, "before", c.Before, "reason", c.Reason)
 	}
 }

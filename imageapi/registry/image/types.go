@@ -11,6 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // REST is the storage of images: the generic one, a guard before selectors by use, and reports of
@@ -87,13 +88,14 @@ type Verdicts interface {
 
 // Observer learns which writes change verdicts, whoever writes. Its methods must not wait.
 type Observer interface {
-	// VerdictChanged is called after each write that changes what Summarize says of an image: a new
-	// image, before which that was "", a signature that was added, policies that changed.
+	// JudgedAgain is called after each write of a stored image that changed a verdict anywhere, or
+	// by which policies it is judged. turned are the changed verdicts. It must not change the
+	// image.
+	JudgedAgain(image *imagev1.Image, turned []signatures.Change)
+	// VerdictChanged is called after each other write that changes what Summarize says of an image:
+	// a new image, before which that was "", an image that is in one more repository, another
+	// signer.
 	VerdictChanged(image *imagev1.Image, before, verified string, signers []string)
-	// JudgedAgain is called after each write of a stored image that may have changed a verdict
-	// anywhere: it holds other verdicts than before, or by other policies. It must not change the
-	// images.
-	JudgedAgain(before, after *imagev1.Image)
 	// IndexVerdictChanged is called after each write of an index that is verified in other
 	// repositories than before, or no longer in any: the images that it lists must be judged again.
 	IndexVerdictChanged(index *imagev1.Image)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // verdict sums up the stored verdicts of an image.
@@ -35,21 +36,19 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 		return
 	}
 	r.reportIndexVerdict(obj, before.vouches)
-	if after, ok := obj.(*imagev1.Image); ok && before.image != nil && isJudgedOtherwise(before.image, after) {
-		r.observer.JudgedAgain(before.image, after)
+	var turned []signatures.Change
+	if after, ok := obj.(*imagev1.Image); ok && before.image != nil && !isJudged(after, before.image) {
+		turned = signatures.Changes(before.image, after)
+		if len(turned) > 0 || before.image.Annotations[annotation.Policy] != after.Annotations[annotation.Policy] {
+			r.observer.JudgedAgain(after, turned)
+		}
 	}
 	after := r.Facts.verdict(obj)
-	if demanded(after.verified) != demanded(before.verified) || !slices.Equal(after.signers, before.signers) {
-		r.observer.VerdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
+	if demanded(after.verified) == demanded(before.verified) && slices.Equal(after.signers, before.signers) ||
+		slices.ContainsFunc(turned, func(c signatures.Change) bool { return c.Verified == after.verified }) {
+		return
 	}
-}
-
-// isJudgedOtherwise reports whether two states of an image hold different verdicts, or were judged
-// by different policies.
-func isJudgedOtherwise(before, after *imagev1.Image) bool {
-	return slices.ContainsFunc([]string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy}, func(key string) bool {
-		return before.Annotations[key] != after.Annotations[key]
-	})
+	r.observer.VerdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
 }
 
 // demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy

@@ -33,7 +33,7 @@ type Verifier interface {
 }
 
 // judgedBy are the annotations that a verdict depends on or consists of.
-var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck}
+var judgedBy = []string{annotation.References, annotation.Gone, annotation.Repositories, annotation.Verdicts, annotation.NamespaceVerdicts, annotation.TagVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck}
 
 // isJudged reports whether everything that a verdict depends on is as it was when old was judged.
 func isJudged(image, old *imagev1.Image) bool {
@@ -104,7 +104,7 @@ func (s *imageStrategy) verifySignatures(ctx context.Context, image, old *imagev
 
 // storedVerdict gives image its stored verdict, in place of what a client sent.
 func storedVerdict(image, old *imagev1.Image) {
-	for _, key := range []string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck} {
+	for _, key := range []string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.TagVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck} {
 		delete(image.Annotations, key)
 		if old == nil {
 			continue

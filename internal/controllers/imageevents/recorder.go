@@ -20,6 +20,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
+	"github.com/tidewaiter/tidewaiter/internal/table"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Reasons of Events about Images, beside those of queue.Notice.
@@ -108,6 +110,58 @@ func (r *Recorder) Imported(reference string, result *importer.Result, err error
 	r.Record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
+// Turned records which verdicts on an image turned to True or to False: one event for all places
+// where it is now trusted, and one for all where it is not. So an image in many repositories does
+// not use up the sender's events.
+func (r *Recorder) Turned(image *imagev1.Image, turned []signatures.Change) {
+	about := AboutImage(image.Name)
+	about.UID = image.UID
+	for _, e := range eventsOf(turned) {
+		r.Record(about, e.warning, e.reason, e.message)
+	}
+}
+
+// event is what an event says.
+type event struct {
+	warning         bool
+	reason, message string
+}
+
+// eventsOf returns the events about changed verdicts.
+func eventsOf(turned []signatures.Change) (told []event) {
+	for _, verified := range []string{verdicts.VerifiedTrue, verdicts.VerifiedFalse} {
+		all := slices.DeleteFunc(slices.Clone(turned), func(c signatures.Change) bool { return c.Verified != verified })
+		if len(all) == 0 {
+			continue
+		}
+		first := all[0]
+		place, namespace, _ := strings.Cut(first.Place, "#")
+		if namespace != "" {
+			place += ", for the pods of namespace " + namespace
+		}
+		if len(all) > 1 {
+			place += ", and " + table.Quantity(len(all)-1, "other place")
+		}
+		if verified == verdicts.VerifiedTrue {
+			told = append(told, event{false, reasonSignatureVerified, signedBy(first.Signers) + ", in " + place})
+			continue
+		}
+		message := "No signature is trusted in " + place
+		if first.Message != "" {
+			message += ": " + first.Message
+		}
+		told = append(told, event{true, reasonSignatureRejected, message})
+	}
+	return told
+}
+
+func signedBy(signers []string) string {
+	if len(signers) == 0 {
+		return "A signature is trusted"
+	}
+	return "Signed by " + strings.Join(signers, ", ")
+}
+
 // VerdictChanged records a new verdict on an image's signatures if it is True or False. It records
 // no event for other verdicts, such as Unsigned and Unknown.
 func (r *Recorder) VerdictChanged(image *imagev1.Image, verified string, signers []string) {
@@ -115,11 +169,7 @@ func (r *Recorder) VerdictChanged(image *imagev1.Image, verified string, signers
 	about.UID = image.UID
 	switch verified {
 	case verdicts.VerifiedTrue:
-		message := "A signature is trusted"
-		if len(signers) > 0 {
-			message = "Signed by " + strings.Join(signers, ", ")
-		}
-		r.Record(about, false, reasonSignatureVerified, message)
+		r.Record(about, false, reasonSignatureVerified, signedBy(signers))
 	case verdicts.VerifiedFalse:
 		message := "No signature is trusted"
 		if why := rejection(image); why != "" {

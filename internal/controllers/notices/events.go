@@ -85,7 +85,7 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 		if err != nil {
 			continue // no policy covers it
 		}
-		whole := ref.WithDigest(after.Name).String()
+		whole := ref.String() + "@" + after.Name // with the tag, if the verdict is for one
 		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, after.UID, c.Place, after.ResourceVersion), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
 			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: after.Name, Verified: c.Verified,
 			VerifiedBefore: c.Before, Reason: c.Reason, Cause: cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,

@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -91,6 +92,37 @@ func TestSameChangeSameEvents(t *testing.T) {
 	}
 	if _, err := (&maker{}).events(t.Context(), kubestore.Change{Err: errors.New("damaged")}); err == nil {
 		t.Error("damage is nothing")
+	}
+}
+
+// A verdict that turns for a tag alone is told, with the tag; that for the digest, which stays, is
+// not.
+func TestVerdictOfATagIsTold(t *testing.T) {
+	const repository, digest = "r.example.com/team/app", "sha256:0000000000000000000000000000000000000000000000000000000000000001"
+	image := func(rv string, annotations map[string]string) *imagev1.Image {
+		annotations[annotation.References] = `["` + repository + `:v1","` + repository + `:v2"]`
+		annotations[annotation.Verdicts] = `{"` + repository + `":{"verified":"True"}}`
+		return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest, UID: "u", ResourceVersion: rv, Annotations: annotations}, DockerImageReference: repository + "@" + digest}
+	}
+	before := image("5", map[string]string{})
+	after := image("7", map[string]string{annotation.TagVerdicts: `{"` + repository + `:v2":{"verified":"False","message":"it is for v1"}}`})
+	m := maker{nothingRuns{}, time.Now}
+	for _, tt := range []struct {
+		before, after *imagev1.Image
+		want          string
+	}{
+		{before, after, repository + ":v2@" + digest + " True False: The verdict on " + repository + ":v2@" + digest + " turned from True to False: it is for v1"},
+		{after, before, repository + ":v2@" + digest + " False True: The verdict on " + repository + ":v2@" + digest + " turned from False to True"},
+		{after, after, ""},
+	} {
+		all, err := m.events(t.Context(), kubestore.Change{Rev: 7, Before: tt.before, After: tt.after})
+		got := ""
+		for _, e := range all {
+			got += fmt.Sprint(e.Subject, " ", e.Data.VerifiedBefore, " ", e.Data.Verified, ": ", e.Data.Message)
+		}
+		if got != tt.want || err != nil {
+			t.Errorf("told is %q, %v, want %q", got, err, tt.want)
+		}
 	}
 }
 

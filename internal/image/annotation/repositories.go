@@ -25,6 +25,11 @@ const (
 	// namespace, as InNamespace has them, to Verdict. The server writes it, whatever a client
 	// sends.
 	NamespaceVerdicts = "tidewaiter.dev/namespace-verdicts"
+	// TagVerdicts is the verdict on the image under each tag where it differs from that on its
+	// digest: JSON, an object of repository and tag to Verdict, with the namespace as InNamespace
+	// has it. Tags that are scopes of policies are in Verdicts. The server writes it, whatever a
+	// client sends.
+	TagVerdicts = "tidewaiter.dev/tag-verdicts"
 	// Policy lists the policies that the verdicts were computed with, as "<name>@<hash>", separated
 	// by commas. If it is there, the conditions of signatures are the server's and not an
 	// administrator's. A client that writes something else there has the image judged again.
@@ -339,6 +344,12 @@ func JudgedFor(annotations map[string]string, asked reference.Reference) (v Verd
 // keys are those of InNamespace.
 func JudgedInNamespaces(annotations map[string]string) map[string]Verdict {
 	return judged(annotations, NamespaceVerdicts)
+}
+
+// JudgedTags returns the verdicts for tags that differ from that for the digest. Its keys are those
+// of InNamespace.
+func JudgedTags(annotations map[string]string) map[string]Verdict {
+	return judged(annotations, TagVerdicts)
 }
 
 // JudgedAnywhere returns the verdicts of Judged and of JudgedInNamespaces, which have no keys in

@@ -13,7 +13,7 @@ import (
 // and namespaces.
 func ShownIn(annotations map[string]string, repository reference.Reference, namespace string) map[string]string {
 	shown := maps.Clone(annotations)
-	for _, key := range []string{References, MoreReferences, Gone, Repositories, Verdicts, NamespaceVerdicts, Policy, NamespacePolicy, Recheck} {
+	for _, key := range []string{References, MoreReferences, Gone, Repositories, Verdicts, NamespaceVerdicts, TagVerdicts, Policy, NamespacePolicy, Recheck} {
 		delete(shown, key)
 	}
 	if shown == nil {
@@ -27,7 +27,7 @@ func ShownIn(annotations map[string]string, repository reference.Reference, name
 	if r, ok := Found(annotations)[repository.String()]; ok {
 		SetFound(shown, map[string]Repository{repository.String(): r})
 	}
-	for _, key := range []string{Verdicts, NamespaceVerdicts} {
+	for _, key := range []string{Verdicts, NamespaceVerdicts, TagVerdicts} {
 		here := judged(annotations, key)
 		maps.DeleteFunc(here, func(key string, _ Verdict) bool {
 			of, in, _ := strings.Cut(key, "#")
