@@ -72,10 +72,11 @@ func (t *tagged[ID]) Names(tag string) bool {
 	return len(t.byTag[tag]) > 0
 }
 
-// Running counts the pods that name a tag and are [Outdated] or [Unknown]. as returns the digest as
-// which what runs is counted, and its state. Of the containers of a pod that name the tag, those in
-// the last state decide. as is called once for each digest, and must not call the index.
-func (t *tagged[ID]) Running(tag string, as func(digest string) (string, State)) (outdated, unknown Count) {
+// Running counts the pods that name one of some tags and are [Outdated] or [Unknown]. as returns the
+// digest as which what runs is counted, and its state. Of the containers of a pod that name such a
+// tag, those in the last state decide. as is called once for each digest, and must not call the
+// index.
+func (t *tagged[ID]) Running(tags []string, as func(digest string) (string, State)) (outdated, unknown Count) {
 	type answer struct {
 		digest string
 		state  State
@@ -84,11 +85,21 @@ func (t *tagged[ID]) Running(tag string, as func(digest string) (string, State))
 	known := map[string]answer{}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for id := range t.byTag[tag] {
+	pods := t.byTag[tags[0]]
+	if len(tags) > 1 {
+		pods = maps.Clone(pods)
+		for _, tag := range tags[1:] {
+			if pods == nil {
+				pods = map[ID]struct{}{}
+			}
+			maps.Copy(pods, t.byTag[tag])
+		}
+	}
+	for id := range pods {
 		state := Current
 		var digests []string
 		for _, one := range t.pods[id] {
-			if one.Tag != tag {
+			if !slices.Contains(tags, one.Tag) {
 				continue
 			}
 			a, asked := known[one.Digest]

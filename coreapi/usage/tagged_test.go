@@ -3,6 +3,7 @@ package usage
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"unique"
 )
@@ -17,7 +18,7 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	const v1, v2 = "registry.example.com/app:v1", "registry.example.com/app:v2"
 	want := func(when, tag, clusters, digests, others string) {
 		t.Helper()
-		outdated, unknown := x.Running(tag, func(digest string) (string, State) {
+		outdated, unknown := x.Running(strings.Fields(tag), func(digest string) (string, State) {
 			switch digest {
 			case "new":
 				return digest, Current
@@ -35,6 +36,8 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "old"}})
 	want("a pod counts once in its cluster", v1, "prod:1 test:1", "old:2 older:1", "")
 	want("only what is wanted counts", v2, "", "", "")
+	want("by several names it counts once", v1+" "+v2, "prod:1 test:1", "old:2 older:1", "")
+	want("by a name that none has", "none "+v1, "prod:1 test:1", "old:2 older:1", "")
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "old"}}) // tells nobody
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "new"}})
 	x.tagged.set(id("prod", "a"), nil)

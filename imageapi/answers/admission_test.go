@@ -405,7 +405,7 @@ func (unused) Digests() []string                             { return nil }
 func (unused) StaleReasons() []string                        { return nil }
 func (unused) WorkloadStaleReasons() []string                { return nil }
 
-func (unused) Running(string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
+func (unused) Running([]string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
 	return outdated, unknown
 }
 

@@ -64,12 +64,12 @@ type Containers interface {
 
 // Naming knows the pods that name tags.
 type Naming interface {
-	// Running counts the pods that name a tag and are outdated, or of which that is unknown. as
+	// Running counts the pods that name one of some tags and are outdated, or of which that is unknown. as
 	// returns the digest as which what runs is counted, and its state.
-	Running(tag string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
+	Running(tags []string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
 }
 
-// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Confirmed
+// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Mirrors, Confirmed
 // and Clock are required; Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
@@ -82,6 +82,8 @@ type Answerer struct {
 	Authorizer Authorizer
 	// Mirrored returns the references that a mirror's name may stand for.
 	Mirrored func(reference.Reference) []reference.Reference
+	// Mirrors returns the names that a reference has on mirrors, by which pods may name it, too.
+	Mirrors func(reference.Reference) []reference.Reference
 	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
 	// that is not known. Tags tell it themselves.
 	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
@@ -540,7 +542,11 @@ func (s *session) naming(ctx context.Context, m *resolved) (pods []string, more 
 	if m.digest != "" || m.ref.Host == "" || m.ref.Tag == "" {
 		return nil, false, nil
 	}
-	containers, more, err := s.Containers.Naming(ctx, []string{m.ref.String()}, maxContainers)
+	var values []string
+	for _, name := range s.NamesOf(m.ref) {
+		values = append(values, name.String())
+	}
+	containers, more, err := s.Containers.Naming(ctx, values, maxContainers)
 	for _, c := range containers {
 		pods = append(pods, c.Cluster+"/"+c.Namespace+"/"+c.Pod)
 	}
@@ -677,7 +683,7 @@ func (s *session) outdated(ctx context.Context, a *Answer, m *resolved) {
 	if m.ref.Tag == "" || m.ref.Host == "" {
 		return
 	}
-	drift, err := s.drift(ctx, m.ref)
+	drift, err := s.drift(ctx, m.ref, s.NamesOf(m.ref))
 	if err != nil {
 		a.unknown("running", err)
 		return

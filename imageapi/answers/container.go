@@ -78,7 +78,10 @@ func (a *Answerer) About(cluster, namespace, image, imageID string) (known podim
 // has it, and imageID what its status tells of what runs. The program asks, so rights are not
 // looked at.
 func (a *Answerer) Container(ctx context.Context, namespace, image, imageID string) (out ContainerAnswer, err error) {
-	s := a.own(namespace)
+	return a.own(namespace).container(ctx, namespace, image, imageID)
+}
+
+func (s *session) container(ctx context.Context, namespace, image, imageID string) (out ContainerAnswer, err error) {
 	ref, bad := reference.Parse(image)
 	if bad != nil {
 		out.Runs, err = s.runs(ctx, image, imageID, ref, nil)
@@ -164,7 +167,17 @@ func isOutdated(leads *resolved, runs string) (outdated bool, unknown string) {
 // verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not
 // known to be in the repository.
 func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
-	if image == nil || !slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()) {
+	if image == nil {
+		return nil, nil
+	}
+	in := s.in
+	if image != s.given || in == nil {
+		in = annotation.In(image.Annotations, image.DockerImageReference, image.Name)
+	}
+	if image == s.given {
+		s.in = in
+	}
+	if !slices.Contains(in, ref.Bare()) {
 		return nil, nil
 	}
 	v, _, err := s.verdict(ctx, image, ref, checkedAt(tag), namespace)

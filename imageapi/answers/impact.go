@@ -309,7 +309,8 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 			continue
 		}
 		if p.state == NotImported { // it is not known under this name, so it has no verdict
-			if !hidden {
+			// Policies of other namespaces than those of the pods that name it so do not matter.
+			if named := f.podsOf(by, &ImpactRow{Reference: p.ref.String(), Namespace: p.namespace}); !hidden && (len(named) > 0 || !by.complete) {
 				f.undecide(p.ref.String())
 			}
 			continue

@@ -152,7 +152,9 @@ func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runner
 	}
 	var tags []string
 	for _, tag := range f.tags[image.Name] {
-		tags = append(tags, tag.ref.String())
+		for _, name := range f.before.NamesOf(tag.ref) {
+			tags = append(tags, name.String())
+		}
 	}
 	if err := f.name(ctx, all, f.valuesOf(&resolved{digest: image.Name, image: image}), tags); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 // valuesOf are the values of the field "image" of the pods that use an image, as they are stored.
@@ -43,7 +44,7 @@ func (a *Answerer) Selects(ctx context.Context, text string, naming bool) ([]str
 	}
 	var names []reference.Reference
 	if ref, err := reference.Parse(text); err == nil && ref.Digest == "" && m.ref.Tag != "" {
-		names = []reference.Reference{m.ref, ref.Pulled()} // which differ if it is a mirror's name
+		names = append(s.NamesOf(m.ref), ref.Pulled())
 	}
 	var values []string
 	for _, ref := range names {
@@ -61,6 +62,15 @@ func (a *Answerer) Selects(ctx context.Context, text string, naming bool) ([]str
 	}
 	slices.Sort(values)
 	return slices.Compact(values), nil
+}
+
+// NamesOf returns a reference and its names on mirrors: pods may have any of them.
+func (a *Answerer) NamesOf(ref reference.Reference) []reference.Reference {
+	names := []reference.Reference{ref}
+	if a.Mirrors != nil {
+		names = append(names, a.Mirrors(ref)...)
+	}
+	return names
 }
 
 // Sources returns the references that a mirror's name may stand for.
@@ -116,10 +126,22 @@ func (s *session) runs(ctx context.Context, image, imageID string, ref reference
 	return digest, nil
 }
 
+// maxJudgedNames bounds the references for which PodsNaming judges one image: a hundred take about
+// five milliseconds.
+const maxJudgedNames = 100
+
+// naming is what a container's reference means: whether a place is among it, and the policies of
+// namespaces for it.
+type naming struct {
+	here bool
+	own  map[string][]*policy.Policy
+}
+
 // PodsNaming counts the pods that run an image, name it in a place, a repository or a tag, and have
 // a verdict for what they name: the pods of a namespace, or, with "", those that have no policies
 // of their own for it. complete is false if there may be more. The program asks, so rights are not
-// looked at.
+// looked at. It judges each reference once for all pods to which the same policies apply, none that
+// means another place, and at most maxJudgedNames.
 func (a *Answerer) PodsNaming(ctx context.Context, image *imagev1.Image, place reference.Reference, namespace, verified string) (n int, complete bool, err error) {
 	set, err := a.Policies.Set(ctx)
 	if err != nil {
@@ -130,23 +152,50 @@ func (a *Answerer) PodsNaming(ctx context.Context, image *imagev1.Image, place r
 	if err != nil {
 		return 0, false, err
 	}
-	pods, known := map[string]bool{}, map[[3]string]ContainerAnswer{}
+	here := func(ref reference.Reference) bool {
+		return ref.Bare() == place.Bare() && (place.Tag == "" || ref.Tag == place.Tag)
+	}
+	var in []reference.Reference // where the image is, once that is read
+	pods, named, counts := map[string]bool{}, map[string]naming{}, map[[3]string]bool{}
 	for _, c := range containers {
 		if _, its := own[c.Namespace]; namespace == "" && its || namespace != "" && namespace != c.Namespace {
 			continue
 		}
-		key := [3]string{c.Namespace, c.Image, c.ImageID}
-		answer, ok := known[key]
+		of, ok := named[c.Image]
 		if !ok {
-			if answer, err = a.Container(ctx, c.Namespace, c.Image, c.ImageID); err != nil {
-				return 0, false, err
+			if ref, err := reference.Parse(c.Image); err == nil {
+				ref = ref.Pulled()
+				of = naming{slices.ContainsFunc(append(a.Sources(ref), ref), here), set.InNamespaces(ref)}
 			}
-			known[key] = answer
+			named[c.Image] = of
 		}
-		if answer.Judged != image.Name || answer.Verdict == nil || answer.Verdict.Verified != verified {
+		if !of.here {
 			continue
 		}
-		if name, err := reference.Parse(answer.Verdict.Reference); err == nil && name.Bare() == place.Bare() && (place.Tag == "" || name.Tag == place.Tag) {
+		key := [3]string{"", c.Image, c.ImageID}
+		if _, its := of.own[c.Namespace]; its {
+			key[0] = c.Namespace
+		}
+		is, ok := counts[key]
+		if !ok {
+			if len(counts) == maxJudgedNames {
+				more = true
+				continue
+			}
+			s := a.own(c.Namespace)
+			s.given, s.in = image, in
+			answer, err := s.container(ctx, c.Namespace, c.Image, c.ImageID)
+			if err != nil {
+				return 0, false, err
+			}
+			in = s.in
+			if answer.Judged == image.Name && answer.Verdict != nil && answer.Verdict.Verified == verified {
+				name, err := reference.Parse(answer.Verdict.Reference)
+				is = err == nil && here(name)
+			}
+			counts[key] = is
+		}
+		if is {
 			pods[c.Cluster+"/"+c.Namespace+"/"+c.Pod] = true
 		}
 	}

@@ -202,7 +202,7 @@ func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 		got := map[string]string{}
 		for _, row := range w.impactOf(spec).Rows {
 			if row.Reference == repository+":v1" {
-				got[row.Namespace] = row.Before.Verdict.Verified + " " + strings.Join(namesOf(row.Running), ",")
+				got[row.Namespace] = row.Before.Verdict.Verified + " " + strings.Join(NamesOf(row.Running), ",")
 			}
 		}
 		if len(got) != 2 || got[""] != "NoPolicy prod/bank" || got["shop"] != "Unsigned prod/shop" {
@@ -211,7 +211,7 @@ func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 	}
 }
 
-func namesOf(r *Running) (all []string) {
+func NamesOf(r *Running) (all []string) {
 	for _, in := range r.Clusters {
 		all = append(all, in.Cluster+"/"+in.Namespace)
 	}
@@ -382,5 +382,20 @@ func TestImpactWhileAClusterIsAway(t *testing.T) {
 	status := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"})
 	if sum := status.Summary; sum.PodsComplete || len(sum.Changes) != 1 || sum.Changes[0].PodsComplete || !slices.Contains(status.Unknowns, UnknownPart{Part: "running", Reason: w.away}) {
 		t.Errorf("%+v", status)
+	}
+}
+
+// What a pod runs by a name under which it is not known is undecided if a policy for that name and
+// the pod's namespace changes, and not if one of another namespace does.
+func TestPoliciesOfOtherNamespacesDecideNothing(t *testing.T) {
+	t.Parallel()
+	for namespace, want := range map[string]int32{"shop": 1, "bank": 0} {
+		w := newWorld(t)
+		one, other := w.image("one", repository), "r.example.com/elsewhere"
+		w.demands("shop", other)
+		w.runs(namespace, "a", other+"@"+one, one)
+		if sum := w.impactOf(ImpactReviewSpec{RemovePolicy: "shop/own"}).Summary; sum.Undecided != want || sum.PodsComplete != (want == 0) {
+			t.Errorf("a pod in %s: %+v, want %d undecided", namespace, sum, want)
+		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 
 // world is a few images, tags, pods and policies, and answers about them.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	images map[string]*imagev1.Image
 	tags   map[string]*imagev1.ImageTag
 	pods   []podimages.Container
@@ -42,7 +42,7 @@ type world struct {
 	may      func(authorizer.Attributes) bool
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	return &world{
 		t: t, images: map[string]*imagev1.Image{}, tags: map[string]*imagev1.ImageTag{}, needing: map[string][]string{},
 		may: func(authorizer.Attributes) bool { return true },
@@ -166,7 +166,7 @@ func (w *world) InNamespace(_ context.Context, namespace string, _ int) (all []p
 }
 
 // Running is part of Naming.
-func (w *world) Running(string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
+func (w *world) Running([]string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
 	return outdated, unknown
 }
 

@@ -110,6 +110,9 @@ location = "m.example.com/old"
 			wildcard := strings.HasPrefix(p.Reference.Name(), "all.example.com/corp/")
 			// where the source is, and not its mirror
 			moved := p.Reference.Host == "moved.example.com"
+			if mirrors, err := f.MirrorsOf(own); err != nil || slices.Contains(back, own) && !slices.Contains(mirrors, p.Reference) {
+				t.Errorf("the mirrors of %s are %v, %v, without %s", own, mirrors, err, p.Reference)
+			}
 			if p.Reference != own && (err != nil || slices.Contains(back, own) == (wildcard || moved)) {
 				t.Errorf("%s is a mirror of %v, %v, not of %s", p.Reference, back, err, own)
 			}

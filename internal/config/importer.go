@@ -59,12 +59,17 @@ func (c *Config) AddFiles(to *importer.Options, o containers.Options) (err error
 	return nil
 }
 
-// MirrorOf finds the references that a name may stand for.
-type MirrorOf func(reference.Reference) []reference.Reference
+// OtherNames finds other names of references.
+type OtherNames struct {
+	// Sources returns the references that a mirror's name may stand for.
+	Sources func(reference.Reference) []reference.Reference
+	// Mirrors returns the names that a reference has on mirrors.
+	Mirrors func(reference.Reference) []reference.Reference
+}
 
-// MirrorOf returns what finds the references that a mirror's name stands for, by the configuration
-// and, unless the server is isolated, the machine's registries.conf.
-func (c *Config) MirrorOf(isolated bool) (MirrorOf, error) {
+// OtherNames goes by the mirrors of the configuration and, unless the server is isolated, of the
+// machine's registries.conf.
+func (c *Config) OtherNames(isolated bool) (*OtherNames, error) {
 	var o importer.Options
 	files := containers.Options{}
 	if isolated {
@@ -75,11 +80,14 @@ func (c *Config) MirrorOf(isolated bool) (MirrorOf, error) {
 		return nil, err
 	}
 	known, failures := o.Files.(*containers.Files), &warn.Limiter{}
-	return func(ref reference.Reference) []reference.Reference {
-		all, err := known.MirrorOf(ref)
-		if err != nil {
-			failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
+	with := func(find func(reference.Reference) ([]reference.Reference, error)) func(reference.Reference) []reference.Reference {
+		return func(ref reference.Reference) []reference.Reference {
+			all, err := find(ref)
+			if err != nil {
+				failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
+			}
+			return all
 		}
-		return all
-	}, nil
+	}
+	return &OtherNames{with(known.MirrorOf), with(known.MirrorsOf)}, nil
 }

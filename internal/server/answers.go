@@ -7,26 +7,28 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // answererOf returns what an Answerer needs besides the storages of images.
 func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
-	configured, err := s.Config.MirrorOf(s.Options.Isolated)
+	configured, err := s.Config.OtherNames(s.Options.Isolated)
 	if err != nil {
 		return a, err
 	}
-	mirrored := configured
+	mirrors := func() *config.OtherNames { return configured }
 	if s.pushes != nil {
-		s.pushes.mirrorOf.Store(&configured)
-		mirrored = func(ref reference.Reference) []reference.Reference { return (*s.pushes.mirrorOf.Load())(ref) }
+		s.pushes.mirrors.Store(configured)
+		mirrors = s.pushes.mirrors.Load
 	}
 	a = answers.Answerer{
 		Policies:   answers.InForce{Policies: s.Verification.policiesInForce, Clock: s.Options.Clock},
 		Containers: core.Clusters,
 		Naming:     core.Usage.Index,
 		Authorizer: s.authorizer,
-		Mirrored:   mirrored,
+		Mirrored:   func(ref reference.Reference) []reference.Reference { return mirrors().Sources(ref) },
+		Mirrors:    func(ref reference.Reference) []reference.Reference { return mirrors().Mirrors(ref) },
 		Confirmed:  s.confirmed,
 		Clock:      s.Options.Clock,
 	}

@@ -19,7 +19,7 @@ func (s *Server) followDrift() error {
 	}
 	registerMetrics(outdatedPods, unknownPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Find: s.answerer.Drift, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
+		Index: s.Usage, Client: client, Find: s.answerer.Drift, Names: s.answerer.NamesOf, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
 	})
 	s.Usage.OnTags(func(tags []string) {
 		s.drift.Recheck(tags)

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
@@ -52,10 +53,10 @@ func (w whatRuns) PodsNaming(ctx context.Context, image *imagev1.Image, place re
 
 // Drift is part of notices.Runs.
 func (w whatRuns) Drift(ctx context.Context, tag reference.Reference) (message, image string, pods int, err error) {
-	if !w.Usage.Names(tag.String()) {
+	if !slices.ContainsFunc(w.answerer.NamesOf(tag), func(name reference.Reference) bool { return w.Usage.Names(name.String()) }) {
 		return "", "", 0, nil
 	}
-	found, err := w.answerer.Drift(ctx, tag)
+	found, err := w.answerer.DriftOf(ctx, tag)
 	if err != nil {
 		return "", "", 0, err
 	}

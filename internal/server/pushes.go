@@ -55,7 +55,7 @@ type pushes struct {
 	importer    atomic.Pointer[importer.Importer]
 	newImporter func(*config.Config) (*importer.Importer, error)
 	packages    importer.PackageStore // of every importer, once there is a worker
-	mirrorOf    atomic.Pointer[config.MirrorOf]
+	mirrors     atomic.Pointer[config.OtherNames]
 	sweep       func(queue.SweepOptions) error // replaces what is swept
 	records     func(config.Records)           // replaces what is kept of what ran
 	// runs imports, and sends sends notifications; they know which hosts are left alone. Both are nil

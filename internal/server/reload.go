@@ -80,7 +80,7 @@ func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*co
 	if err != nil {
 		return nil, err
 	}
-	mirrorOf, err := next.MirrorOf(isolated)
+	mirrors, err := next.OtherNames(isolated)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*co
 	}
 	if changed["importer"] != nil {
 		im.KeepPackages(p.packages)
-		p.mirrorOf.Store(&mirrorOf)
+		p.mirrors.Store(mirrors)
 		p.importer.Swap(im).Close()
 	}
 	return next, nil

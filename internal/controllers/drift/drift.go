@@ -48,6 +48,8 @@ type Options struct {
 	Client Client
 	// Find returns what the pods that name a tag run.
 	Find func(ctx context.Context, tag reference.Reference) (answers.Drift, error)
+	// Names returns a tag and its names on mirrors: pods that have any of these name the tag.
+	Names func(tag reference.Reference) []reference.Reference
 	// Notify is called when pods begin to differ from their tag: once for each image to which the tag
 	// leads.
 	Notify func(tag *imagev1.ImageTag, message string)
@@ -122,12 +124,15 @@ func (t *Tracker) Recheck(tags []string) {
 	}
 }
 
-// Naming returns the counts of the pods that name a tag. known is false before all tags have been
-// compared.
+// Naming returns the counts of the pods that name a tag, or its name on a mirror. known is false
+// before all tags have been compared.
 func (t *Tracker) Naming(tag reference.Reference) (n Counts, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return countsOf(t.drifted[tag.String()]), t.known
+	for _, name := range t.Names(tag) {
+		n.add(countsOf(t.drifted[name.String()]))
+	}
+	return n, t.known
 }
 
 // Pods returns the counts of all known pods.
@@ -185,8 +190,14 @@ func (t *Tracker) watch(ctx context.Context) error {
 			if !ok {
 				return nil // the watch has ended, or is too old
 			}
-			if ref, ok := tags.Reference(tag); ok && t.Index.Names(ref.String()) {
-				t.queue.Add(ref.String())
+			ref, ok := tags.Reference(tag)
+			if !ok {
+				continue
+			}
+			for _, name := range t.Names(ref) { // a tag of a mirror moves with the tag of its source
+				if t.Index.Names(name.String()) {
+					t.queue.Add(name.String())
+				}
 			}
 		}
 	}
@@ -215,7 +226,7 @@ func (t *Tracker) Reconcile(ctx context.Context, tag string) (next time.Duration
 	if t.known = t.known || synced && err == nil; !t.known {
 		return pause, err
 	}
-	return again, err // a tag of a mirror moves with the tag of its source
+	return again, err
 }
 
 // measure updates the gauges.

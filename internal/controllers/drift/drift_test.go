@@ -130,7 +130,7 @@ func TestTracker(t *testing.T) {
 		gauge, unknownGauge := drift.NewGauge(), drift.NewUnknownGauge()
 		registry.MustRegister(gauge, unknownGauge)
 		tracker := drift.New(drift.Options{
-			Index: w, Client: w, Find: w.find, Clock: clock.RealClock{},
+			Index: w, Client: w, Find: w.find, Clock: clock.RealClock{}, Names: func(tag reference.Reference) []reference.Reference { return []reference.Reference{tag} },
 			Notify: func(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) },
 			Gauge:  gauge, UnknownGauge: unknownGauge, Clusters: []string{"prod", "quiet"},
 		})
