@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -35,10 +37,15 @@ func TestUseIsUnknownWhileAClusterIs(t *testing.T) {
 		}
 	}
 	// The verdict on an image is not that for the name that pods use.
-	for _, selector := range []string{"signatures.verified=NoPolicy,used=true", "used-by=prod,signatures.verified!=True", "verdicts=False@r.example.com/a,used=true", "attestations.verified=,used!=false"} {
+	for _, selector := range []string{"signatures.verified=NoPolicy,used=true", "used-by=prod,signatures.verified!=True", "verdicts=False@r.example.com/a,used=true", "attestations.verified=,used!=false",
+		"used!=unknown,signatures.verified=False", "references=r.example.com/a:v1,signatures.verified=True,used=true"} {
 		_, err := s.images.List(requestContext(), selecting(selector))
-		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "clusterpods --field-selector verified=") {
-			t.Errorf("%s: %v", selector, err)
+		_, watched := s.images.Watch(requestContext(), selecting(selector))
+		_, deleted := s.images.DeleteCollection(requestContext(), rest.ValidateAllObjectFunc, &metav1.DeleteOptions{}, selecting(selector))
+		for verb, err := range map[string]error{"list": err, "watch": watched, "delete": deleted} {
+			if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "clusterpods --field-selector verified=") {
+				t.Errorf("%s by %s: %v", verb, selector, err)
+			}
 		}
 	}
 	for _, selector := range []string{"signatures.verified=NoPolicy,used=unknown", "signatures.verified=NoPolicy,used!=true", "signatures.verified=NoPolicy,used-by="} {

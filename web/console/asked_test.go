@@ -258,6 +258,12 @@ func TestImagesAreSorted(t *testing.T) {
 			t.Errorf("%s leads to %d %s", query, got.Code, got.Header().Get("Location"))
 		}
 	}
+	// Where the page Running lacks a filter, the API is asked, which says what answers instead.
+	for _, query := range []string{"verdict=False&used=true&package=openssl", "verdict=False&used=false&cluster=prod"} {
+		if got := b.do("GET", Root+"images?"+query, nil); got.Code != http.StatusOK {
+			t.Errorf("%s leads to %d %s", query, got.Code, got.Header().Get("Location"))
+		}
+	}
 	// With a verdict, the first that match are known.
 	many := make(l, maxSorted+1)
 	for i := range many {

@@ -117,23 +117,42 @@ func (v *visit) count(path, selector string) (counted, error) {
 // countTo counts the beginning of a list. Some selectors are computed for each object that the API
 // reads: then the beginning may have no match although later objects have one.
 func (v *visit) countTo(limit int, path, selector string) (c counted, err error) {
+	c, _, err = v.countWarned(limit, path, selector)
+	return c, err
+}
+
+// countWarned is countTo with the warnings that come with the list.
+func (v *visit) countWarned(limit int, path, selector string) (c counted, warnings []text, err error) {
 	var l list[struct {
 		Metadata objectMeta `json:"metadata"`
 	}]
-	if err := v.call.getAs(v.ctx(), asNames, path, url.Values{"limit": {fmt.Sprint(limit)}, "fieldSelector": {selector}}, &l); err != nil {
-		return c, err
+	if warnings, err = v.call.getWarnedAs(v.ctx(), asNames, path, url.Values{"limit": {fmt.Sprint(limit)}, "fieldSelector": {selector}}, &l); err != nil {
+		return c, nil, err
 	}
 	if c.Count, c.More = len(l.Items), l.Metadata.Continue != ""; c.More {
 		if c.Count == 0 {
-			return c, unknown("None at the beginning of the list; the rest was not read.")
+			return c, warnings, unknown("None at the beginning of the list; the rest was not read.")
 		}
-		return c, nil // the oldest may be among the others
+		return c, warnings, nil // the oldest may be among the others
 	}
 	for i := range l.Items {
 		if at := l.Items[i].Metadata.Created; c.Oldest.IsZero() || at.Before(c.Oldest) {
 			c.Oldest = at
 		}
 	}
+	return c, warnings, nil
+}
+
+// orDoubted completes a count of a list of pods. The list warns of pods that are not known, as of a
+// cluster that is away: there may be more, and that there is none is not known.
+func orDoubted(c counted, warnings []text, err error) (counted, error) {
+	switch {
+	case err != nil || len(warnings) == 0:
+		return c, err
+	case c.Count == 0:
+		return c, unknown(joined(warnings, "; "))
+	}
+	c.More = true
 	return c, nil
 }
 
@@ -149,10 +168,10 @@ func (v *visit) ofVerdict(verified string, s *summary, refused error) (counted, 
 		return all, nil
 	}
 	c, err := v.countTo(limit, imagesPath, "signatures.verified="+verified)
-	if refused != nil || s.ImagesAsOf.IsZero() || err != nil {
+	if refused != nil || s.ImagesAsOf.IsZero() {
 		return c, err
 	}
-	all.Oldest = c.Oldest
+	all.Oldest = c.Oldest // unknown to a person who may not list images
 	return all, nil
 }
 
@@ -169,13 +188,15 @@ func (v *visit) usedOfVerdict(verified string, s *summary, refused error) (count
 		return counted{}, s.runningUnknown()
 	case refused == nil && all > podRows:
 		return s.running(counted{Count: int(s.Used[verified]), Counted: s.UsedAsOf})
+	case refused != nil:
+		c, warnings, err := v.countWarned(podRows, podsPath, "verified="+verified)
+		if c.More {
+			return c, refused
+		}
+		return orDoubted(c, warnings, err)
 	}
 	c, err := v.countTo(podRows, podsPath, "verified="+verified)
 	switch {
-	case refused != nil && c.More:
-		return c, refused
-	case refused != nil:
-		return c, err
 	case err != nil || c.More: // there are more pods than were counted
 		return s.running(counted{Count: int(s.Used[verified]), Counted: s.UsedAsOf})
 	}
@@ -195,8 +216,11 @@ func (v *visit) outdated(s *summary, refused error) (counted, error) {
 		if err != nil {
 			return c, err
 		}
-		others, err := v.countTo(podRows, podsPath, "outdated=unknown")
-		return orUnknown(c, int64(others.Count), err)
+		others, warnings, err := v.countWarned(podRows, podsPath, "outdated=unknown")
+		if c, err = orUnknown(c, int64(others.Count), err); others.Count > 0 {
+			return c, err
+		}
+		return orDoubted(c, warnings, err)
 	case s.Outdated == nil:
 		return counted{}, s.runningUnknown()
 	}

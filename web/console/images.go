@@ -107,10 +107,19 @@ func escapeTerm(value string) string {
 }
 
 // runningInstead returns the address of the page Running if a query selects images that run by
-// their verdict, because pods have the verdict for the name that they use; "" otherwise.
+// their verdict, because pods have the verdict for the name that they use; "" otherwise. A query
+// with more filters than that page has is left to the API, which refuses it and says why.
 func runningInstead(query url.Values) string {
 	verdict, by := query.Get("verdict"), query.Get("cluster")
 	if verdict == "" || query.Get("used") != "true" && by == "" {
+		return ""
+	}
+	for name := range query {
+		if !slices.Contains([]string{"verdict", "cluster", "repository", "sort", "used"}, name) && strings.TrimSpace(query.Get(name)) != "" {
+			return ""
+		}
+	}
+	if used := query.Get("used"); used != "" && used != "true" {
 		return ""
 	}
 	to := url.Values{"verified": {verdict}}

@@ -41,6 +41,7 @@ type runningView struct {
 	Pod, Cluster, Namespace, Outdate string
 	Verified                         string
 	Verdicts                         [][2]string
+	Warnings                         []text // of the API: whose pods are not known
 	// At is the time that is asked about, in UTC as a form has it; Ran is what ran then, nil if the
 	// page shows what runs now.
 	At  string
@@ -122,10 +123,10 @@ func (v *visit) running() error {
 		ask.Set("continue", after)
 	}
 	var pods list[clusterPod]
-	err = v.call.get(v.ctx(), podsPath, ask, &pods)
+	data.Warnings, err = v.call.getWarned(v.ctx(), podsPath, ask, &pods)
 	if isCode(err, http.StatusGone) {
 		ask.Del("continue")
-		err = v.call.get(v.ctx(), podsPath, ask, &pods)
+		data.Warnings, err = v.call.getWarned(v.ctx(), podsPath, ask, &pods)
 	}
 	if isCode(err, http.StatusUnauthorized) {
 		return err

@@ -104,7 +104,10 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	if err := listOnly(options); err != nil {
 		return nil, err
 	}
-	if selectsByUse(options) {
+	switch {
+	case selectsByUse(options) && leavesUsed(options) && selectsBy(options, judgedFields...):
+		return nil, errJudgedByName()
+	case selectsByUse(options):
 		return nil, apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" cannot be watched, because they change without a change of the image: list images by them, or watch pods`)
 	}
 	store, options, err := r.asked(options)
@@ -234,7 +237,7 @@ func (r *REST) canSelect(ctx context.Context, options *internalversion.ListOptio
 	switch {
 	case !selectsByUse(options):
 		return nil
-	case leavesUsed(options) && slices.ContainsFunc(judgedFields, func(field string) bool { return selectsBy(options, field) }):
+	case leavesUsed(options) && selectsBy(options, judgedFields...):
 		return errJudgedByName()
 	case r.Facts.usage == nil:
 		return apierrors.NewBadRequest(`field labels "` + usedField + `" and "` + usedByField + `" are not supported for images: this server does not know any pods`)
