@@ -37,7 +37,11 @@ func TestImagesOfPods(t *testing.T) {
 		if runs == "" {
 			return
 		}
-		for _, c := range pod.Spec.Containers {
+		started := pod.Spec.Containers
+		if name == "half" {
+			started = started[:1]
+		}
+		for _, c := range started {
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: image, ImageID: l.a.Host + "/team/app@" + runs})
 		}
 		if _, err := core.Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
@@ -47,6 +51,9 @@ func TestImagesOfPods(t *testing.T) {
 	app := l.a.Host + "/team/app:v1"
 	create("team", "current-1", app, l.digests["new"])
 	create("team", "current-2", app, l.digests["new"])
+	// What has not started is counted where it will run, and a pod once.
+	create("team", "starting", app, "")
+	create("team", "half", app, l.digests["new"])
 	create("team", "before", app, l.digests["old"])
 	create("team", "unknown", "nowhere.invalid/x/y:1", "")
 	create("shop", "other", l.b.Host+"/team/app:v1", "")
@@ -70,7 +77,7 @@ func TestImagesOfPods(t *testing.T) {
 			}
 		}
 	}
-	team := []string{app + " " + short("new") + " NoPolicy 2 ", app + " " + short("old") + " NoPolicy 1 ", "nowhere.invalid/x/y:1 Unknown Unknown 1 "}
+	team := []string{app + " " + short("new") + " NoPolicy 4 ", app + " " + short("old") + " NoPolicy 1 ", "nowhere.invalid/x/y:1 Unknown Unknown 1 "}
 	lists(team, "-n", "team")
 	other := l.b.Host + "/team/app:v1 " + short("other") + " NoPolicy 1 "
 	lists([]string{other}, "-n", "shop")

@@ -77,13 +77,13 @@ func (l *looker) askLocal(ctx context.Context, questions []answers.Question, ref
 }
 
 // localUses is usesOfCluster for a caller who may only ask what the pods of a namespace run.
-func (l *looker) localUses(ctx context.Context, cluster string, refused error) (useCounts, error) {
+func (l *looker) localUses(ctx context.Context, cluster string, refused error) (*useCounts, error) {
 	review, err := l.localReview(ctx, nil, refused)
 	if err != nil {
 		return nil, err
 	}
 	warnUnknown(l.notes, review.Status.Unknowns)
-	counts, pods := useCounts{}, map[string][]podContainer{}
+	counts, pods := newUseCounts(), map[string][]podContainer{}
 	for _, c := range review.Status.Containers {
 		if c.Cluster == cluster {
 			pods[c.Pod] = append(pods[c.Pod], podContainer{c.Image, c.Digest})

@@ -325,25 +325,54 @@ func compareUses(a, b imageUse) int {
 	return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.image, b.image), cmp.Compare(a.digest, b.digest))
 }
 
-type useCounts map[imageUse]int
+// useCounts has the pods of each use, by number in the order in which they were read.
+type useCounts struct {
+	pods map[imageUse][]int
+	read int
+}
 
 // add counts the containers of a pod, each image once.
-func (c useCounts) add(namespace string, containers []podContainer) error {
-	seen := map[imageUse]bool{}
+func (c *useCounts) add(namespace string, containers []podContainer) error {
+	c.read++
 	for _, container := range containers {
 		use := imageUse{namespace, container.Image, container.Digest}
 		if ref := podimages.Parse(container.Image); ref.Repository != "" {
 			use.image = ref.String()
 		}
-		if !seen[use] {
-			seen[use] = true
-			c[use]++
+		if of := c.pods[use]; len(of) == 0 || of[len(of)-1] != c.read {
+			c.pods[use] = append(of, c.read)
 		}
 	}
-	if len(c) > maxUses {
+	if len(c.pods) > maxUses {
 		return cli.WithHint(fmt.Errorf("the pods run more than %d images", maxUses), "-n lists those of one namespace")
 	}
 	return nil
+}
+
+func newUseCounts() *useCounts { return &useCounts{pods: map[imageUse][]int{}} }
+
+// join counts pods that have not started among those that run what their reference leads to, if the
+// answer is the same: else the table would have two equal rows. A pod that does both counts once.
+func (c *useCounts) join(uses []imageUse, all []answers.Answer) (joined []imageUse, answered []answers.Answer) {
+	at := map[imageUse]int{}
+	for i, use := range uses {
+		at[use] = i
+	}
+	for i, use := range uses {
+		started := imageUse{use.namespace, use.image, all[i].Meaning.Digest}
+		j, is := at[started]
+		if use.digest == "" && started.digest != "" && is {
+			verdict, why := usedVerdict(&all[i])
+			if v, w := usedVerdict(&all[j]); v == verdict && w == why {
+				both := append(c.pods[use], c.pods[started]...)
+				slices.Sort(both)
+				c.pods[started] = slices.Compact(both)
+				continue
+			}
+		}
+		joined, answered = append(joined, use), append(answered, all[i])
+	}
+	return joined, answered
 }
 
 func (o *imagesOptions) run(cmd *cobra.Command) error {
@@ -366,7 +395,7 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	}
 	count := l.usesOfPods
 	if o.cluster != "" {
-		count = func(ctx context.Context, namespace string) (useCounts, error) {
+		count = func(ctx context.Context, namespace string) (*useCounts, error) {
 			return l.usesOfCluster(ctx, o.cluster, namespace)
 		}
 	}
@@ -377,7 +406,7 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	uses := slices.SortedFunc(maps.Keys(counts), compareUses)
+	uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
 	if len(uses) == 0 {
 		if err := l.noUses(cmd.Context(), o.cluster); err != nil {
 			return err
@@ -390,8 +419,9 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	uses, all = counts.join(uses, all)
 	if o.output.ForPeople() {
-		return printUses(cmd.OutOrStdout(), uses, counts, all, namespace == metav1.NamespaceAll)
+		return printUses(cmd.OutOrStdout(), uses, counts.pods, all, namespace == metav1.NamespaceAll)
 	}
 	review := &answers.ReferenceReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.Kind}, Status: answers.ReferenceReviewStatus{References: all}}
 	d := cli.Document{Whole: review, Items: cli.ItemsOf(all)}
@@ -427,12 +457,12 @@ func (o *imagesOptions) runThen(cmd *cobra.Command, l *looker, namespace string,
 
 // usesOfPods counts what the pods of a namespace run, or of all, as the API shows them that the
 // kubeconfig names.
-func (l *looker) usesOfPods(ctx context.Context, namespace string) (useCounts, error) {
+func (l *looker) usesOfPods(ctx context.Context, namespace string) (*useCounts, error) {
 	client, err := typedcorev1.NewForConfig(l.Config)
 	if err != nil {
 		return nil, err
 	}
-	counts, known := useCounts{}, map[podContainer]string{}
+	counts, known := newUseCounts(), map[podContainer]string{}
 	err = pages.Each(ctx, metav1.ListOptions{}, client.Pods(namespace).List, func(list *corev1.PodList) error {
 		for i := range list.Items {
 			var containers []podContainer
@@ -478,7 +508,7 @@ func (l *looker) identify(ctx context.Context, c podContainer, known map[podCont
 const maxIdentified = 20
 
 // usesOfCluster is usesOfPods for a cluster that the server follows.
-func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (useCounts, error) {
+func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (*useCounts, error) {
 	terms := fields.Set{"spec.cluster": cluster}
 	if namespace != metav1.NamespaceAll {
 		terms["spec.namespace"] = namespace
@@ -487,7 +517,7 @@ func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (
 	if err != nil {
 		return nil, err
 	}
-	counts := useCounts{}
+	counts := newUseCounts()
 	list := func(ctx context.Context, options metav1.ListOptions) (*followedPods, error) {
 		raw, err := client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", terms.AsSelector().String()).Param("limit", fmt.Sprint(options.Limit)).Param("continue", options.Continue).DoRaw(ctx)
 		page := &followedPods{}
@@ -564,20 +594,26 @@ func leadsTo(m *answers.Meaning, digest string) bool {
 	return m.Digest == digest || slices.ContainsFunc(m.Platforms, func(p answers.PlatformImage) bool { return p.Digest == digest })
 }
 
+// usedVerdict returns the verdict for what pods name, and who signed it or why it is so.
+func usedVerdict(a *answers.Answer) (verdict, why string) {
+	verdict, why = answers.VerdictCell(a), a.Message
+	if v := a.Verdict; v != nil {
+		if why = strings.Join(v.Signers, ", "); why == "" && v.Verified != verdicts.NoPolicy {
+			why = v.Message
+		}
+	} else if len(a.Verdicts) == 0 {
+		verdict = verdicts.VerifiedUnknown
+	}
+	return verdict, why
+}
+
 // printUses prints the table of images.
-func printUses(out io.Writer, uses []imageUse, counts useCounts, all []answers.Answer, namespaces bool) error {
+func printUses(out io.Writer, uses []imageUse, pods map[imageUse][]int, all []answers.Answer, namespaces bool) error {
 	t := cli.Table{Columns: []string{"IMAGE", "DIGEST", "VERDICT", "PODS", "SIGNER OR REASON…"}}
 	for i, use := range uses {
 		a := &all[i]
-		verdict, why := answers.VerdictCell(a), a.Message
-		if v := a.Verdict; v != nil {
-			if why = strings.Join(v.Signers, ", "); why == "" && v.Verified != verdicts.NoPolicy {
-				why = v.Message
-			}
-		} else if len(a.Verdicts) == 0 {
-			verdict = verdicts.VerifiedUnknown
-		}
-		row := []string{use.image, strings.TrimPrefix(cmp.Or(reference.ShortDigest(cmp.Or(use.digest, a.Meaning.Digest)), tablecells.Unknown), "sha256:"), verdict, fmt.Sprint(counts[use]), why}
+		verdict, why := usedVerdict(a)
+		row := []string{use.image, strings.TrimPrefix(cmp.Or(reference.ShortDigest(cmp.Or(use.digest, a.Meaning.Digest)), tablecells.Unknown), "sha256:"), verdict, fmt.Sprint(len(pods[use])), why}
 		if namespaces {
 			row = append([]string{use.namespace}, row...)
 		}

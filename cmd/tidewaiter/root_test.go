@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/internal/version"
 )
@@ -191,5 +192,22 @@ func TestDemoOnce(t *testing.T) {
 	}
 	if left := entries(t, tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A single letter is near to no flag, so -A of kubectl does not become another.
+func TestNearestFlag(t *testing.T) {
+	t.Parallel()
+	pods, _, err := newRootCommand().Find([]string{"pods"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"A": "", "n": "", "outdatd": "outdated", "out": "output", "nothing-near": ""} {
+		if got := nearestFlag(pods, name); got != want {
+			t.Errorf("--%s is near to %q, want %q", name, got, want)
+		}
+	}
+	if got := nearest.Likely("harbour/fery", []string{"harbour/ferry", "harbour/buoy"}); got != "harbour/ferry" {
+		t.Errorf("fery is near to %q", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
@@ -93,11 +95,36 @@ func TestServeSaysWhatIsNext(t *testing.T) {
 	if out := serve("--data-dir", dir); !strings.HasSuffix(out, "\n"+nextSteps) {
 		t.Errorf("the first start says %q", out)
 	}
-	if out := serve("--data-dir", dir, "--bind-address", "0.0.0.0", "--advertise-url", "https://tidewaiter.example.com"); !strings.HasPrefix(out, "tidewaiter is ready at https://tidewaiter.example.com, kubeconfig ") {
-		t.Errorf("with --advertise-url it says %q", out)
-	}
-	if out := serve("--data-dir", dir, "--bind-address", "0.0.0.0"); !strings.HasPrefix(out, "tidewaiter is ready at https://127.0.0.1:") {
-		t.Errorf("at all addresses it says %q", out)
+	// Where clients reach the server is what they are told, whatever it listens on.
+	for bind, other := range map[string]string{"": "https://tidewaiter.example.com:6443", "0.0.0.0": "https://tidewaiter.example.com", "::": "https://[2001:db8::1]:6443", "::1": "https://192.0.2.1"} {
+		for _, advertised := range []string{"", other} {
+			args, want := []string{"--data-dir", dir}, "https://127.0.0.1:"
+			if bind != "" {
+				args = append(args, "--bind-address", bind)
+			}
+			if strings.Contains(bind, ":") {
+				if l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0"); err != nil {
+					t.Logf("--bind-address %s is not asked about: %v", bind, err)
+					continue
+				} else if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if bind == "::1" {
+				want = "https://[::1]:"
+			}
+			if advertised != "" {
+				args, want = append(args, "--advertise-url", advertised), advertised+", kubeconfig "
+			}
+			out := serve(args...)
+			if !strings.HasPrefix(out, "tidewaiter is ready at "+want) {
+				t.Errorf("%q says %q, want %s", args, out, want)
+			}
+			kubeconfig, err := os.ReadFile(server.KubeconfigPath(dir))
+			if server, _, _ := strings.Cut(want, ", "); err != nil || !strings.Contains(string(kubeconfig), "server: "+server) {
+				t.Errorf("with %q the kubeconfig is %v, %s", args, err, kubeconfig)
+			}
+		}
 	}
 	for _, args := range [][]string{{"--data-dir", dir}, {"--data-dir", filepath.Join(t.TempDir(), "data"), "--config", servertest.WriteConfig(t, ownPodsOnly)}} {
 		if out := serve(args...); strings.Count(out, "\n") != 1 {

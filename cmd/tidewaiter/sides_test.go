@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"maps"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,6 +94,11 @@ type tagOf struct {
 
 func (t tagOf) String() string { return t.name() + ":" + t.tag }
 
+// lose has the registry have the tag no longer.
+func (t tagOf) lose() {
+	t.at.registry.Inject(t.repository+"/manifests/"+t.tag+"$", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+}
+
 // sidePod is a pod.
 type sidePod struct {
 	cluster, namespace, name string
@@ -132,6 +140,7 @@ type sides struct {
 	pods   []*sidePod
 	// manifests are what was pushed, by digest
 	manifests map[string]string
+	done      map[string]int // acts, by what they change
 }
 
 // sideNamespaces are those of pods. A policy is for the first alone.
@@ -264,7 +273,7 @@ func newSides(t *testing.T, seed uint64) *sides {
 	s := &sides{
 		questions: &questions{harbour: a, digests: map[string]string{}, doors: map[string]int{}}, rand: rand.New(rand.NewPCG(seed, 0)),
 		clusters: map[string]*clustertest.Cluster{"east": clustertest.New(t), "west": clustertest.New(t)},
-		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{},
+		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{}, done: map[string]int{},
 		places: []*place{
 			{at: a, repository: "prod/app", mirror: "mirror.example.com/copy/app"}, {at: a, repository: "prod/db", mirror: "mirror.example.com/copy/db"},
 			{at: a, repository: "lax/app"}, {at: a, repository: "team/app"}, {at: a, repository: "free/app"}, {at: b, repository: "strict/app"}, {at: b, repository: "copies/app"},
@@ -342,8 +351,14 @@ func (s *sides) policiesIn(namespace string) policies {
 	return policies{client.Resource(policyapi.GroupVersion.WithResource("imagepolicies")).Namespace(namespace), s.t}
 }
 
+// sideLayers are how many layers there are. An image has one of them.
+const sideLayers = 4
+
 // put has a tag lead to an image, which is imported by it.
 func (s *sides) put(tag tagOf, digest, raw string) {
+	for i := range sideLayers {
+		tag.at.registry.PushLayer(tag.repository, static.NewLayer(fmt.Append(nil, "layer ", i), types.OCILayer))
+	}
 	tag.at.registry.PushManifest(tag.repository+":"+tag.tag, "application/vnd.oci.image.manifest.v1+json", digest, []byte(raw))
 	if !slices.Contains(s.in[digest], tag.place) {
 		s.in[digest] = append(s.in[digest], tag.place)
@@ -370,7 +385,7 @@ func (s *sides) fill() {
 		tag := s.tag()
 		raw := ""
 		digest := pushed(s.t, tag.at.registry, tag.repository+":"+tag.tag, fmt.Sprintf(`{"os":"linux","architecture":"amd64","config":{"Labels":{"n":"%d"}}}`, i), func(text string) string {
-			raw = strings.Replace(text, manifest.Digest([]byte("a layer")), manifest.Digest(fmt.Append(nil, "layer ", i%4)), 1)
+			raw = strings.Replace(text, manifest.Digest([]byte("a layer")), manifest.Digest(fmt.Append(nil, "layer ", i%sideLayers)), 1)
 			return raw
 		})
 		s.manifests[digest] = raw
@@ -385,7 +400,7 @@ func (s *sides) fill() {
 	}
 	tags := s.tags()
 	for _, tag := range []tagOf{tags[0], ofSide(s, tags[1:]...)} {
-		tag.at.registry.Inject(tag.repository+"/manifests/"+tag.tag, 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+		tag.lose()
 		tag.at.tryTag(tag.repository+":"+tag.tag, pull.Limits{})
 		s.led[tag] = append(s.led[tag], s.leads[tag])
 		s.leads[tag] = ""
@@ -436,11 +451,11 @@ func (s *sides) container(kind int) sideContainer {
 		c.imageID, c.digest = "", ""
 	case 3: // the digest of the config
 		c.imageID = "docker://" + s.configOf(now)
-	case 4: // another name
-		for tag.mirror == "" || s.leads[tag] == "" {
-			tag = ofSide(s, lead...)
+	case 4: // another name, also of a tag that has moved or is gone
+		tag = ofSide(s, slices.DeleteFunc(append(lead, left...), func(tag tagOf) bool { return tag.mirror == "" })...)
+		if now = s.leads[tag]; now == "" || s.rand.IntN(2) == 0 {
+			now = cmp.Or(s.led[tag][len(s.led[tag])-1], now)
 		}
-		now = s.leads[tag]
 		c = sideContainer{image: tag.mirror + ":" + tag.tag, of: tag.place, tag: tag.tag, digest: now, imageID: tag.mirror + "@" + now}
 	case 5: // it is not imported
 		c.digest = manifest.Digest(fmt.Append(nil, "ghost ", s.rand.IntN(3)))

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 )
@@ -26,12 +26,15 @@ type sideAct struct {
 	flags []string
 	do    func()
 	model func()
+	// pods are those that an act touches which is not of policies, whether all are known, and how
+	// many digests are undecided.
+	pods func() (pods []string, whole bool, undecided int)
 }
 
 // ruling is an act that has other policies judge.
 func (s *sides) ruling(what string, spec answers.ImpactReviewSpec, rules []*sideRule, flags ...string) sideAct {
 	before := s.rules
-	return sideAct{what, spec, flags, func() {
+	return sideAct{what: what, spec: spec, flags: flags, do: func() {
 		for _, r := range rules {
 			if !slices.Contains(before, r) {
 				s.apply(r)
@@ -44,7 +47,7 @@ func (s *sides) ruling(what string, spec answers.ImpactReviewSpec, rules []*side
 				}
 			}
 		}
-	}, func() { s.rules = rules }}
+	}, model: func() { s.rules = rules }}
 }
 
 // with are the policies after one was applied.
@@ -103,18 +106,22 @@ func (s *sides) waiting() sideAct {
 
 // untagging has the registry lose a tag.
 func (s *sides) untagging(tag tagOf) sideAct {
-	return sideAct{"delete " + tag.String(), answers.ImpactReviewSpec{Delete: tag.String()}, []string{"--delete", tag.String()}, func() {
-		tag.at.registry.Inject(tag.repository+"/manifests/"+tag.tag, 0, registrytest.Status(404, "MANIFEST_UNKNOWN"))
+	act := s.untagged(tag)
+	act.do = func() {
+		tag.lose()
 		tag.at.tryTag(tag.repository+":"+tag.tag, pull.Limits{})
-	}, func() {
+	}
+	act.model = func() {
 		s.led[tag] = append(s.led[tag], s.leads[tag])
 		s.leads[tag] = ""
-	}}
+	}
+	return act
 }
 
 // deleting deletes an image.
 func (s *sides) deleting(digest string) sideAct {
-	return sideAct{"delete " + digest, answers.ImpactReviewSpec{Delete: digest}, []string{"--delete", digest}, func() {
+	act := s.deleted(digest)
+	act.do = func() {
 		image := s.get(digest)
 		image.Annotations[annotation.AllowDelete] = strings.Join([]string{annotation.TaggedReason, annotation.UsedReason, annotation.NeededReason, annotation.UnknownReason, annotation.WorkloadsReason}, ",")
 		if _, err := s.images.Update(s.t.Context(), image, metav1.UpdateOptions{}); err != nil {
@@ -123,11 +130,14 @@ func (s *sides) deleting(digest string) sideAct {
 		if err := s.images.Delete(s.t.Context(), digest, metav1.DeleteOptions{}); err != nil {
 			s.t.Fatal(err)
 		}
-	}, func() { delete(s.in, digest) }}
+	}
+	act.model = func() { delete(s.in, digest) }
+	return act
 }
 
 // judgements are the verdicts on what containers name, by pod and container, and on where images
 // are, by digest, place and namespace: "" is for pods of namespaces without policies of their own.
+// Tags are places, too.
 func (s *sides) judgements() (ofPods, ofPlaces map[string]string) {
 	ofPods, ofPlaces = map[string]string{}, map[string]string{}
 	for _, p := range s.pods {
@@ -139,6 +149,11 @@ func (s *sides) judgements() (ofPods, ofPlaces map[string]string) {
 		for _, p := range places {
 			for _, namespace := range append([]string{""}, sideNamespaces...) {
 				ofPlaces[digest+" "+p.name()+"#"+namespace] = s.verdict(p, "", digest, namespace)
+				for tag, leads := range s.leads {
+					if tag.place == p && leads == digest {
+						ofPlaces[digest+" "+tag.String()+"#"+namespace] = s.verdict(p, tag.tag, digest, namespace)
+					}
+				}
 			}
 		}
 	}
@@ -200,29 +215,18 @@ func (s *sides) perform(act sideAct) {
 	s.t.Helper()
 	rules := s.rules
 	was, held := s.judgements()
-	got, err := s.review.impact(act.spec)
-	if err != nil {
-		s.t.Fatalf("%s: %v", act.what, err)
-	}
-	code, stdout, stderr := s.run(append([]string{"impact"}, act.flags...)...)
+	got, code, output := s.foretell(act)
+	sum := got.Status.Summary
+	said := fmt.Sprintf("%s (%+v %+v)", act.what, sum, got.Status.Unknowns)
 	act.do()
 	act.model()
 	is, holds := s.judgements()
-	sum := got.Status.Summary
-	says := fmt.Sprintf("%s (%+v %+v)", act.what, sum, got.Status.Unknowns)
-	if act.spec.Delete == "" {
+	if act.pods == nil {
 		after := s.rules
 		pods, whole, undecided := s.touches(rules, after)
 		s.rules = after
-		s.is("act foretold", says, []any{sum.Pods, sum.PodsComplete, sum.Undecided > 0}, []any{len(pods), whole, undecided})
-		want := cli.ExitOK
-		switch {
-		case len(pods) > 0:
-			want = exitTouched
-		case !whole:
-			want = cli.ExitSome
-		}
-		s.is("act's exit code", act.what+"\n"+stdout+stderr, code, want)
+		s.is("act foretold", said, []any{sum.Pods, sum.PodsComplete, sum.Undecided > 0}, []any{len(pods), whole, undecided})
+		s.is("act's exit code", act.what+"\n"+output, code, exitOf(pods, whole))
 		turned := map[string]bool{}
 		for container, verified := range is {
 			if was[container] != verified {
@@ -234,32 +238,83 @@ func (s *sides) perform(act sideAct) {
 	}
 	s.review.swept()
 	s.askContainers()
+	s.done["verdicts"]++
+	turned := map[string][]string{} // the places by image and verdict
 	for place, verified := range holds {
-		if before, ok := held[place]; ok && before != verified {
-			s.notified(place, before, verified)
+		before, ok := held[place]
+		repository := s.repositoryOf(place)
+		if !ok || before == verified || repository != place && before == held[repository] && verified == holds[repository] {
+			continue // it did not turn, or its repository's verdict says it
 		}
+		if s.notified(place, before, verified) {
+			digest, name, _ := strings.Cut(place, " ")
+			turned[digest+" "+verified] = append(turned[digest+" "+verified], strings.TrimSuffix(name, "#"))
+		}
+	}
+	s.askEvents(turned)
+}
+
+// askEvents asks whether an Event tells of each image that some place now trusts, or no longer.
+func (s *sides) askEvents(turned map[string][]string) {
+	s.t.Helper()
+	for what, places := range turned {
+		digest, verified, _ := strings.Cut(what, " ")
+		reason := map[string]string{"True": "SignatureVerified", "False": "SignatureRejected"}[verified]
+		if reason == "" {
+			continue
+		}
+		soon(s.t, fmt.Sprint("an Event says that ", digest, " is ", verified, " in one of ", places), func() bool {
+			list, err := s.core.CoreV1().Events("default").List(s.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + digest + ",reason=" + reason})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+				return slices.ContainsFunc(places, func(place string) bool {
+					name, namespace, _ := strings.Cut(place, "#")
+					return strings.Contains(e.Message, " in "+name) && strings.Contains(e.Message, "namespace "+namespace) == (namespace != "")
+				})
+			})
+		})
+		s.doors["Events"]++
 	}
 }
 
-// notified awaits the event about a verdict in one place.
-func (s *sides) notified(where, before, verified string) {
+// repositoryOf is the key of judgements without the tag.
+func (s *sides) repositoryOf(where string) string {
+	digest, rest, _ := strings.Cut(where, " ")
+	name, namespace, _ := strings.Cut(rest, "#")
+	i := slices.IndexFunc(s.places, func(p *place) bool { return strings.HasPrefix(name, p.name()+":") })
+	if i < 0 {
+		return where
+	}
+	return digest + " " + s.places[i].name() + "#" + namespace
+}
+
+// notified awaits the event about a verdict in one place: a repository, or a tag whose verdict was
+// or is another than that of its repository. It reports whether there is one.
+func (s *sides) notified(where, before, verified string) bool {
 	s.t.Helper()
 	digest, rest, _ := strings.Cut(where, " ")
 	name, namespace, _ := strings.Cut(rest, "#")
-	at := s.places[slices.IndexFunc(s.places, func(p *place) bool { return p.name() == name })]
+	i := slices.IndexFunc(s.places, func(p *place) bool { return name == p.name() || strings.HasPrefix(name, p.name()+":") })
+	at, tag := s.places[i], strings.TrimPrefix(strings.TrimPrefix(name, s.places[i].name()), ":")
 	own := func(namespace string) bool {
 		r := s.rule(at, namespace)
 		return r != nil && r.namespace != ""
 	}
 	if namespace != "" && !own(namespace) {
-		return // it is that of everybody
+		return false // it is that of everybody
 	}
 	pods := s.podsWith(func(p *sidePod, c *sideContainer) bool {
-		return (p.namespace == namespace || namespace == "" && !own(p.namespace)) && c.of == at && s.runs(c) == digest && s.judged(p, c) == verified
+		return (p.namespace == namespace || namespace == "" && !own(p.namespace)) && c.of == at && (tag == "" || c.tag == tag) && s.runs(c) == digest && s.judged(p, c) == verified
 	})
 	subject := name + "@" + digest
 	event := s.ear.awaitWith("verdict.turned", subject, func(t told) bool { return t.Data.Namespace == namespace && t.Data.VerifiedBefore == before })
 	s.is("notification", subject+" for "+namespace, []any{event.Data.Verified, *event.Data.Pods}, []any{verified, len(pods)})
+	if tag != "" {
+		s.doors["notification of a tag alone"]++
+	}
+	return true
 }
 
 // doActs asks what acts would change, does them, and asks again: one after the other, in a world
@@ -270,6 +325,8 @@ func (s *sides) doActs() {
 	soon(s.t, "no cluster is away", func() bool { return s.metric(s.read("/metrics"), `cluster_current{cluster="west"}`) == "1" })
 	a, b := s.places[0].at.registry.Host, s.places[len(s.places)-1].at.registry.Host
 	s.askNobody()
+	s.loseContent()
+	s.pruneNow()
 	for _, act := range []func() sideAct{
 		func() sideAct {
 			return s.applying(sideRule{name: "free", scope: a + "/free", signer: "ours", lax: true})
@@ -293,8 +350,8 @@ func (s *sides) doActs() {
 		func() sideAct { return s.applying(sideRule{name: "prod", scope: a + "/prod", signer: "ours"}) },
 		func() sideAct { return s.untagging(s.leading(0)) },
 		func() sideAct { return s.untagging(s.leading(1)) },
-		func() sideAct { return s.deleting(s.stored()[0]) },
-		func() sideAct { return s.deleting(ofSide(s, s.stored()...)) },
+		func() sideAct { return s.deleting(s.told()[0]) },
+		func() sideAct { return s.deleting(ofSide(s, s.told()...)) },
 		func() sideAct { return s.revoking("theirs") },
 		func() sideAct { return s.revoking("ours") },
 		func() sideAct { return s.removing("", "lax") },
@@ -302,6 +359,49 @@ func (s *sides) doActs() {
 	} {
 		s.perform(act())
 	}
+	s.pruneNow()
+}
+
+// foretell asks about an act, and compares what is said with what is so before it.
+func (s *sides) foretell(act sideAct) (got *answers.ImpactReview, code int, output string) {
+	s.t.Helper()
+	got, err := s.review.impact(act.spec)
+	if err != nil {
+		s.t.Fatalf("%s: %v", act.what, err)
+	}
+	code, stdout, stderr := s.run(append([]string{"impact"}, act.flags...)...)
+	if act.pods == nil {
+		return got, code, stdout + stderr
+	}
+	pods, whole, undecided := act.pods()
+	sum := got.Status.Summary
+	s.is("impact", fmt.Sprintf("%s (%+v %+v)", act.what, sum, got.Status.Unknowns), []any{sum.Pods, sum.PodsComplete, sum.Undecided}, []any{len(pods), whole, undecided})
+	if !sum.PodsComplete {
+		s.is("impact's reason", act.what, len(got.Status.Unknowns) > 0, true)
+	}
+	s.is("impact's exit code", act.what+"\n"+stdout+stderr, code, exitOf(pods, whole))
+	return got, code, stdout + stderr
+}
+
+// exitOf is how the verb ends that says which pods are touched.
+func exitOf(pods []string, whole bool) int {
+	switch {
+	case len(pods) > 0:
+		return exitTouched
+	case !whole:
+		return cli.ExitSome
+	}
+	return cli.ExitOK
+}
+
+// told are the stored images whose digest is told by all that run them. Once an image is deleted,
+// nobody knows which one has the config that a node tells.
+func (s *sides) told() []string {
+	return slices.DeleteFunc(s.stored(), func(digest string) bool {
+		return len(s.podsWith(func(_ *sidePod, c *sideContainer) bool {
+			return c.digest == digest && strings.HasPrefix(c.imageID, "docker://")
+		})) > 0
+	})
 }
 
 // leading is a tag that leads to an image.

@@ -44,6 +44,12 @@ func (s *sides) askAway() {
 	shown := s.attention()
 	s.is("Attention", "clusters that are away", shown["Clusters that are away"], 1)
 	s.is("Attention", "what runs and is gone", shown["Runs and is gone from its registry"], "unknown")
+	s.askPages()
+}
+
+// needed reports whether pods run an image, or a tag leads to it.
+func (s *sides) needed(digest string) bool {
+	return len(s.podsOf(digest)) > 0 || slices.ContainsFunc(s.tags(), func(tag tagOf) bool { return s.leads[tag] == digest })
 }
 
 // askPrune asks what prune would do with each image.
@@ -51,7 +57,7 @@ func (s *sides) askPrune() {
 	decided := s.prune()
 	for _, digest := range s.stored() {
 		d, unknown := decided[digest], false
-		needed := len(s.podsOf(digest)) > 0 || slices.ContainsFunc(s.tags(), func(tag tagOf) bool { return s.leads[tag] == digest })
+		needed := s.needed(digest)
 		if !needed {
 			unknown = !s.whole(digest)
 		}

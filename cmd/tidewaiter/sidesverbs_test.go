@@ -11,10 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
-	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // sideVerdicts are the words of verdicts, the worst first.
@@ -87,7 +85,7 @@ func (s *sides) askVerbs() {
 	for _, tag := range s.tags() {
 		pods := map[string][]string{}
 		for _, p := range s.pods {
-			naming := slices.DeleteFunc(slices.Clone(p.containers), func(c sideContainer) bool { return c.image != tag.String() })
+			naming := slices.DeleteFunc(slices.Clone(p.containers), func(c sideContainer) bool { return c.of != tag.place || c.tag != tag.tag })
 			if value := s.driftOf(naming); len(naming) > 0 {
 				pods[value] = append(pods[value], p.String())
 			}
@@ -117,8 +115,7 @@ func (s *sides) askImagesOf(cluster string) {
 			if runs := s.runs(c); runs != "" {
 				digest = strings.TrimPrefix(runs, "sha256:")[:12]
 			}
-			// What has not started has a row of its own.
-			row := []string{p.namespace, c.image, digest, s.judged(p, c), c.digest}
+			row := []string{p.namespace, c.image, digest, s.judged(p, c)}
 			if key := strings.Join(row, " "); counts[key] == nil {
 				counts[key] = map[string]bool{p.name: true}
 			} else {
@@ -130,7 +127,7 @@ func (s *sides) askImagesOf(cluster string) {
 	elided := regexp.MustCompile(` \S+@`) // the table has no room for the whole
 	for key, pods := range counts {
 		key = elided.ReplaceAllString(key, " …")
-		want = append(want, fmt.Sprint(key[:strings.LastIndexByte(key, ' ')], " ", len(pods)))
+		want = append(want, fmt.Sprint(key, " ", len(pods)))
 	}
 	_, stdout, _ := s.run("images", "--cluster", cluster, "-A")
 	for line := range strings.Lines(stdout) {
@@ -382,67 +379,18 @@ func (s *sides) askSQL() {
 
 // askActs asks what acts would touch.
 func (s *sides) askActs() {
-	ask := func(what string, spec answers.ImpactReviewSpec, pods []string, whole bool, undecided int, flags ...string) {
-		s.t.Helper()
-		got, err := s.review.impact(spec)
-		if err != nil {
-			s.t.Fatalf("%s: %v", what, err)
-		}
-		sum := got.Status.Summary
-		s.is("impact", fmt.Sprintf("%s (%+v %+v)", what, sum, got.Status.Unknowns), []any{sum.Pods, sum.PodsComplete, sum.Undecided}, []any{len(pods), whole, undecided})
-		if !sum.PodsComplete {
-			s.is("impact's reason", what, len(got.Status.Unknowns) > 0, true)
-		}
-		code, stdout, stderr := s.run(append([]string{"impact"}, flags...)...)
-		want := cli.ExitOK
-		switch {
-		case len(pods) > 0:
-			want = exitTouched
-		case !whole:
-			want = cli.ExitSome
-		}
-		s.is("impact's exit code", what+"\n"+stdout+stderr, code, want)
-	}
 	for _, tag := range s.tags() {
 		if s.leads[tag] != "" {
-			ask("delete "+tag.String(), answers.ImpactReviewSpec{Delete: tag.String()}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
-				return c.of == tag.place && c.tag == tag.tag
-			}), s.whole(s.leads[tag]), 0, "--delete", tag.String())
+			s.foretell(s.untagged(tag))
 		}
 	}
 	for _, at := range []*place{s.places[0], s.places[len(s.places)-1]} {
-		host := at.at.registry.Host
-		whole := !s.away
-		for _, digest := range s.stored() {
-			whole = whole && (s.whole(digest) || !slices.ContainsFunc(s.in[digest], func(p *place) bool { return p.at == at.at }))
-		}
-		ask("lose "+host, answers.ImpactReviewSpec{LoseRegistry: host}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
-			digest, has := s.leads[tagOf{c.of, c.tag}]
-			return c.of.at == at.at && (c.tag == "" || digest != "" || !has) // what is gone cannot go again
-		}), whole, 0, "--registry", host)
+		s.foretell(s.lost(at.at))
 	}
 	for _, digest := range s.stored() {
-		ask("delete "+digest, answers.ImpactReviewSpec{Delete: digest}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
-			// what a pod names can no longer be pulled, either
-			return s.runs(c) == digest || c.tag != "" && s.leads[tagOf{c.of, c.tag}] == digest
-		}), s.whole(digest), 0, "--delete", digest)
+		s.foretell(s.deleted(digest))
 	}
-	ghosts := map[string]bool{}
-	for _, p := range s.pods {
-		for _, c := range p.containers {
-			if c.digest != "" && !s.isStored(c.digest) {
-				ghosts[c.digest] = true
-			}
-		}
-	}
-	for i := range 4 {
-		layer := manifest.Digest(fmt.Append(nil, "layer ", i))
-		whole := !s.away && len(ghosts) == 0
-		for _, digest := range s.stored() {
-			whole = whole && (s.whole(digest) || !strings.Contains(s.manifests[digest], layer))
-		}
-		ask("layer "+layer, answers.ImpactReviewSpec{Layer: layer}, s.podsWith(func(_ *sidePod, c *sideContainer) bool {
-			return strings.Contains(s.manifests[s.runs(c)], layer)
-		}), whole, len(ghosts), "--layer", layer)
+	for i := range sideLayers {
+		s.foretell(s.layer(i))
 	}
 }
