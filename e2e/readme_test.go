@@ -194,6 +194,26 @@ func TestAdvisoriesTask(t *testing.T) {
 	runDocument(t, filepath.Join("docs", "tasks", "advisories.md"), run)
 }
 
+// What docs/tasks/overwritten.md shows is what happens: both images are signed by whom the policy
+// trusts, and the tag must not move.
+func TestOverwrittenTask(t *testing.T) {
+	t.Parallel()
+	s := harness.StartServer(t)
+	run, c := newSession(t), newCosign(t)
+	run.env = append(run.env, "KUBECONFIG="+s.Kubeconfig)
+	r := run.registry
+	c.key("release", "p256")
+	s.KubectlStdin(t, strings.Replace(c.keysPolicy("shop", r.Host+"/shop", "release"), "metadata: {", `metadata: {annotations: {tidewaiter.dev/immutable-tags: "v*"}, `, 1), "create", "-f", "-")
+	for _, image := range images.Numbered(t, 2) {
+		pushed := r.Push(t, "shop/web:v1", image)
+		digest := images.Digest(t, image).String()
+		c.sign("legacy", "release", r.Host+"/shop/web@"+digest)
+		s.Import(t, pushed)
+		awaitVerdict(t, s, digest, "True", r.Host+"/shop/web")
+	}
+	runDocument(t, filepath.Join("docs", "tasks", "overwritten.md"), run)
+}
+
 // runDocument runs the blocks of a document of the project.
 func runDocument(t *testing.T, name string, run *session) {
 	t.Helper()

@@ -76,6 +76,7 @@ func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
 	}
 	for i := range all {
 		warnUnknown(cmd.ErrOrStderr(), all[i].Unknowns)
+		warnOverwritten(cmd.ErrOrStderr(), all[i].Checked.Overwritten)
 	}
 	return cli.WriteTable(cmd.OutOrStdout(), table, wide)
 }
@@ -84,6 +85,13 @@ func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
 func warnUnknown(w io.Writer, unknowns []answers.UnknownPart) {
 	for _, u := range unknowns {
 		fmt.Fprintf(w, "Warning: %s\n", printable.Line(u.Reason, 0))
+	}
+}
+
+// warnOverwritten warns of a tag that has moved although it must not.
+func warnOverwritten(w io.Writer, how *answers.Overwritten) {
+	if how != nil {
+		fmt.Fprintf(w, "Warning: %s\n", printable.Line(how.Message, 0))
 	}
 }
 

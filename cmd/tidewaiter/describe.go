@@ -188,6 +188,9 @@ func (r *imageReport) print(out io.Writer) error {
 	line("Image", r.Digest)
 	line("Indexes", strings.Join(r.Indexes, ", "))
 	line("Registry", r.registry())
+	if how := r.Checked.Overwritten; how != nil {
+		line("Overwritten", how.Message)
+	}
 	line("Repositories", strings.Join(r.Repositories, ", "))
 	line("Media type", r.MediaType)
 	line("Artifact", r.ArtifactType)

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +34,10 @@ type historyReport struct {
 	// from before that.
 	Failing string       `json:"failing,omitempty"`
 	Since   *metav1.Time `json:"failingSince,omitempty"`
+	// Overwritten says how the tag has moved although it must not.
+	Overwritten *answers.Overwritten `json:"overwritten,omitempty"`
+	// Accepted are the moves that somebody accepted, the newest first.
+	Accepted []tags.Acceptance `json:"accepted,omitempty"`
 }
 
 // historyItem is one image that a tag has led to.
@@ -50,16 +53,14 @@ type historyItem struct {
 
 func historyOf(tag *imagev1.ImageTag) *historyReport {
 	ref, _ := tags.Reference(tag)
-	r := &historyReport{Reference: ref.String(), Items: []historyItem{}}
+	r := &historyReport{Reference: ref.String(), Items: []historyItem{}, Accepted: tags.Acceptances(tag)}
 	if c := tags.Failure(tag); c != nil {
 		r.Failing, r.Since = c.Reason+": "+c.Message, &c.LastTransitionTime
 	}
 	if tag.Status == nil {
 		return r
 	}
-	var by []string
-	// only the server writes it; if it cannot be read, nobody is named
-	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by)
+	by := tags.Writers(tag)
 	for i, item := range tag.Status.Items {
 		h := historyItem{Created: item.Created, Digest: item.Image}
 		if i < len(by) {
@@ -78,6 +79,12 @@ func (r *historyReport) print(out io.Writer) error {
 	if r.Failing != "" {
 		fmt.Fprintf(out, "out of date: %s for %s\n", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
 	}
+	if r.Overwritten != nil {
+		fmt.Fprintf(out, "overwritten: %s; tidewaiter accept %s accepts it\n", printable.Line(r.Overwritten.Message, 0), cli.Quote(r.Reference))
+	}
+	for _, a := range r.Accepted {
+		fmt.Fprintf(out, "accepted: %s at %s by %s%s\n", shortDigest(a.Digest), a.At.UTC().Format(time.RFC3339), printable.Line(a.By, 0), printable.Line(becauseOf(a.Reason), 0))
+	}
 	if len(r.Items) == 0 {
 		_, err := fmt.Fprintln(out, "no registry has confirmed yet where it leads")
 		return err
@@ -93,6 +100,14 @@ func (r *historyReport) print(out io.Writer) error {
 		})
 	}
 	return table.Print(out)
+}
+
+// becauseOf adds a reason, if there is one.
+func becauseOf(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 // shortDigest is a digest that a tag led to, shortened.
@@ -150,13 +165,15 @@ not a tag, or the server did not answer.`,
 				return err
 			}
 			report := historyOf(tag)
+			report.Overwritten = f.Checked.Overwritten
 			if past {
 				item, unknown := report.at(at)
 				if item == nil {
 					return &cli.Exit{Code: exitAbsent, Err: errors.New(unknown)}
 				}
 				report.Items = slices.DeleteFunc(report.Items, func(h historyItem) bool { return h.Created.After(at) })
-				report.Failing, report.Since = "", nil
+				report.Failing, report.Since, report.Overwritten = "", nil, nil
+				report.Accepted = slices.DeleteFunc(report.Accepted, func(a tags.Acceptance) bool { return a.At.After(at) })
 			}
 			if output.ForPeople() {
 				return report.print(cmd.OutOrStdout())

@@ -189,7 +189,9 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	report.Warnings = append(warnings, listing.warnings...)
+	moves := unseenMoves(set, ref.Pulled())
+	printWarnings(cmd.ErrOrStderr(), moves)
+	report.Warnings = slices.Concat(warnings, listing.warnings, moves)
 	if (report.Verified == verdicts.Unsigned || report.Verified == verdicts.NoPolicy) && report.Message == "" {
 		report.Message = listing.notFound
 	}
@@ -197,6 +199,20 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	return report.exit()
+}
+
+// unseenMoves says by which policies a tag must not move: the registry does not tell where it led
+// first.
+func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
+	if ref.Digest != "" {
+		return nil
+	}
+	for _, p := range set.For(ref) {
+		if pattern := p.Admission.Immutable(ref.Tag); pattern != "" {
+			warnings = append(warnings, fmt.Sprintf("policy %q says that %s must not move (%s): without a server it is not known whether it has", p.ID(), ref, pattern))
+		}
+	}
+	return warnings
 }
 
 // verifyByServer asks a server for its verdict on a reference.
@@ -214,6 +230,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	warnUnknown(cmd.ErrOrStderr(), f.Unknowns)
+	warnOverwritten(cmd.ErrOrStderr(), f.Checked.Overwritten)
 	v := f.Verdict
 	if v == nil {
 		var in []string

@@ -70,13 +70,13 @@ func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref ref
 		}
 		return j, nil
 	}
-	checked := checkedAt(m.tag)
-	_, j.Findings, err = s.verdict(ctx, m.image, m.ref, checked, namespace)
+	led := ledTo(m.tag, m.image.Name)
+	_, j.Findings, err = s.verdict(ctx, m.image, m.ref, led, namespace)
 	if err != nil {
 		return j, err
 	}
 	// the registry is asked first where the tag leads
-	if stale, why := signatures.TooOld(by, m.ref, checked, a.now()); len(stale) > 0 {
+	if stale, why := signatures.TooOld(by, m.ref, led.Checked, a.now()); len(stale) > 0 {
 		missing, err := a.imported(ctx, cluster, m.ref)
 		if err != nil {
 			return j, err

@@ -61,6 +61,7 @@ var testNow = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
 const (
 	testRepository = "registry.example.com/team/app"
 	testDigest     = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	otherDigest    = "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 )
 
 func parsed(t testing.TB, text string) reference.Reference {
@@ -93,17 +94,17 @@ type state struct {
 // demand is what policies demand of an image.
 type demand struct {
 	// of the first policy
-	mode, unknown, age string
-	excepts, attests   bool
+	mode, unknown, age, immutable string
+	excepts, attests              bool
 	// whether there is a second policy of the cluster, one of the namespace, and one for the mirror
 	second, own, mirror bool
 }
 
 func (d demand) set(t testing.TB, key, other *signaturestest.Key) *policy.Set {
 	var annotations []string
-	for name, value := range map[string]string{policy.AdmissionAnnotation: d.mode, policy.UnknownAnnotation: d.unknown, policy.MaxTagAgeAnnotation: d.age} {
+	for name, value := range map[string]string{policy.AdmissionAnnotation: d.mode, policy.UnknownAnnotation: d.unknown, policy.MaxTagAgeAnnotation: d.age, policy.ImmutableTagsAnnotation: d.immutable} {
 		if value != "" {
-			annotations = append(annotations, name+": "+value)
+			annotations = append(annotations, fmt.Sprintf("%s: %q", name, value))
 		}
 	}
 	identity := "{matchPolicy: MatchRepository}"
@@ -160,6 +161,7 @@ func (d demand) stricter() (all []demand) {
 		return following(&d.unknown, policy.UnknownAllow, policy.UnknownWarn, policy.UnknownDeny)
 	})
 	add(func(d *demand) bool { return following(&d.age, "", "10s") })
+	add(func(d *demand) bool { return following(&d.immutable, "", "v*", "*") })
 	add(func(d *demand) (more bool) { more, d.excepts = d.excepts, false; return more })
 	add(func(d *demand) (more bool) { more, d.attests = !d.attests, true; return more })
 	add(func(d *demand) (more bool) { more, d.second = !d.second, true; return more })
@@ -206,6 +208,11 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 			}
 			if job == nil || job.Unread || i == nil {
 				states[what+", by its digest, "+when] = state{image: i, job: job}
+			}
+			_, moved := tagTo(t, testRepository+":v1", testDigest, testNow)
+			moved.Status.Items = append(moved.Status.Items, imagev1.TagEvent{Created: metav1.NewTime(testNow.Add(-time.Hour)), Image: otherDigest})
+			if job == nil || job.Unread || i == nil {
+				states[what+", moved, "+when] = state{image: i, tag: moved, job: job}
 			}
 			_, gone := tagTo(t, testRepository+":v1", "", testNow)
 			states["the tag is gone, "+when] = state{tag: gone, job: job}
@@ -266,9 +273,11 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 					d := demand{mode: mode, unknown: unknown, age: age, excepts: i&1 > 0, second: i&2 > 0}
 					demands = append(demands, d)
 					if i == 0 && age == "" { // the others by themselves
-						attests, own, mirror := d, d, d
-						attests.attests, own.own, mirror.mirror = true, true, true
-						demands = append(demands, attests, own, mirror)
+						attests, own, mirror, immutable := d, d, d, d
+						attests.attests, own.own, mirror.mirror, immutable.immutable = true, true, true, "v*"
+						old := immutable
+						old.age = "10s"
+						demands = append(demands, attests, own, mirror, immutable, old)
 					}
 				}
 			}
@@ -297,6 +306,19 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 	}
 	if got := ask(lenient, "signed, led now, no job"); len(got.Findings) > 0 {
 		t.Errorf("what is verified: %+v", got.Findings)
+	}
+	// Whoever may push brings a move about, whatever admits the unknown, and so does a push that an
+	// exception names.
+	for _, name := range []string{"signed, moved, no job", "unsigned, moved, no job", "not searched, moved, away"} {
+		for _, excepts := range []bool{false, true} {
+			d := demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, immutable: "v*", excepts: excepts}
+			if got := ask(d, name); got.Findings.Worst() != admit.Deny || !strings.Contains(got.Findings[0].Reason, "must not move") {
+				t.Errorf("%s, by %+v: %+v", name, d, got.Findings)
+			}
+		}
+	}
+	if got := ask(demand{mode: policy.ModeEnforce, immutable: "*-release"}, "signed, moved, no job"); len(got.Findings) > 0 {
+		t.Errorf("a tag that may move: %+v", got.Findings)
 	}
 	// A known answer is kept beside the bound, and says both.
 	if got := ask(demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, age: "10s"}, "unsigned, led a day ago, away"); len(got.Findings) != 1 ||

@@ -3,7 +3,6 @@ package answers
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -69,8 +68,8 @@ type Naming interface {
 	Running(tags []string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
 }
 
-// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Mirrors, Confirmed
-// and Clock are required; Jobs only for [Answerer.Admit].
+// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Mirrors, Confirmed,
+// Immutable and Clock are required; Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
 	Packages     Packages // nil if nobody knows which packages images have
@@ -87,6 +86,9 @@ type Answerer struct {
 	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
 	// that is not known. Tags tell it themselves.
 	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
+	// Immutable returns the rule of the configuration by which a tag must not move; "" if it may. nil
+	// is that all may.
+	Immutable func(reference.Reference) string
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// Jobs finds the imports that are queued, and those that failed. Admission asks it.
@@ -247,6 +249,7 @@ func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 	}
 	if m.tag != nil {
 		a.history(m.tag)
+		s.forbidden(ctx, a, m.tag)
 	}
 	if m.image == nil || m.ref.Host == "" {
 		return
@@ -275,10 +278,7 @@ func (a *Answer) history(tag *imagev1.ImageTag) {
 	if tag.Status == nil || len(tag.Status.Items) == 0 {
 		return
 	}
-	var by []string
-	// only the server writes it; if it cannot be read, nobody is named
-	_ = json.Unmarshal([]byte(tag.Annotations[tags.By]), &by)
-	items := tag.Status.Items
+	by, items := tags.Writers(tag), tag.Status.Items
 	c.Registry, c.Since, c.LastChecked = Present, items[0].Created.DeepCopy(), tags.Checked(tag)
 	if items[0].Image == "" {
 		c.Registry = Lost
@@ -407,7 +407,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		return
 	}
 	if m.ref.Host != "" {
-		v, _, err := s.verdict(ctx, m.image, m.ref, checkedAt(m.tag), q.Namespace)
+		v, _, err := s.verdict(ctx, m.image, m.ref, ledTo(m.tag, m.image.Name), q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -417,7 +417,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 	in := annotation.In(m.image.Annotations, m.image.DockerImageReference, m.image.Name)
 	for _, repository := range in[:min(len(in), maxVerdicts)] {
-		v, _, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), time.Time{}, q.Namespace)
+		v, _, err := s.verdict(ctx, m.image, repository.WithDigest(m.image.Name), Led{}, q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return
@@ -429,25 +429,15 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 }
 
-// checkedAt is when a registry last confirmed where a tag leads; zero if that is not known, or no
-// history is kept.
-func checkedAt(tag *imagev1.ImageTag) time.Time {
-	if at := tags.Checked(tag); at != nil {
-		return at.Time
-	}
-	return time.Time{}
-}
-
 // verdict is the verdict on an Image for a reference with a tag or a digest, and what admission
-// finds: the one place that asks for it. checked is when a registry last confirmed where the tag
-// leads, zero if that is not known.
-func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, checked time.Time, namespace string) (*Verdict, admit.Findings, error) {
+// finds: the one place that asks for it. led is what the history of the tag says.
+func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, led Led, namespace string) (*Verdict, admit.Findings, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
 		vouching = s.vouching
 	}
 	j, err := s.Policies.Judge(ctx, Asked{
-		Image: image, Reference: ref, Namespace: namespace, Checked: checked,
+		Image: image, Reference: ref, Namespace: namespace, Tag: led,
 		Indexes: func(key string) ([]*imagev1.Image, error) { return vouching(ctx, key, image.Name) },
 	})
 	if err != nil {

@@ -180,8 +180,34 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 	if !slices.Contains(in, ref.Bare()) {
 		return nil, nil
 	}
-	v, _, err := s.verdict(ctx, image, ref, checkedAt(tag), namespace)
+	led, err := s.ledThrough(ctx, image, tag)
+	if err != nil {
+		return nil, err
+	}
+	v, _, err := s.verdict(ctx, image, ref, led, namespace)
 	return v, err
+}
+
+// ledThrough is what the history of a tag says about an image to which it led, by itself or through
+// an index that lists it. It looks for the index only if a policy has tags that must not move.
+func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *imagev1.ImageTag) (Led, error) {
+	led := ledTo(tag, image.Name)
+	set, err := s.Policies.Set(ctx)
+	if err != nil || !set.HasImmutableTags() || tags.Has(tag, image.Name) || len(image.DockerImageManifests) > 0 {
+		return led, err
+	}
+	indexes, err := s.listing(ctx, image.Name)
+	if err != nil {
+		return led, err
+	}
+	for i := range indexes {
+		if name := indexes[i].Name; tags.Has(tag, name) {
+			if led.Moved = tags.Away(tag, name); led.Moved == nil {
+				return led, nil // where it was to lead lists the image, too
+			}
+		}
+	}
+	return led, nil
 }
 
 // Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to
@@ -218,7 +244,11 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 			return annotation.Verdict{}, err
 		}
 	}
-	v, _, err := s.verdict(ctx, image, asked, checkedAt(tag), namespace)
+	led, err := s.ledThrough(ctx, image, tag)
+	if err != nil {
+		return annotation.Verdict{}, err
+	}
+	v, _, err := s.verdict(ctx, image, asked, led, namespace)
 	if err != nil {
 		return annotation.Verdict{}, err
 	}

@@ -64,15 +64,15 @@ type projection struct {
 
 // seenTag is a tag that leads to an image.
 type seenTag struct {
-	ref     reference.Reference
-	checked time.Time
+	ref reference.Reference
+	led Led
 }
 
 // place is a name by which an image can be requested.
 type place struct {
 	ref       reference.Reference
-	checked   time.Time // when a registry last confirmed the tag
-	namespace string    // whose pods ask, if it has policies of its own
+	led       Led
+	namespace string // whose pods ask, if it has policies of its own
 	// what the reference means: not Found if only a container that runs the image knows that it led
 	// there
 	state State
@@ -224,7 +224,7 @@ func (f *projection) tagsPage(ctx context.Context, options *internalversion.List
 		f.known = f.known || ref.Host == f.spec.LoseRegistry
 		f.then.sees(ref)
 		if now, _ := tags.Now(&list.Items[i]); ok && now != "" {
-			f.tags[now] = append(f.tags[now], seenTag{ref, checkedAt(&list.Items[i])})
+			f.tags[now] = append(f.tags[now], seenTag{ref, ledTo(&list.Items[i], now)})
 			*n++
 		}
 	}
@@ -249,42 +249,45 @@ func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 // not known where, or not known that the image is there; each once more for namespaces whose
 // policies judge it.
 func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
-	add := func(ref reference.Reference, checked time.Time, state State) {
+	add := func(ref reference.Reference, led Led, state State) {
 		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
-			all = append(all, place{ref, checked, namespace, state})
+			all = append(all, place{ref, led, namespace, state})
 		}
 	}
 	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
-		add(repository.WithDigest(image.Name), time.Time{}, Found)
+		add(repository.WithDigest(image.Name), Led{}, Found)
 	}
 	for _, tag := range f.tags[image.Name] {
-		add(tag.ref, tag.checked, Found)
+		add(tag.ref, tag.led, Found)
 	}
 	for _, ref := range by.tags(image.Name, f.spec.Layer != "" || f.spec.Package != "") {
 		if !slices.ContainsFunc(all, func(p place) bool { return p.ref == ref }) {
-			add(ref, time.Time{}, f.lostState(ctx, ref))
+			state, led := f.ledBefore(ctx, ref, image.Name)
+			add(ref, led, state)
 		}
 	}
 	for _, ref := range by.elsewhere(image.Name) {
-		add(ref, time.Time{}, NotImported)
+		add(ref, Led{}, NotImported)
 	}
 	return all
 }
 
-// lostState is the state of a reference with a tag that is not known to lead to what runs.
-func (f *projection) lostState(ctx context.Context, ref reference.Reference) State {
+// ledBefore is the state of a reference with a tag that is not known to lead to an image that runs,
+// and what the tag's history says about that image.
+func (f *projection) ledBefore(ctx context.Context, ref reference.Reference, digest string) (State, Led) {
 	_, tag, err := f.before.tagOf(ctx, ref)
+	led := Led{Moved: tags.Away(tag, digest)}
 	switch now, known := tags.Now(tag); {
 	case err != nil:
-		return Unknown
+		return Unknown, led
 	case now != "":
-		return Moved
+		return Moved, led
 	case known:
-		return Gone
+		return Gone, led
 	case tag != nil:
-		return Unseen
+		return Unseen, led
 	}
-	return Absent
+	return Absent, led
 }
 
 // namespaces are those whose policies judge a reference, now or after the act.
@@ -324,7 +327,7 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 		if again == nil {
 			again = f.verified(ctx, image)
 		}
-		v, found, err := f.after.verdict(ctx, again, p.ref, p.checked, p.namespace)
+		v, found, err := f.after.verdict(ctx, again, p.ref, p.led, p.namespace)
 		if err != nil {
 			f.doubtImage(image.Name, by, err)
 			continue
@@ -354,7 +357,7 @@ func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, eff
 		row.After = row.Before
 		return row, nil
 	}
-	v, found, err := f.before.verdict(ctx, image, p.ref, p.checked, p.namespace)
+	v, found, err := f.before.verdict(ctx, image, p.ref, p.led, p.namespace)
 	if err != nil {
 		return row, err
 	}
@@ -484,7 +487,7 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if image == nil {
 		image = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: m.digest}}
 	}
-	f.tags[m.digest] = []seenTag{{m.ref, checkedAt(m.tag)}}
+	f.tags[m.digest] = []seenTag{{m.ref, ledTo(m.tag, m.digest)}}
 	by, err := f.runners(ctx, image)
 	if err != nil {
 		return err
@@ -496,7 +499,7 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 		}
 		row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Namespace: namespace, Effect: Deleted, Before: ImpactSide{State: m.state}}
 		if m.image != nil {
-			known, err := f.row(ctx, m.image, place{m.ref, checkedAt(m.tag), namespace, Found}, Deleted)
+			known, err := f.row(ctx, m.image, place{m.ref, ledTo(m.tag, m.digest), namespace, Found}, Deleted)
 			if err != nil {
 				f.doubt("verdict", err)
 			} else {
@@ -599,7 +602,7 @@ func (f *projection) leadingTo(ctx context.Context, digest string) error {
 	f.tags[digest] = nil
 	for i := range all {
 		if ref, ok := tags.Reference(&all[i]); ok {
-			f.tags[digest] = append(f.tags[digest], seenTag{ref, checkedAt(&all[i])})
+			f.tags[digest] = append(f.tags[digest], seenTag{ref, ledTo(&all[i], digest)})
 		}
 	}
 	return nil

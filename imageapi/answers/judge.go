@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -32,10 +33,29 @@ type Asked struct {
 	// Reference has a tag or a digest. Namespace is whose pods ask; "" for none.
 	Reference reference.Reference
 	Namespace string
-	// Checked is when a registry last confirmed where the tag leads; zero if that is not known.
-	Checked time.Time
+	// Tag is what the history of the tag says.
+	Tag Led
 	// Indexes finds indexes that vouch for the image under a verdict's key.
 	Indexes func(key string) ([]*imagev1.Image, error)
+}
+
+// Led is what the history of a tag says about an image: verdicts depend on it. It is zero for a
+// reference with a digest, and for a tag whose history is not known.
+type Led struct {
+	// Checked is when a registry last confirmed where the tag leads; zero if that is not known.
+	Checked time.Time
+	// Moved is how the tag came to lead to the image although it was to lead to another, if it must
+	// not move; nil if it did not.
+	Moved *tags.Move
+}
+
+// ledTo is what the history of a tag says about the image of a digest. tag may be nil.
+func ledTo(tag *imagev1.ImageTag, digest string) (l Led) {
+	if at := tags.Checked(tag); at != nil {
+		l.Checked = at.Time
+	}
+	l.Moved = tags.Away(tag, digest)
+	return l
 }
 
 // Judgement is the answer to Asked.
@@ -50,8 +70,11 @@ type Judgement struct {
 }
 
 // ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
-// registry was asked.
-const ReasonTagTooOld = "TagTooOld"
+// registry was asked, and ReasonTagMoved that of one for a tag that a policy forbids to move.
+const (
+	ReasonTagTooOld = "TagTooOld"
+	ReasonTagMoved  = "TagMoved"
+)
 
 // InForce are the policies of a running server.
 type InForce struct {
@@ -84,15 +107,17 @@ func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 		return j
 	}
 	var stale []*policy.Policy
-	stale, j.TooOld = signatures.TooOld(by, q.Reference, q.Checked, ages)
+	stale, j.TooOld = signatures.TooOld(by, q.Reference, q.Tag.Checked, ages)
 	for i, f := range j.Findings {
 		if !slices.ContainsFunc(stale, func(p *policy.Policy) bool { return p.ID() == f.Policy }) {
-			j.Findings[i].Reason += "; " + signatures.TagAge(q.Reference, q.Checked, ages)
+			j.Findings[i].Reason += "; " + signatures.TagAge(q.Reference, q.Tag.Checked, ages)
 		}
 	}
+	j.moved(by, q)
 	if len(stale) == 0 {
 		return j
 	}
+	v = j.Verdict
 	// A bound adds to what was found, and replaces nothing of it.
 	for _, p := range stale {
 		j.Findings = j.Findings.And(unknownTo(p, "Unknown: "+j.TooOld))
@@ -106,6 +131,36 @@ func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 		j.Verdict.Message = cmp.Or(v.Message, "it has no signature in "+q.Reference.Name()) + "; " + j.TooOld
 	}
 	return j
+}
+
+// moved adds to a judgement by which policies the tag must not have moved to the image. Like a
+// bound it replaces nothing of what was found, but that the image is verified, let through, or not
+// known to be.
+func (j *Judgement) moved(by []*policy.Policy, q Asked) {
+	of, why := signatures.TagMoved(by, q.Reference, q.Tag.Moved)
+	if len(of) == 0 {
+		return
+	}
+	for _, p := range of {
+		j.Findings = j.Findings.And(admit.Finding{Policy: p.ID(), Action: modeOf(p), Reason: verdicts.VerifiedFalse + ": " + why})
+	}
+	v := j.Verdict
+	if v.Verified == verdicts.VerifiedFalse || v.Verified == verdicts.Unsigned {
+		j.Verdict.Message = cmp.Or(v.Message, "it has no signature in "+q.Reference.Name()) + "; " + why
+		return
+	}
+	j.Verdict = annotation.Verdict{
+		Verified: verdicts.VerifiedFalse, Reason: ReasonTagMoved, Message: why + "; what it leads to is " + v.Verified + " by itself",
+		Unmet: ids(of), Signers: v.Signers, Index: v.Index, Attested: v.Attested,
+	}
+	if v.Verified == verdicts.VerifiedUnknown {
+		j.Verdict.Message = why + "; and " + v.Message
+		for _, id := range v.Unmet {
+			if !slices.Contains(j.Verdict.Unmet, id) {
+				j.Verdict.Unmet = append(j.Verdict.Unmet, id)
+			}
+		}
+	}
 }
 
 func ids(policies []*policy.Policy) (all []string) {

@@ -193,6 +193,7 @@ func (l *local) strip(a *Answer, matched []int) {
 	m := &a.Meaning
 	a.Meaning = Meaning{Reference: m.Reference, Repository: m.Repository, Tag: m.Tag, Digest: m.Digest, Platform: m.Platform, Platforms: m.Platforms, Size: m.Size, ArtifactType: m.ArtifactType, ImportedAt: m.ImportedAt}
 	a.Suggestion, a.Previous, a.Base, a.Checked.By = "", nil, nil, ""
+	a.Checked.Overwritten = nil
 	a.Verdicts = slices.DeleteFunc(a.Verdicts, func(v Verdict) bool {
 		ref, err := reference.Parse(v.Reference)
 		return err != nil || !slices.ContainsFunc(matched, func(i int) bool { return l.containers[i].in(ref) })

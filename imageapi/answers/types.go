@@ -325,9 +325,32 @@ type Checked struct {
 	Since *metav1.Time `json:"since,omitempty"`
 	// By is who recorded it, and by what: an import, a webhook, a sweep.
 	By string `json:"by,omitempty"`
+	// Overwritten says how a tag that must not move has moved; it is absent if it has not.
+	Overwritten *Overwritten `json:"overwritten,omitempty"`
 	// Failing is why looks at the tag have failed since FailingSince.
 	Failing      string       `json:"failing,omitempty"`
 	FailingSince *metav1.Time `json:"failingSince,omitempty"`
+}
+
+// Overwritten says how a tag that must not move has moved. It is so until somebody accepts the move,
+// or the tag moves back.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type Overwritten struct {
+	// From is the digest to which the tag led first, or which was accepted last, and To the one to
+	// which it leads now.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Since is when the move was seen, and By who recorded it.
+	Since metav1.Time `json:"since"`
+	By    string      `json:"by,omitempty"`
+	// Rules say by what it must not move.
+	//
+	// +listType=atomic
+	Rules []string `json:"rules"`
+	// Message says all this in a sentence.
+	Message string `json:"message"`
 }
 
 // Verdict is the verdict for one reference.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
@@ -120,6 +121,11 @@ func (c *Client) ListTags(ctx context.Context, opts metav1.ListOptions) (*imagev
 // UpdateTag writes the status of an ImageTag, and makes one that is not there.
 func (c *Client) UpdateTag(ctx context.Context, tag *imagev1.ImageTag, opts metav1.UpdateOptions) (*imagev1.ImageTag, error) {
 	return c.tags.UpdateStatus(ctx, tag, opts)
+}
+
+// PatchTag changes the metadata of an ImageTag by a merge patch.
+func (c *Client) PatchTag(ctx context.Context, name string, patch []byte, opts metav1.PatchOptions) (*imagev1.ImageTag, error) {
+	return c.tags.Patch(ctx, name, types.MergePatchType, patch, opts)
 }
 
 // ConfirmTags tells the server when registries confirmed where references lead, at most

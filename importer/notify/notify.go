@@ -22,14 +22,16 @@ type Kind string
 const (
 	Imported Kind = "image.imported" // an image was pushed, or found, and is stored
 	Moved    Kind = "tag.moved"      // a tag leads to another image than before
-	Verdict  Kind = "verdict.turned" // the verdict on an image changed in one place
-	Gone     Kind = "reference.gone" // a registry no longer has a tag or a digest
-	Drift    Kind = "pods.drifted"   // pods run something else than a tag that they name leads to
-	Missed   Kind = "changes.missed" // what happened in a time is not known; every receiver is told
+	// a tag that must not move leads to another image than it must
+	Overwritten Kind = "tag.overwritten"
+	Verdict     Kind = "verdict.turned" // the verdict on an image changed in one place
+	Gone        Kind = "reference.gone" // a registry no longer has a tag or a digest
+	Drift       Kind = "pods.drifted"   // pods run something else than a tag that they name leads to
+	Missed      Kind = "changes.missed" // what happened in a time is not known; every receiver is told
 )
 
 // Kinds are those that a receiver may choose.
-var Kinds = []Kind{Imported, Moved, Verdict, Gone, Drift}
+var Kinds = []Kind{Imported, Moved, Overwritten, Verdict, Gone, Drift}
 
 const typePrefix = "dev.tidewaiter."
 

@@ -87,6 +87,8 @@ type Config struct {
 	// Kubelet says how kubelets are reached for the logs of pods; see coreapi.md.
 	Kubelet *Kubelet `yaml:"kubelet"`
 
+	immutable []immutableTags // the parsed ImmutableTags of Registries
+
 	file     string    // the path of the file
 	document yaml.Node // for the lines of errors
 	content  []byte    // of the file
@@ -215,6 +217,9 @@ type Registry struct {
 	// TokenHosts are token servers elsewhere that may see its credentials, by name; they may have
 	// private addresses.
 	TokenHosts []string `yaml:"tokenHosts" example:"[auth.example.com]"`
+	// ImmutableTags are patterns of tags that must not move. The longest prefix that has the key
+	// counts; [] is none. See signatures.md.
+	ImmutableTags []string `yaml:"immutableTags" example:"[\"v*\", \"*-release\"]"`
 }
 
 // Mirrors are the mirrors of one source.
@@ -400,7 +405,7 @@ func Parse(path string, data []byte) (*Config, error) {
 			return nil, c.Fault(fmt.Sprintf("streams.allowedRegistriesForImport[%d].domainName", i), fmt.Errorf("%q is not a host, with or without a port", l.DomainName))
 		}
 	}
-	if err := errors.Join(c.readRules(), c.checkRecords()); err != nil {
+	if err := errors.Join(c.readRules(), c.checkRecords(), c.readImmutable()); err != nil {
 		return nil, err
 	}
 	if c.OwnPodsOnly && len(c.Clusters) > 0 {

@@ -19,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
@@ -320,6 +321,42 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 	} {
 		if _, err := Load(servertest.WriteConfig(t, text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%.100q: %v", text, err)
+		}
+	}
+}
+
+// The tags that must not move are those of the longest prefix that has some, by elements of the
+// path; an empty list is none.
+func TestImmutable(t *testing.T) {
+	c, err := Parse("config.yaml", []byte(`registries:
+- {prefix: "registry.example.com:443", immutableTags: ["v*"]}
+- {prefix: registry.example.com/team, immutableTags: ["*-release", "1.?"]}
+`))
+	if err == nil || !strings.Contains(err.Error(), `line 3: registries[1].immutableTags: "1.?" is not a pattern of tags`) {
+		t.Errorf("%v", err)
+	}
+	c, err = Parse("config.yaml", []byte(`registries:
+- {prefix: "registry.example.com", immutableTags: ["v*"]}
+- {prefix: registry.example.com/team, immutableTags: ["*-release", "stable"]}
+- {prefix: registry.example.com/team/app, insecure: true}
+- {prefix: registry.example.com/team/free, immutableTags: []}
+- {prefix: docker.io/acme, immutableTags: ["*"]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tag, want := range map[string]string{
+		"registry.example.com/x:v1": "immutableTags of registry.example.com: v*", "registry.example.com/x:latest": "",
+		"registry.example.com/teams/x:v1": "immutableTags of registry.example.com: v*", "registry.example.com/team/x:v1": "",
+		"registry.example.com/team/app:stable": "immutableTags of registry.example.com/team: stable", "registry.example.com/team/x:1-release": "immutableTags of registry.example.com/team: *-release",
+		"registry.example.com/team/free:v1": "", "acme/web:v1": "immutableTags of docker.io/acme: *", "nginx:v1": "", "other.example.com/x:v1": "",
+	} {
+		ref, err := reference.Parse(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Immutable(ref); got != want {
+			t.Errorf("%s must not move by %q, want %q", tag, got, want)
 		}
 	}
 }

@@ -22,6 +22,11 @@ func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
 		s.pushes.mirrors.Store(configured)
 		mirrors = s.pushes.mirrors.Load
 	}
+	immutable := s.Config.Immutable
+	if s.pushes != nil {
+		s.pushes.config.Store(s.Config)
+		immutable = func(ref reference.Reference) string { return s.pushes.config.Load().Immutable(ref) }
+	}
 	a = answers.Answerer{
 		Policies:   answers.InForce{Policies: s.Verification.policiesInForce, Clock: s.Options.Clock},
 		Containers: core.Clusters,
@@ -30,6 +35,7 @@ func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
 		Mirrored:   func(ref reference.Reference) []reference.Reference { return mirrors().Sources(ref) },
 		Mirrors:    func(ref reference.Reference) []reference.Reference { return mirrors().Mirrors(ref) },
 		Confirmed:  s.confirmed,
+		Immutable:  immutable,
 		Clock:      s.Options.Clock,
 	}
 	if s.pushes != nil {

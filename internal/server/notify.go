@@ -8,6 +8,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/notices"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -49,6 +50,11 @@ func (w whatRuns) Pods(digest string, image *imagev1.Image) (n int, complete boo
 // PodsNaming is part of notices.Runs.
 func (w whatRuns) PodsNaming(ctx context.Context, image *imagev1.Image, place reference.Reference, namespace, verified string) (n int, complete bool, err error) {
 	return w.answerer.PodsNaming(ctx, image, place, namespace, verified)
+}
+
+// Overwritten is part of notices.Runs.
+func (w whatRuns) Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error) {
+	return w.answerer.Overwritten(ctx, tag)
 }
 
 // Drift is part of notices.Runs.

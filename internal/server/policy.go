@@ -19,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -39,7 +40,9 @@ type verification struct {
 	Sweeper *reverify.Sweeper // nil until connect
 	// Inventory counts what the sweeper sees.
 	Inventory *inventory.Counter
-	changes   *kubestore.Changes // of Images, by any writer; nil if they are not followed
+	// Overwrites knows the tags that have moved although they must not; nil without a listener.
+	Overwrites *overwrites.Tracker
+	changes    *kubestore.Changes // of Images, by any writer; nil if they are not followed
 }
 
 // tallies count with the same sweep.
@@ -110,6 +113,9 @@ func (v *verification) demands(image reference.Reference) (signatures, attestati
 // resync brings the stored verdicts up to date with the policies in force.
 func (v *verification) resync() {
 	v.Inventory.RecountRunning()
+	if v.Overwrites != nil {
+		v.Overwrites.Recheck()
+	}
 	if v.Sweeper != nil {
 		v.Sweeper.Resync()
 	}

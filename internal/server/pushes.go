@@ -56,6 +56,7 @@ type pushes struct {
 	newImporter func(*config.Config) (*importer.Importer, error)
 	packages    importer.PackageStore // of every importer, once there is a worker
 	mirrors     atomic.Pointer[config.OtherNames]
+	config      atomic.Pointer[config.Config]  // as it was read last
 	sweep       func(queue.SweepOptions) error // replaces what is swept
 	records     func(config.Records)           // replaces what is kept of what ran
 	// runs imports, and sends sends notifications; they know which hosts are left alone. Both are nil

@@ -38,6 +38,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 		case err == nil && (next != current || reported != ""):
 			current, reported = next, ""
 			s.notices.Wake()
+			s.Verification.Overwrites.Recheck()
 			restart := strings.Join(config.Changed(s.Config, current)[""], " ")
 			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", restart)
 		}
@@ -108,6 +109,7 @@ func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*co
 	if changed["records"] != nil {
 		p.records(next.Records)
 	}
+	p.config.Store(next)
 	if changed["importer"] != nil {
 		im.KeepPackages(p.packages)
 		p.mirrors.Store(mirrors)

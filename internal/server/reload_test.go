@@ -11,6 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
@@ -60,6 +61,11 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.importer.Store(im)
+	p.config.Store(started)
+	tag, err := reference.Parse("r.example.com/team/app:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := func() (names []string) {
 		for _, r := range handler.Receivers() {
 			names = append(names, r.Name+" "+r.Hosts[0])
@@ -96,6 +102,8 @@ func TestReload(t *testing.T) {
 		{"records: {keep: soon}\n", true, nil, false, nil},
 		{"registries: [{prefix: r.example.com, insecure: true}]\n", false, nil, true, nil},
 		{"registries: [{prefix: \"\"}]\n" + two, true, nil, false, nil},
+		{"registries: [{prefix: r.example.com, immutableTags: [\"v*\"]}]\n", false, nil, true, nil},
+		{"registries: [{prefix: r.example.com, immutableTags: [\"v[0-9]\"]}]\n" + two, true, nil, false, nil},
 		{mirror, false, nil, true, nil},
 		{mirror + "    mirrorSourcePolicy: Never\n", true, nil, false, nil},
 		{"imageDigest" + strings.TrimPrefix(mirror, "imageTag"), false, nil, true, nil},
@@ -132,6 +140,9 @@ func TestReload(t *testing.T) {
 		}
 		if swept.Every != current.Sweep.Every {
 			t.Errorf("%q: it is swept every %v", step.text, swept.Every)
+		}
+		if got := p.config.Load().Immutable(tag); (got != "") != strings.Contains(string(current.Content()), "immutableTags") {
+			t.Errorf("%q: the tag must not move by %q", step.text, got)
 		}
 		if kept != current.Records {
 			t.Errorf("%q: records are kept for %+v", step.text, kept)

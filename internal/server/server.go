@@ -53,6 +53,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/feeder"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/promotion"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/runs"
 	"github.com/tidewaiter/tidewaiter/internal/image/imagejson"
@@ -229,7 +230,7 @@ func (s *Server) openToNetwork(context.Context) error {
 		return nil
 	}
 	s.handleAdmin()
-	return errors.Join(s.addTasks(), s.feedQueue(), s.followDrift(), s.writeEndpointFiles())
+	return errors.Join(s.addTasks(), s.feedQueue(), s.followDrift(), s.followOverwrites(), s.writeEndpointFiles())
 }
 
 // writeEndpointFiles writes down where the server is, for commands that look for it. The server
@@ -643,11 +644,21 @@ func (s *Server) handleAdmin() {
 // summary is what is stored, in numbers, and when the server's certificates end.
 type summary struct {
 	inventory.Summary
-	Certificates []web.Certificate `json:"certificates"`
+	// Overwritten counts the tags that have moved although they must not; nil if that is not known.
+	Overwritten *int `json:"overwritten,omitempty"`
+	// OverwrittenTags are those that moved last, at most 100.
+	OverwrittenTags []overwrites.Tag  `json:"overwrittenTags,omitempty"`
+	Certificates    []web.Certificate `json:"certificates"`
 }
+
+// maxOverwritten is how many tags the summary names.
+const maxOverwritten = 100
 
 func (s *Server) summary(query url.Values) (all summary, err error) {
 	all.Summary = s.Verification.Inventory.Summary()
+	if named, n, known := s.Verification.Overwrites.Tags(maxOverwritten); known {
+		all.Overwritten, all.OverwrittenTags = &n, named
+	}
 	clientCA := ""
 	if own := s.authentication().ClientCert; s.cluster == nil && own != nil {
 		clientCA = own.ClientCA

@@ -13,11 +13,12 @@ import (
 
 // AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They set what happens to a
 // pod whose image does not meet the policy. MaxTagAgeAnnotation bounds how long ago a registry
-// confirmed where a tag leads.
+// confirmed where a tag leads. ImmutableTagsAnnotation has patterns of tags that must not move.
 const (
-	AdmissionAnnotation = "tidewaiter.dev/admission"
-	UnknownAnnotation   = "tidewaiter.dev/admission-unknown"
-	MaxTagAgeAnnotation = "tidewaiter.dev/max-tag-age"
+	AdmissionAnnotation     = "tidewaiter.dev/admission"
+	UnknownAnnotation       = "tidewaiter.dev/admission-unknown"
+	MaxTagAgeAnnotation     = "tidewaiter.dev/max-tag-age"
+	ImmutableTagsAnnotation = "tidewaiter.dev/immutable-tags"
 )
 
 // minTagAge is the smallest MaxTagAge. With a smaller one, each pod would wait for a registry.
@@ -34,8 +35,11 @@ type Admission struct {
 	Unknown string `json:"tidewaiter.dev/admission-unknown,omitempty"`
 	// MaxTagAge is a duration. If a registry last confirmed longer ago where a tag leads, it is
 	// unknown whether the image under the tag meets the policy. Empty means no bound.
-	MaxTagAge string   `json:"tidewaiter.dev/max-tag-age,omitempty"`
-	_         struct{} `json:"-"` // makes decodeDocument ignore other annotations
+	MaxTagAge string `json:"tidewaiter.dev/max-tag-age,omitempty"`
+	// ImmutableTags are patterns, separated by commas, of tags that must not move. What such a tag is
+	// moved to does not meet the policy. Empty means that all tags may move.
+	ImmutableTags string   `json:"tidewaiter.dev/immutable-tags,omitempty"`
+	_             struct{} `json:"-"` // makes decodeDocument ignore other annotations
 }
 
 // The values of Admission.
@@ -52,7 +56,10 @@ const (
 // The returned Admission then has the valid annotations, and the strictest value in place of an
 // invalid one.
 func NewAdmission(annotations map[string]string) (Admission, error) {
-	a := Admission{Mode: annotations[AdmissionAnnotation], Unknown: annotations[UnknownAnnotation], MaxTagAge: annotations[MaxTagAgeAnnotation]}
+	a := Admission{
+		Mode: annotations[AdmissionAnnotation], Unknown: annotations[UnknownAnnotation],
+		MaxTagAge: annotations[MaxTagAgeAnnotation], ImmutableTags: annotations[ImmutableTagsAnnotation],
+	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if err := checkAnnotation(key); err != nil {
 			return a, &Error{Field: "metadata.annotations." + printable.Line(key, maxAnnotation), Err: err}
@@ -68,7 +75,7 @@ func NewAdmission(annotations map[string]string) (Admission, error) {
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
 // known are the annotations of policies that have a meaning here.
-var known = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, FileAnnotation}
+var known = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation, FileAnnotation}
 
 const (
 	domain = "tidewaiter.dev/"
@@ -89,7 +96,7 @@ func checkAnnotation(key string) error {
 	if n > misspelt && !strings.HasPrefix(strings.ToLower(key), domain) {
 		return nil
 	}
-	return fmt.Errorf("has no meaning in a policy; did you mean %s? Known are %s, %s and %s", near, AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation)
+	return fmt.Errorf("has no meaning in a policy; did you mean %s? Known are %s, %s, %s and %s", near, AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation)
 }
 
 // Annotations returns the annotations from which NewAdmission reads a.
@@ -103,6 +110,9 @@ func (a Admission) Annotations() map[string]string {
 	}
 	if a.MaxTagAge != "" {
 		annotations[MaxTagAgeAnnotation] = a.MaxTagAge
+	}
+	if a.ImmutableTags != "" {
+		annotations[ImmutableTagsAnnotation] = a.ImmutableTags
 	}
 	return annotations
 }
@@ -121,6 +131,11 @@ func (a Admission) validate() (field string, err error) {
 	}
 	if d, err := time.ParseDuration(a.MaxTagAge); a.MaxTagAge != "" && (err != nil || d < minTagAge) {
 		return "metadata.annotations." + MaxTagAgeAnnotation, fmt.Errorf("is %.64q, must be a duration of at least %v, such as 10m", a.MaxTagAge, minTagAge)
+	}
+	if a.ImmutableTags != "" {
+		if _, err := parseTagPatterns(a.ImmutableTags); err != nil {
+			return "metadata.annotations." + ImmutableTagsAnnotation, err
+		}
 	}
 	return "", nil
 }

@@ -30,9 +30,14 @@ func TestAdmissionOfADocument(t *testing.T) {
 	if err != nil || plain.Admission != (policy.Admission{}) {
 		t.Fatalf("%+v, %v", plain, err)
 	}
-	warned, warnedSet, err := load("annotations: {other: [1], tidewaiter.dev/admission: warn, tidewaiter.dev/admission-unknown: allow, tidewaiter.dev/max-tag-age: 10m}, ")
+	warned, warnedSet, err := load("annotations: {other: [1], tidewaiter.dev/admission: warn, tidewaiter.dev/admission-unknown: allow, tidewaiter.dev/max-tag-age: 10m, tidewaiter.dev/immutable-tags: 'v*, *-release'}, ")
 	if err != nil || warned.Admission.Mode != policy.ModeWarn || warned.Admission.Unknown != policy.UnknownAllow || !warned.Admission.IsTooOld(11*time.Minute) || warned.Admission.IsTooOld(9*time.Minute) || plain.Admission.IsTooOld(time.Hour) {
 		t.Fatalf("%+v, %v", warned, err)
+	}
+	for tag, want := range map[string]string{"v1": "v*", "v": "v*", "1-release": "*-release", "latest": "", "": "", "release": ""} {
+		if got := warned.Admission.Immutable(tag); got != want || plain.Admission.Immutable(tag) != "" {
+			t.Errorf("the tag %q must not move by %q, want %q", tag, got, want)
+		}
 	}
 	if plain.Hash() != warned.Hash() || plainSet == warnedSet {
 		t.Error("an annotation has verdicts judged again, or is not seen")
@@ -40,7 +45,7 @@ func TestAdmissionOfADocument(t *testing.T) {
 	if again, err := policy.NewAdmission(warned.Admission.Annotations()); err != nil || again != warned.Admission {
 		t.Errorf("the annotations come back as %+v, %v", again, err)
 	}
-	for annotation, want := range map[string]string{"tidewaiter.dev/admission: deny": `is "deny", must be enforce, warn or audit`, "tidewaiter.dev/admission-unknown: enforce": `is "enforce", must be allow, warn or deny`, "tidewaiter.dev/max-tag-age: 5s": `is "5s", must be a duration of at least 10s`} {
+	for annotation, want := range map[string]string{"tidewaiter.dev/admission: deny": `is "deny", must be enforce, warn or audit`, "tidewaiter.dev/admission-unknown: enforce": `is "enforce", must be allow, warn or deny`, "tidewaiter.dev/max-tag-age: 5s": `is "5s", must be a duration of at least 10s`, "tidewaiter.dev/immutable-tags: 'v[0-9]'": `"v[0-9]" is not a pattern of tags`} {
 		if _, _, err := load("annotations: {" + annotation + "}, "); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "prod.yaml") || !strings.Contains(err.Error(), "metadata.annotations.tidewaiter.dev/") {
 			t.Errorf("%s: %v", annotation, err)
 		}
@@ -55,6 +60,7 @@ func TestMisspeltAnnotations(t *testing.T) {
 	for key, want := range map[string]string{
 		"tidewaiter.dev/max-tag-ag": "tidewaiter.dev/max-tag-age", "tidewaiter.dev/maxTagAge": "tidewaiter.dev/max-tag-age", "Tidewaiter.dev/max-tag-age": "tidewaiter.dev/max-tag-age",
 		"tidewater.dev/max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.dev.max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.io/max-tag-age": "tidewaiter.dev/max-tag-age",
+		"tidewaiter.dev/immutable-tag": "tidewaiter.dev/immutable-tags", "tidewaiter.dev/immutableTags": "tidewaiter.dev/immutable-tags",
 		"tidewaiter.dev/admision": "tidewaiter.dev/admission", "tidewaiter.dev/admission-unkown": "tidewaiter.dev/admission-unknown", "tidewaiter.dev/": "tidewaiter.dev/admission",
 		"tidewaiter.dev/max-tag-age": "", "tidewaiter.dev/policy-file": "", "max-tag-age": "", "example.com/max-tag-age": "", "kubectl.kubernetes.io/last-applied-configuration": "",
 		"example.com/" + strings.Repeat("x", 900): "",
@@ -71,6 +77,9 @@ func TestMisspeltAnnotations(t *testing.T) {
 		}
 	}
 	// A bound that an older version accepted and this one cannot read is the least that there may be.
+	if a, err := policy.NewAdmission(map[string]string{policy.ImmutableTagsAnnotation: "v[0-9]"}); err == nil || a.Immutable("latest") != "*" {
+		t.Errorf("%+v, %v", a, err)
+	}
 	if a, err := policy.NewAdmission(map[string]string{policy.MaxTagAgeAnnotation: "soon", policy.AdmissionAnnotation: policy.ModeAudit}); err == nil || !a.IsTooOld(11*time.Second) || a.IsTooOld(time.Second) || a.Mode != policy.ModeAudit {
 		t.Errorf("%+v, %v", a, err)
 	}

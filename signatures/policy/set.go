@@ -117,6 +117,7 @@ type Set struct {
 	// the policies of namespaces by scope, in order of their namespaces and names
 	inNamespaces map[string][]*Policy
 	byTag        bool // a scope is a repository with a tag
+	immutable    bool // a policy has tags that must not move
 	hash         string
 	contents     trusted.Contents // of the files from which the set was loaded; nil for none
 }
@@ -169,7 +170,8 @@ func NewSet(policies []*Policy) (*Set, error) {
 	s.policies = slices.Clone(policies)
 	slices.SortFunc(s.policies, byName)
 	for _, p := range s.policies {
-		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown + "/" + p.Admission.MaxTagAge))
+		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown + "/" + p.Admission.MaxTagAge + "/" + p.Admission.ImmutableTags))
+		s.immutable = s.immutable || p.Admission.ImmutableTags != ""
 	}
 	s.hash = hex.EncodeToString(h.Sum(nil))
 	return s, nil
@@ -293,6 +295,9 @@ func (s *Set) ForNamespaces() bool { return s != nil && len(s.inNamespaces) > 0 
 // ForTags reports whether a scope is one tag of a repository. Images there are judged by the tag of
 // the reference.
 func (s *Set) ForTags() bool { return s != nil && s.byTag }
+
+// HasImmutableTags reports whether a policy has tags that must not move.
+func (s *Set) HasImmutableTags() bool { return s != nil && s.immutable }
 
 // Demands reports whether policies demand signatures, and attestations, of an image, given as a
 // repository with a digest. Policies for any tag of the repository count, because the image may

@@ -28,7 +28,7 @@ func TestAttention(t *testing.T) {
 		"GET " + imagesPath: m{"metadata": m{"continue": "more", "remainingItemCount": 4899}, "items": l{m{"metadata": metadata}, m{"metadata": metadata}}},
 		"GET " + summaryPath: m{
 			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234, "True": 3667}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
-			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
+			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "overwritten": 1, "overwrittenTags": l{m{"reference": "r.io/a:v1", "since": "2026-10-29T08:00:00Z", "message": "r.io/a:v1 must not move"}}, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
 			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
 			"certificates": l{m{"name": "--tls-cert-file", "subject": "CN=registry", "ends": "2026-11-13T08:00:00Z"}, m{"name": "pki/ca.crt", "ends": "2036-01-01T00:00:00Z"}, m{"name": "--client-ca-file", "unknown": "no such file"}},
 		},
@@ -44,6 +44,7 @@ func TestAttention(t *testing.T) {
 		"4\u202f901 images known", `<span class="many">1` + "\u202f" + `234</span>`, "counted <time datetime=\"2026-11-01T07:30:00Z\"", `<span class="number">3` + "\u202f" + `667</span>`,
 		"about 1 MB", "4 MB if each image had its own: 75&nbsp;% is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
 		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
+		`<code>r.io/a:v1</code></a> <span class="warn"><time datetime="2026-10-29T08:00:00Z"`, "r.io/a:v1 must not move", "tidewaiter accept r.io/a:v1",
 		`<code>--tls-cert-file</code> <span class="warn">ends <time datetime="2026-11-13T08:00:00Z"`, "CN=registry",
 		"counted <time datetime=\"2026-11-01T07:55:00Z\"", "the oldest <time datetime=\"2026-10-30T08:00:00Z\"",
 	} {
@@ -53,7 +54,7 @@ func TestAttention(t *testing.T) {
 	}
 	for title, many := range map[string]string{
 		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2",
-		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+",
+		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+", "Tags that moved and must not": "1",
 	} {
 		_, rest, _ := strings.Cut(body, "<strong>"+title)
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
@@ -138,7 +139,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	} else if !strings.Contains(body, "Runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
 		t.Errorf("while more may run the first page is\n%s", body)
 	}
-	answers["GET "+summaryPath], answers["GET "+imagesPath] = m{"usedAsOf": at, "outdated": 0, "gone": 0}, m{"metadata": m{"remainingItemCount": 7}}
+	answers["GET "+summaryPath], answers["GET "+imagesPath] = m{"usedAsOf": at, "outdated": 0, "overwritten": 0, "gone": 0}, m{"metadata": m{"remainingItemCount": 7}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
 	}
@@ -148,11 +149,11 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry, certificates of this server that end soon: unknown") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry, tags that moved and must not, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 	answers["GET "+podsPath] = m{}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is gone from its registry, certificates of this server that end soon: unknown") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is gone from its registry, tags that moved and must not, certificates of this server that end soon: unknown") || !strings.Contains(body, "<li>Runs and is not verified: ") {
 		t.Errorf("without the summary, where little runs, the first page is\n%s", body)
 	}
 	if !slices.ContainsFunc(b.api.asked, func(r *http.Request) bool {

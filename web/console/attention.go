@@ -50,6 +50,7 @@ type attentionView struct {
 	Stored   *storedView
 	NoStored *notice
 	Ending   []certificate // of the server, that end soon
+	Moved    []overwritten // tags that moved although they must not
 }
 
 // storedView shows how much is stored, and the pushes of the last days.
@@ -307,6 +308,24 @@ func (v *visit) ending(s *summary, refused error) (soon []certificate, c counted
 	return soon, c, err
 }
 
+// moved counts the tags that have moved although they must not.
+func moved(s *summary, refused error) (c counted, err error) {
+	switch {
+	case refused != nil:
+		return c, refused
+	case s.Overwritten == nil:
+		return c, unknown("The tags have not all been read yet.")
+	}
+	if c.Count = *s.Overwritten; c.Count == len(s.OverwrittenTags) {
+		for i := range s.OverwrittenTags {
+			if at := s.OverwrittenTags[i].Since; c.Oldest.IsZero() || at.Before(c.Oldest) {
+				c.Oldest = at
+			}
+		}
+	}
+	return c, nil
+}
+
 // attention shows what needs attention.
 func (v *visit) attention() error {
 	data, stored := &attentionView{Total: -1}, &summary{}
@@ -340,6 +359,10 @@ func (v *visit) attention() error {
 		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of what these pods name, and there is none", Link: link("running", "verified", "Unsigned"), Grave: true}, used("Unsigned")},
 		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored, storedErr) }},
 		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
+		{&concern{Title: "Tags that moved and must not", About: "they lead to another image than they did first, against a rule", Link: "#moved", Grave: true}, func() (counted, error) {
+			data.Moved = stored.OverwrittenTags
+			return moved(stored, storedErr)
+		}},
 		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
 		{&concern{Title: "Not signed", About: "images without the signature that a policy demands", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},

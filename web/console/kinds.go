@@ -136,12 +136,13 @@ type formerTag struct {
 }
 
 type checked struct {
-	Registry     text      `json:"registry"`
-	LastChecked  time.Time `json:"lastChecked"`
-	Since        time.Time `json:"since"`
-	By           text      `json:"by"`
-	Failing      text      `json:"failing"`
-	FailingSince time.Time `json:"failingSince"`
+	Registry     text         `json:"registry"`
+	LastChecked  time.Time    `json:"lastChecked"`
+	Overwritten  *overwritten `json:"overwritten"`
+	Since        time.Time    `json:"since"`
+	By           text         `json:"by"`
+	Failing      text         `json:"failing"`
+	FailingSince time.Time    `json:"failingSince"`
 }
 
 type verdict struct {
@@ -424,7 +425,20 @@ type summary struct {
 		Date text  `json:"date"`
 		Tags int64 `json:"tags"`
 	} `json:"pushes"`
-	Certificates []certificate `json:"certificates"`
+	Certificates    []certificate `json:"certificates"`
+	Overwritten     *int          `json:"overwritten"`
+	OverwrittenTags []overwritten `json:"overwrittenTags"`
+}
+
+// overwritten is a tag that has moved although it must not.
+type overwritten struct {
+	Reference text      `json:"reference"`
+	From      text      `json:"from"`
+	To        text      `json:"to"`
+	Since     time.Time `json:"since"`
+	By        text      `json:"by"`
+	Rules     []text    `json:"rules"`
+	Message   text      `json:"message"`
 }
 
 // certificate is a certificate that the server's connections need.

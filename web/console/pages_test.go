@@ -39,7 +39,7 @@ func hostileAnswers() map[string]any {
 			"reference": hostile, "repository": hostile, "tag": hostile, "digest": digestA, "platform": hostile, "repositories": l{hostile}, "tags": l{hostile}, "assumed": l{hostile},
 			"platforms": l{m{"platform": hostile, "digest": hostile}}, "indexes": l{hostile}, "formerTags": l{m{"reference": hostile, "since": at, "until": at, "now": hostile}}, "artifactType": hostile,
 		},
-		"checked": m{"registry": "Present", "by": hostile, "failing": hostile, "failingSince": at, "lastChecked": at}, "verdict": verdict, "verdicts": l{verdict},
+		"checked": m{"registry": "Present", "by": hostile, "failing": hostile, "failingSince": at, "lastChecked": at, "overwritten": m{"message": hostile, "since": at}}, "verdict": verdict, "verdicts": l{verdict},
 		"running":  m{"pods": 3, "outdated": 1, "names": l{hostile + "/" + hostile + "/" + hostile, hostile}, "clusters": l{m{"cluster": hostile, "namespace": hostile, "pods": 3}}, "outdatedImages": l{m{"digest": hostile, "pods": 1}}},
 		"base":     m{"reference": hostile, "digest": hostile, "now": hostile, "outdated": "True", "message": hostile},
 		"neededBy": l{hostile}, "previous": l{m{"digest": hostile, "since": at, "by": hostile}}, "unknowns": l{m{"part": hostile, "reason": hostile}},
@@ -228,7 +228,7 @@ func TestEmptyPagesSayWhatToDo(t *testing.T) {
 			answers[path] = m{"metadata": m{"resourceVersion": "1"}}
 		}
 	}
-	answers["GET "+summaryPath] = m{"usedAsOf": at, "gone": 0, "outdated": 0}
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "gone": 0, "outdated": 0, "overwritten": 0}
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string]string{

@@ -14,7 +14,7 @@ import (
 // its own nor those of writers that come after it. What is stored keeps its time.
 func TestEventsAreNotLaterThanTheServersClock(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	s := tagStatusStrategy{now: func() time.Time { return now }}
+	s := tagStatusStrategy{tagStrategy{now: func() time.Time { return now }}}
 	ref := reference.Reference{Host: "a.example.com", Repository: "team/app", Tag: "v1"}
 	begin := now
 

@@ -3,6 +3,7 @@
 package imagetag
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,7 +36,7 @@ import (
 )
 
 // tagFields are the fields that tags are selected by, besides name and namespace. All are indexed.
-var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings, selectors.Gone}
+var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.TagRepository, selectors.TagShort, selectors.Warnings, selectors.Gone, selectors.TagMoved}
 
 // Outdated counts the pods that name a tag and run something else than it leads to. complete is
 // false if there may be more.
@@ -44,7 +45,7 @@ type Outdated func(tag reference.Reference) (n int, complete bool)
 // NewStorage returns the storage of imagetags, and that of their status. now is the time at which a
 // registry has confirmed what is written; outdated may be nil.
 func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated) (tagged *genericregistry.Store, status *StatusREST, err error) {
-	s := tagStrategy{strategy.NewNamespaced(scheme)}
+	s := tagStrategy{strategy.NewNamespaced(scheme), now}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageTagList{} },
@@ -61,7 +62,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	for _, name := range tagFields {
 		key := storage.FieldIndex(name)
 		switch name {
-		case selectors.TagImage, selectors.Gone:
+		case selectors.TagImage, selectors.Gone, selectors.TagMoved:
 		case selectors.TagShort:
 			key += "#" + reference.FormVersion + ".1" // since it has names without a tag
 		default:
@@ -78,7 +79,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: tagAttributes, Indexers: &indexers}); err != nil {
 		return nil, nil, fmt.Errorf("imageapi: %w", err)
 	}
-	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s, now}
+	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s}
 	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = ofStatusStrategy, ofStatusStrategy, ofStatusStrategy
 	return store, &StatusREST{&ofStatus}, nil
 }
@@ -123,7 +124,10 @@ func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Ob
 
 // tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that
 // leads.
-type tagStrategy struct{ strategy.Namespaced }
+type tagStrategy struct {
+	strategy.Namespaced
+	now func() time.Time
+}
 
 // DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no
 // dependents, and there may be millions, which the garbage collector would hold in memory.
@@ -140,14 +144,14 @@ func (tagStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 func (tagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	tag := obj.(*imagev1.ImageTag)
 	tag.Status, tag.Image = nil, nil
-	for _, key := range serversAnnotations {
+	for _, key := range append(serversAnnotations, tags.Accept, tags.AcceptReason) {
 		delete(tag.Annotations, key)
 	}
 	beginTag(tag)
 }
 
 // serversAnnotations are those that users do not write.
-var serversAnnotations = []string{tags.By, tags.Cause, tags.CheckedAt}
+var serversAnnotations = []string{tags.By, tags.Cause, tags.CheckedAt, tags.First, tags.Accepted}
 
 func beginTag(tag *imagev1.ImageTag) {
 	tag.Generation = 1
@@ -159,7 +163,7 @@ func beginTag(tag *imagev1.ImageTag) {
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation,
 // and so does a generation of 0 in the spec, by which OpenShift's clients ask for another import.
-func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s tagStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
 	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
 	for _, key := range serversAnnotations {
@@ -169,6 +173,7 @@ func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) 
 			delete(tag.Annotations, key)
 		}
 	}
+	s.accept(ctx, tag)
 	if tag.Spec == nil {
 		return
 	}
@@ -182,6 +187,19 @@ func (tagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) 
 	}
 }
 
+// accept records that the writer accepts where the tag leads. Anything but that digest stays in the
+// annotation, for ValidateUpdate.
+func (s tagStrategy) accept(ctx context.Context, tag *imagev1.ImageTag) {
+	digest, asked := tag.Annotations[tags.Accept]
+	if now, _ := tags.Now(tag); !asked || digest == "" || digest != now {
+		return
+	}
+	reason := printable.Line(tag.Annotations[tags.AcceptReason], maxWho)
+	delete(tag.Annotations, tags.Accept)
+	delete(tag.Annotations, tags.AcceptReason)
+	tags.AcceptMove(tag, printable.Line(strategy.UserOf(ctx), maxWho), reason, s.now())
+}
+
 // Validate reports what is wrong with a new tag.
 func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	tag := obj.(*imagev1.ImageTag)
@@ -193,15 +211,19 @@ func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorLi
 func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	tag := obj.(*imagev1.ImageTag)
 	errs := validation.ValidateObjectMetaUpdate(&tag.ObjectMeta, &old.(*imagev1.ImageTag).ObjectMeta, field.NewPath("metadata"))
+	annotations := field.NewPath("metadata", "annotations")
+	if digest, asked := tag.Annotations[tags.Accept]; asked {
+		now, _ := tags.Now(tag)
+		errs = append(errs, field.Invalid(annotations.Key(tags.Accept), printable.Line(digest, maxWho), "must be the digest to which the tag leads now: "+cmp.Or(now, "none")))
+	} else if _, alone := tag.Annotations[tags.AcceptReason]; alone {
+		errs = append(errs, field.Required(annotations.Key(tags.Accept), "the digest that is accepted for this reason"))
+	}
 	return append(errs, validateTagSpec(tag)...)
 }
 
 // tagStatusStrategy is for the subresource status: it takes the fields that tagStrategy ignores,
 // and ignores the others.
-type tagStatusStrategy struct {
-	tagStrategy
-	now func() time.Time
-}
+type tagStatusStrategy struct{ tagStrategy }
 
 // AllowCreateOnUpdate is true: the first import of a tag makes it, with one request.
 func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
@@ -221,7 +243,9 @@ func (s tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Obj
 			tag.Status.Items[i].Generation = tag.Generation
 		}
 	}
-	delete(tag.Annotations, tags.CheckedAt)
+	for _, key := range []string{tags.CheckedAt, tags.First, tags.Accepted} {
+		delete(tag.Annotations, key)
+	}
 	s.recordWriter(ctx, tag, nil)
 }
 
@@ -238,6 +262,7 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 		}
 	}
 	s.recordWriter(ctx, tag, before)
+	tags.KeepFirst(tag, before)
 }
 
 // recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is
@@ -247,8 +272,7 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 	var by, texts []string
 	var old []imagev1.TagEvent
 	if before != nil {
-		// the server's own, else of nobody
-		_ = json.Unmarshal([]byte(before.Annotations[tags.By]), &by)
+		by = tags.Writers(before)
 		if before.Status != nil {
 			old = before.Status.Items
 		}
@@ -376,6 +400,12 @@ func tagValues(name string, tag *imagev1.ImageTag) []string {
 		}
 		return []string{""}
 	}
+	if name == selectors.TagMoved {
+		if tags.Overwritten(tag) != nil {
+			return []string{"true"}
+		}
+		return []string{""}
+	}
 	ref, ok := tags.Reference(tag)
 	switch {
 	case !ok:
@@ -423,9 +453,9 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort, selectors.Warnings:
 		return label, value, nil
-	case selectors.Gone:
+	case selectors.Gone, selectors.TagMoved:
 		if value != "" && value != "true" {
-			return "", "", fmt.Errorf("field label %q of image tags cannot be %q: it is true, or empty for tags that are not known to be gone", label, value)
+			return "", "", fmt.Errorf("field label %q of image tags cannot be %q: it is true, or empty for tags that are not known to be so", label, value)
 		}
 		return label, value, nil
 	case selectors.TagReference, selectors.TagRepository:

@@ -3,7 +3,6 @@ package imagetag
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +27,7 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "Outdated", Type: "string", Description: "Number of pods of followed clusters that name the tag but run a different image than it leads to now; a plus means that there may be more, Unknown that there may be some."},
 	{Name: "Reference", Type: "string", Priority: 1, Description: "The reference in the registry that the tag follows."},
 	{Name: "By", Type: "string", Priority: 1, Description: "Who recorded it."},
+	{Name: "Moved", Type: "string", Priority: 1, Description: "What the tag led to first, or what was accepted last, shortened, if it leads elsewhere now; <none> if it does not."},
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, including deletions; at most 100."},
 }
 
@@ -67,11 +67,14 @@ func tagCells(tag *imagev1.ImageTag, outdated Outdated) []any {
 			old = table.Count(outdated(ref))
 		}
 	}
-	var writers []string
-	if json.Unmarshal([]byte(tag.Annotations[tags.By]), &writers) == nil && len(writers) > 0 {
+	if writers := tags.Writers(tag); len(writers) > 0 {
 		by = writers[0]
 	}
-	return []any{tag.Name, image, since, before, checked, old, followed, by, int64(history)}
+	moved := table.None
+	if m := tags.Overwritten(tag); m != nil {
+		moved = shortImage(m.From)
+	}
+	return []any{tag.Name, image, since, before, checked, old, followed, by, moved, int64(history)}
 }
 
 // shortImage is the image that a tag led to, shortened; a tag without a digest was

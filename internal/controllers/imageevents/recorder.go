@@ -29,6 +29,7 @@ const (
 	reasonSignatureVerified = "SignatureVerified"
 	reasonSignatureRejected = "SignatureRejected"
 	reasonOutdated          = "Outdated"
+	reasonTagOverwritten    = "TagOverwritten"
 	reasonPromoted          = "Promoted"
 )
 
@@ -193,9 +194,16 @@ func rejection(image *imagev1.Image) string {
 
 // Outdated records that pods run another image than a tag leads to now.
 func (r *Recorder) Outdated(tag *imagev1.ImageTag, message string) {
-	r.Record(&corev1.ObjectReference{
-		APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID,
-	}, false, reasonOutdated, message)
+	r.Record(aboutTag(tag), false, reasonOutdated, message)
+}
+
+// Overwritten records that a tag moved although it must not.
+func (r *Recorder) Overwritten(tag *imagev1.ImageTag, message string) {
+	r.Record(aboutTag(tag), true, reasonTagOverwritten, message)
+}
+
+func aboutTag(tag *imagev1.ImageTag) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: imagev1.GroupVersion.String(), Kind: "ImageTag", Namespace: tag.Namespace, Name: tag.Name, UID: tag.UID}
 }
 
 // Guarded records that a guarded tag of a stream waits for a verdict, or has moved.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
@@ -37,6 +37,8 @@ type Runs interface {
 	// Drift returns a message about the pods that name a tag and run another image than it leads to;
 	// "" if there are none. image is what the tag leads to.
 	Drift(ctx context.Context, tag reference.Reference) (message, image string, pods int, err error)
+	// Overwritten returns how a tag has moved although it must not; nil if it has not.
+	Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
 }
 
 // maker makes events.
@@ -175,12 +177,21 @@ func (m *maker) ofTag(ctx context.Context, before, after *imagev1.ImageTag) (all
 	if was != "" {
 		e.Data.Message += ", and led to " + reference.ShortDigest(was)
 	}
-	var by []string
-	if json.Unmarshal([]byte(after.Annotations[tags.By]), &by) == nil && len(by) > 0 {
+	if by := tags.Writers(after); len(by) > 0 {
 		e.Data.By = by[0]
 		e.Data.Message += ", by " + by[0]
 	}
 	all = append(all, e)
+	how, err := m.runs.Overwritten(ctx, after)
+	if err != nil {
+		return nil, err
+	}
+	if how != nil {
+		against := e
+		against.Kind, against.ID = notify.Overwritten, id(notify.Overwritten, after.UID, after.ResourceVersion)
+		against.Data.Message, against.Data.Before = how.Message, how.From
+		all = append(all, against)
+	}
 	message, image, pods, err := m.runs.Drift(ctx, ref)
 	if err == nil && image == now && pods > 0 {
 		all = append(all, m.drift(after, ref, message, pods))

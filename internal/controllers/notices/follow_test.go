@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
@@ -37,6 +38,10 @@ func (nothingRuns) Pods(string, *imagev1.Image) (int, bool) { return 0, true }
 
 func (nothingRuns) PodsNaming(context.Context, *imagev1.Image, reference.Reference, string, string) (int, bool, error) {
 	return 0, true, nil
+}
+
+func (nothingRuns) Overwritten(context.Context, *imagev1.ImageTag) (*answers.Overwritten, error) {
+	return nil, nil
 }
 
 func (nothingRuns) Drift(context.Context, reference.Reference) (message, image string, pods int, err error) {

@@ -44,6 +44,9 @@ const (
 	// Gone is "true" for an image that a repository no longer has by its digest, and for a tag that
 	// its registry no longer has, by the word of the registry.
 	Gone = "gone"
+	// TagMoved is "true" for a tag that leads elsewhere than it did first, or than was accepted last,
+	// whether it may move or not.
+	TagMoved = "moved"
 	// Base has the base that an image is built on: its digest, its reference, or its repository.
 	Base = "base"
 	// Unprintable is "true" for an image that was stored with text in its fields that people cannot

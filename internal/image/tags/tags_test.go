@@ -243,3 +243,58 @@ func TestAdd(t *testing.T) {
 		t.Errorf("%d events, the newest %s", len(list.Items), list.Items[0].Image)
 	}
 }
+
+// A tag must lead to what it led to first, or to what was accepted last, also when its history no
+// longer has that.
+func TestOverwritten(t *testing.T) {
+	t.Parallel()
+	ref := reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}
+	digest := func(n int) string { return fmt.Sprintf("sha256:%064x", n) }
+	at := func(n int) metav1.Time { return metav1.NewTime(time.Unix(int64(n), 0)) }
+	tag := tags.New(ref)
+	if tags.Overwritten(tag) != nil || tags.Overwritten(nil) != nil || tags.Kept(tag) != "" {
+		t.Error("a tag that led nowhere has moved")
+	}
+	led := func(n int, to string) *tags.Move {
+		before := tag.DeepCopy()
+		tags.Lead(tag, ref, to, at(n))
+		tags.KeepFirst(tag, before)
+		return tags.Overwritten(tag)
+	}
+	if led(1, "") != nil || led(2, digest(1)) != nil || led(3, "") != nil || led(4, digest(1)) != nil {
+		t.Error("a tag that was deleted and comes back has moved")
+	}
+	m := led(5, digest(2))
+	if m == nil || m.From != digest(1) || m.To != digest(2) || m.At.Unix() != 5 {
+		t.Errorf("the move is %+v", m)
+	}
+	if led(6, "") != nil || tags.Away(tag, digest(2)) == nil || tags.Away(tag, digest(1)) != nil || tags.Away(tag, digest(3)) != nil {
+		t.Error("what a tag led to before is not judged by where it led first")
+	}
+	for n := range 3 * tags.MaxItems {
+		led(10+n, digest(10+n))
+	}
+	if m := tags.Overwritten(tag); m == nil || m.From != digest(1) || tag.Annotations[tags.First] != digest(1) {
+		t.Errorf("after %d moves the move is %+v", 3*tags.MaxItems, m)
+	}
+	if m := led(1000, digest(1)); m != nil {
+		t.Errorf("it leads where it led first, and has moved: %+v", m)
+	}
+	led(1001, digest(2))
+	tags.AcceptMove(tag, "ann", "rebuilt", at(1002).Time)
+	if m := tags.Overwritten(tag); m != nil || tags.Kept(tag) != digest(2) {
+		t.Errorf("an accepted move is %+v", m)
+	}
+	if tags.Away(tag, digest(1)) != nil {
+		t.Error("what was in order before the acceptance no longer is")
+	}
+	if m := led(1003, digest(1)); m == nil || m.From != digest(2) {
+		t.Errorf("a move back after the acceptance is %+v", m)
+	}
+	for n := range 2 * tags.MaxAcceptances {
+		tags.AcceptMove(tag, fmt.Sprint(n), "", at(2000+n).Time)
+	}
+	if all := tags.Acceptances(tag); len(all) != tags.MaxAcceptances || all[0].By != fmt.Sprint(2*tags.MaxAcceptances-1) {
+		t.Errorf("%d acceptances are kept: %+v", len(all), all)
+	}
+}

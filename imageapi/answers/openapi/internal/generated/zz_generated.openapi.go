@@ -33,6 +33,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewSpec":   schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewSpec(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.LocalReferenceReviewStatus": schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewStatus(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning":                    schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.Overwritten":                schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage":              schema_tidewaiter_tidewaiter_imageapi_answers_PlatformImage(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Previous":                   schema_tidewaiter_tidewaiter_imageapi_answers_Previous(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Question":                   schema_tidewaiter_tidewaiter_imageapi_answers_Question(ref),
@@ -301,6 +302,12 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref common.ReferenceC
 							Format:      "",
 						},
 					},
+					"overwritten": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Overwritten says how a tag that must not move has moved; it is absent if it has not.",
+							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Overwritten"),
+						},
+					},
 					"failing": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Failing is why looks at the tag have failed since FailingSince.",
@@ -317,7 +324,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref common.ReferenceC
 			},
 		},
 		Dependencies: []string{
-			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Overwritten", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -1770,6 +1777,76 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref common.ReferenceC
 		},
 		Dependencies: []string{
 			"github.com/tidewaiter/tidewaiter/imageapi/answers.FormerTag", "github.com/tidewaiter/tidewaiter/imageapi/answers.PlatformImage", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Overwritten says how a tag that must not move has moved. It is so until somebody accepts the move, or the tag moves back.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "From is the digest to which the tag led first, or which was accepted last, and To the one to which it leads now.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since is when the move was seen, and By who recorded it.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"by": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"rules": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Rules say by what it must not move.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message says all this in a sentence.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"from", "to", "since", "rules", "message"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 

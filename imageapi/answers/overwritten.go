@@ -1,0 +1,73 @@
+package answers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// Overwritten returns how a tag has moved although the configuration or a policy, of the cluster or
+// of any namespace, forbids that; nil if it has not.
+func (a *Answerer) Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*Overwritten, error) {
+	return a.overwritten(ctx, tag, func(set *policy.Set, ref reference.Reference) []*policy.Policy {
+		all := slices.Clone(set.For(ref))
+		for _, of := range set.InNamespaces(ref) {
+			all = append(all, of...)
+		}
+		return all
+	})
+}
+
+// overwritten answers about the rules of the configuration and of some policies.
+func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by func(*policy.Set, reference.Reference) []*policy.Policy) (*Overwritten, error) {
+	move := tags.Overwritten(tag)
+	ref, ok := tags.Reference(tag)
+	if move == nil || !ok {
+		return nil, nil
+	}
+	var rules []string
+	if a.Immutable != nil {
+		if rule := a.Immutable(ref); rule != "" {
+			rules = append(rules, rule)
+		}
+	}
+	set, err := a.Policies.Set(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range by(set, ref) {
+		if pattern := p.Admission.Immutable(ref.Tag); pattern != "" {
+			rules = append(rules, fmt.Sprintf("policy %q: %s", p.ID(), pattern))
+		}
+	}
+	if len(rules) == 0 {
+		return nil, nil
+	}
+	return &Overwritten{
+		From: move.From, To: move.To, Since: metav1.NewTime(move.At), By: move.By, Rules: rules,
+		Message: fmt.Sprintf("%s must not move (%s): it led to %s, and leads to %s since %s, by %s", ref, strings.Join(rules, "; "),
+			reference.ShortDigest(move.From), reference.ShortDigest(move.To), move.At.UTC().Format(time.RFC3339), cmp.Or(move.By, "somebody unknown")),
+	}, nil
+}
+
+// forbidden fills in how the tag has moved although it must not.
+func (s *session) forbidden(ctx context.Context, a *Answer, tag *imagev1.ImageTag) {
+	found, err := s.overwritten(ctx, tag, func(set *policy.Set, ref reference.Reference) []*policy.Policy {
+		return signatures.PoliciesFor(ref, s.namespace, set)
+	})
+	if err != nil {
+		a.unknown("checked", err)
+	}
+	a.Checked.Overwritten = found
+}

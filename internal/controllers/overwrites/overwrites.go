@@ -1,0 +1,221 @@
+// Package overwrites knows which tags have moved although they must not. It follows the tags that
+// lead elsewhere than they did first, and asks of each whether a rule forbids that.
+package overwrites
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+)
+
+// Client reads ImageTags.
+type Client interface {
+	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
+	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// Options are all required.
+type Options struct {
+	Client Client
+	// Find returns how a tag has moved although it must not; nil if it has not.
+	Find func(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
+	// Notify is called when such a tag is seen to move.
+	Notify func(tag *imagev1.ImageTag, how *answers.Overwritten)
+	// Turned is called with the digest that such a tag leads to, or led to, when verdicts for the tag
+	// may have changed.
+	Turned func(digest string)
+	Clock  clock.WithTicker
+	// Gauge has the number of such tags; see [NewGauge].
+	Gauge *metrics.Gauge
+}
+
+// Tag is a tag that has moved although it must not.
+type Tag struct {
+	Reference string `json:"reference"`
+	answers.Overwritten
+}
+
+// Tracker knows these tags. It is safe for concurrent use.
+type Tracker struct {
+	Options
+	started time.Time
+	recheck chan struct{} // holds a token if rules may have changed
+
+	mu    sync.Mutex
+	found map[string]Tag // by the name of the ImageTag
+	known bool           // all tags have been read once
+}
+
+const (
+	again = 5 * time.Minute // between two looks at all tags
+	page  = 500             // tags read at a time
+	// MaxFound bounds the tags that are kept, some 10 MB. Further ones are not counted.
+	MaxFound = 20_000
+)
+
+// New returns a Tracker. It knows nothing until Run.
+func New(o Options) *Tracker {
+	return &Tracker{Options: o, started: o.Clock.Now(), recheck: make(chan struct{}, 1), found: map[string]Tag{}}
+}
+
+// NewGauge returns a gauge for [Options], which the caller registers.
+func NewGauge() *metrics.Gauge {
+	return metrics.NewGauge(&metrics.GaugeOpts{
+		Namespace: "tidewaiter", Name: "overwritten_tags",
+		Help:           "Tags that have moved although the configuration or a policy forbids that, until somebody accepts the move or they move back.",
+		StabilityLevel: metrics.ALPHA,
+	})
+}
+
+// Recheck makes the Tracker look at all tags soon, because rules may have changed.
+func (t *Tracker) Recheck() {
+	select {
+	case t.recheck <- struct{}{}:
+	default:
+	}
+}
+
+// Tags returns the tags that moved last, at most most, and how many there are. known is false until
+// all tags have been read once.
+func (t *Tracker) Tags(most int) (all []Tag, n int, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = slices.SortedFunc(maps.Values(t.found), func(a, b Tag) int {
+		return cmp.Or(b.Since.Compare(a.Since.Time), cmp.Compare(a.Reference, b.Reference))
+	})
+	return all[:min(len(all), most)], len(t.found), t.known
+}
+
+// Run follows tags until ctx is done.
+func (t *Tracker) Run(ctx context.Context) error {
+	reconcile.Keep(ctx, "following tags that must not move", t.Clock, t.follow)
+	return nil
+}
+
+// moved selects the tags that lead elsewhere than they did first.
+var moved = fields.OneTermEqualSelector(selectors.TagMoved, "true").String()
+
+// follow reads all tags, and then follows those that move until something fails.
+func (t *Tracker) follow(ctx context.Context) error {
+	version, err := t.readAll(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := t.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, FieldSelector: moved})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	next := t.Clock.After(again)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.recheck:
+		case <-next:
+			next = t.Clock.After(again)
+		case event, ok := <-w.ResultChan():
+			if event.Type == watch.Error {
+				return apierrors.FromObject(event.Object)
+			}
+			tag, is := event.Object.(*imagev1.ImageTag)
+			if !ok || !is {
+				return nil // the server ends a watch after a while
+			}
+			if event.Type == watch.Deleted {
+				t.put(tag, nil, true)
+			} else if err := t.look(ctx, tag, true); err != nil {
+				return err
+			}
+			t.measure()
+			continue
+		}
+		if _, err := t.readAll(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// readAll looks at all tags that moved, and returns the version at which it read them.
+func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
+	seen := map[string]bool{}
+	err = pages.Each(ctx, metav1.ListOptions{Limit: page, FieldSelector: moved}, t.Client.ListTags, func(list *imagev1.ImageTagList) error {
+		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what moves meanwhile
+		for i := range list.Items {
+			seen[list.Items[i].Name] = true
+			if err := t.look(ctx, &list.Items[i], false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	maps.DeleteFunc(t.found, func(name string, _ Tag) bool { return !seen[name] })
+	t.known = true
+	t.mu.Unlock()
+	t.measure()
+	return version, nil
+}
+
+func (t *Tracker) measure() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Gauge.Set(float64(len(t.found)))
+}
+
+// look asks of a tag whether a rule forbids its move.
+func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool) error {
+	how, err := t.Find(ctx, tag)
+	if err == nil {
+		t.put(tag, how, changed)
+	}
+	return err
+}
+
+// put notes how a tag moved; nil is that it may be where it is. changed is true if the tag itself
+// was written, and not a rule.
+func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, changed bool) {
+	t.mu.Lock()
+	had, was := t.found[tag.Name]
+	switch {
+	case how == nil:
+		delete(t.found, tag.Name)
+	case was || len(t.found) < MaxFound:
+		ref, _ := tags.Reference(tag)
+		t.found[tag.Name] = Tag{ref.String(), *how}
+	}
+	t.mu.Unlock()
+	switch now, _ := tags.Now(tag); {
+	case how == nil:
+		if was {
+			t.Turned(now)
+		}
+	case was && had.To == how.To && had.Since.Equal(&how.Since):
+	default:
+		t.Turned(now)
+		// Moves before the start were reported by the previous server.
+		if changed || !how.Since.Time.Before(t.started.Truncate(time.Second)) {
+			t.Notify(tag, how)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package tags
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// First is the annotation of an ImageTag that has the digest to which the tag first led, once its
+// history no longer has it. The server writes it.
+const First = "tidewaiter.dev/first"
+
+// Whoever may update an ImageTag accepts a move of a tag that must not move with the annotation
+// Accept, whose value is the digest to which the tag leads now, and may say why with AcceptReason.
+// The server takes both away and adds an [Acceptance] to Accepted, a JSON array, the newest first.
+const (
+	Accept       = "tidewaiter.dev/accept"
+	AcceptReason = "tidewaiter.dev/accept-reason"
+	Accepted     = "tidewaiter.dev/accepted"
+)
+
+// MaxAcceptances bounds the acceptances that an ImageTag keeps.
+const MaxAcceptances = 20
+
+// Acceptance says who accepted that a tag leads to a digest, when and why.
+type Acceptance struct {
+	Digest string      `json:"digest"`
+	By     string      `json:"by"`
+	At     metav1.Time `json:"at"`
+	Reason string      `json:"reason,omitempty"`
+}
+
+// Acceptances are those of a tag, the newest first.
+func Acceptances(tag *imagev1.ImageTag) (all []Acceptance) {
+	if tag == nil {
+		return nil
+	}
+	// only the server writes it; if it cannot be read, nothing was accepted
+	_ = json.Unmarshal([]byte(tag.Annotations[Accepted]), &all)
+	return all
+}
+
+// AcceptMove records that somebody accepts where a tag leads now.
+func AcceptMove(tag *imagev1.ImageTag, by, reason string, at time.Time) {
+	now, _ := Now(tag)
+	all := append([]Acceptance{{Digest: now, By: by, At: metav1.NewTime(at.UTC().Truncate(time.Second)), Reason: reason}}, Acceptances(tag)...)
+	b, _ := json.Marshal(all[:min(len(all), MaxAcceptances)]) // texts and times always marshal
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, Accepted, string(b))
+}
+
+// FirstOf is the digest to which a tag first led; "" if it has led nowhere.
+func FirstOf(tag *imagev1.ImageTag) string {
+	if tag == nil {
+		return ""
+	}
+	if first := tag.Annotations[First]; first != "" {
+		return first
+	}
+	if tag.Status == nil {
+		return ""
+	}
+	for i := len(tag.Status.Items) - 1; i >= 0; i-- {
+		if image := tag.Status.Items[i].Image; image != "" {
+			return image
+		}
+	}
+	return ""
+}
+
+// KeepFirst keeps in a tag to which digest it first led, if its history no longer has it. before is
+// the tag as it was.
+func KeepFirst(tag, before *imagev1.ImageTag) {
+	if first := FirstOf(before); first != "" && FirstOf(tag) != first {
+		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, First, first)
+	}
+}
+
+// Kept is the digest to which a tag must lead if it must not move: the one that was accepted last,
+// or else the first; "" if it has led nowhere.
+func Kept(tag *imagev1.ImageTag) string {
+	if all := Acceptances(tag); len(all) > 0 {
+		return all[0].Digest
+	}
+	return FirstOf(tag)
+}
+
+// Move is how a tag came to lead to another digest than the one to which it must lead if it must
+// not move.
+type Move struct {
+	From, To string
+	At       time.Time
+	By       string // who recorded it, "" if that is not known
+}
+
+// Away returns how a tag came to lead to a digest, now or before, although it was to lead to
+// another; nil if it did not. It does not ask whether the tag must not move. A digest to which the
+// tag led before is in order if it is the first or was accepted.
+func Away(tag *imagev1.ImageTag, digest string) *Move {
+	kept := Kept(tag)
+	if kept == "" || digest == "" || digest == kept || tag == nil || tag.Status == nil {
+		return nil
+	}
+	if now, _ := Now(tag); digest != now {
+		inOrder := func(a Acceptance) bool { return a.Digest == digest }
+		if digest == FirstOf(tag) || slices.ContainsFunc(Acceptances(tag), inOrder) {
+			return nil
+		}
+	}
+	i := slices.IndexFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
+	if i < 0 {
+		return nil
+	}
+	m := &Move{From: kept, To: digest, At: tag.Status.Items[i].Created.Time}
+	if by := Writers(tag); i < len(by) {
+		m.By = by[i]
+	}
+	return m
+}
+
+// Has reports whether the history of a tag has a digest, or is empty.
+func Has(tag *imagev1.ImageTag, digest string) bool {
+	return tag == nil || tag.Status == nil || slices.ContainsFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
+}
+
+// Overwritten returns how a tag came to lead away from where it must lead if it must not move; nil if it
+// leads there, or nowhere.
+func Overwritten(tag *imagev1.ImageTag) *Move {
+	now, _ := Now(tag)
+	return Away(tag, now)
+}
+
+// Writers are who recorded the items of a tag's history, in their order.
+func Writers(tag *imagev1.ImageTag) (by []string) {
+	// only the server writes it; if it cannot be read, nobody is named
+	_ = json.Unmarshal([]byte(tag.Annotations[By]), &by)
+	return by
+}

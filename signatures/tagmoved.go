@@ -1,0 +1,27 @@
+package signatures
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+)
+
+// TagMoved returns the policies by which a tag must not have moved as it has, and a text that says
+// why: what it leads to does not meet them. A nil move is none. A reference with a digest does not
+// depend on where its tag leads.
+func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (of []*policy.Policy, why string) {
+	if move == nil || asked.Tag == "" || asked.Digest != "" {
+		return nil, ""
+	}
+	for _, p := range by {
+		if pattern := p.Admission.Immutable(asked.Tag); pattern != "" {
+			if of = append(of, p); why == "" {
+				why = fmt.Sprintf("%s must not move (policy %q: %s), and led to another image until %s", asked, p.ID(), pattern, move.At.UTC().Format(time.RFC3339))
+			}
+		}
+	}
+	return of, why
+}
