@@ -35,7 +35,7 @@ it must, and 2 if REF is ambiguous or not a tag, or the server refused.`,
   tidewaiter accept registry.example.com/team/app:v1 --reason "rebuilt, the certificate had expired"
 
   # Only if it still leads to what was looked at
-  tidewaiter accept registry.example.com/team/app:v1 --digest sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
+  tidewaiter accept registry.example.com/team/app:v1 --digest "$DIGEST"`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if digest != "" && !reference.IsDigest(digest) {

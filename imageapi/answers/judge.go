@@ -133,6 +133,17 @@ func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 	return j
 }
 
+// forbidden fills in how the tag has moved although it must not.
+func (s *session) forbidden(ctx context.Context, a *Answer, tag *imagev1.ImageTag) {
+	found, err := s.overwritten(ctx, tag, func(set *policy.Set, ref reference.Reference) []*policy.Policy {
+		return signatures.PoliciesFor(ref, s.namespace, set)
+	})
+	if err != nil {
+		a.unknown("checked", err)
+	}
+	a.Checked.Overwritten = found
+}
+
 // moved adds to a judgement by which policies the tag must not have moved to the image. Like a
 // bound it replaces nothing of what was found, but that the image is verified, let through, or not
 // known to be.

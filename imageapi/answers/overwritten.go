@@ -13,7 +13,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
-	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -59,15 +58,4 @@ func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by fu
 		Message: fmt.Sprintf("%s must not move (%s): it led to %s, and leads to %s since %s, by %s", ref, strings.Join(rules, "; "),
 			reference.ShortDigest(move.From), reference.ShortDigest(move.To), move.At.UTC().Format(time.RFC3339), cmp.Or(move.By, "somebody unknown")),
 	}, nil
-}
-
-// forbidden fills in how the tag has moved although it must not.
-func (s *session) forbidden(ctx context.Context, a *Answer, tag *imagev1.ImageTag) {
-	found, err := s.overwritten(ctx, tag, func(set *policy.Set, ref reference.Reference) []*policy.Policy {
-		return signatures.PoliciesFor(ref, s.namespace, set)
-	})
-	if err != nil {
-		a.unknown("checked", err)
-	}
-	a.Checked.Overwritten = found
 }

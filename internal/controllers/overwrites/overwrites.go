@@ -38,8 +38,8 @@ type Options struct {
 	Find func(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
 	// Notify is called when such a tag is seen to move.
 	Notify func(tag *imagev1.ImageTag, how *answers.Overwritten)
-	// Turned is called with the digest that such a tag leads to, or led to, when verdicts for the tag
-	// may have changed.
+	// Turned is called with the digest to which such a tag moved, when that may have another verdict
+	// for the tag now.
 	Turned func(digest string)
 	Clock  clock.WithTicker
 	// Gauge has the number of such tags; see [NewGauge].
@@ -205,14 +205,14 @@ func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, changed b
 		t.found[tag.Name] = Tag{ref.String(), *how}
 	}
 	t.mu.Unlock()
-	switch now, _ := tags.Now(tag); {
+	switch {
 	case how == nil:
 		if was {
-			t.Turned(now)
+			t.Turned(had.To)
 		}
 	case was && had.To == how.To && had.Since.Equal(&how.Since):
 	default:
-		t.Turned(now)
+		t.Turned(how.To)
 		// Moves before the start were reported by the previous server.
 		if changed || !how.Since.Time.Before(t.started.Truncate(time.Second)) {
 			t.Notify(tag, how)

@@ -157,7 +157,7 @@ func TestTracker(t *testing.T) {
 		t.Errorf("it is told that %s", got)
 	}
 	w.lead(t, "v2", "1", begun.Add(2*time.Minute))
-	await("moved back", "1", "v1")
+	await("moved back", "3", "v1")
 	w.mu.Lock()
 	w.rules = "latest"
 	w.mu.Unlock()
