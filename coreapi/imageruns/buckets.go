@@ -35,6 +35,11 @@ func EndedOn(t time.Time) fields.Selector {
 // Running selects the stretches that go on.
 func Running() fields.Selector { return fields.OneTermEqualSelector(runningField, "true") }
 
+// RanIn selects the stretches of a cluster that ran in a window. It is for the server's own lists.
+func RanIn(cluster string, w Window) fields.Selector {
+	return fields.Set{clusterField: cluster, fromField: w.From.UTC().Format(time.RFC3339), untilField: w.Until.UTC().Format(time.RFC3339)}.AsSelector()
+}
+
 // endedOn is the bucket of what ended on a day.
 func endedOn(day int64) string { return fmt.Sprintf("d.%d", day) }
 

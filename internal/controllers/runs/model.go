@@ -54,6 +54,9 @@ type cluster struct {
 	runs    map[key]*run
 	ended   []*run        // runs that have ended, and are not written yet or may continue
 	changed map[*run]bool // runs that are to be written or judged
+	// over has when stretches ended that were stored after the time up to which everything was
+	// recorded: the next one of the same key does not begin before.
+	over map[key]time.Time
 }
 
 func newCluster(name string) *cluster {
@@ -223,19 +226,29 @@ func (c *cluster) resume(now time.Time) {
 		case r.pods == 0 && r.object.Status.Until == nil:
 			c.end(r, now)
 		case !r.begun:
-			if r.object.Spec.From.Time.Before(c.missed) { // it was not there before
-				r.object.Spec.From = metav1.NewTime(c.missed)
+			earliest := c.missed // it was not there before
+			if at := c.over[r.key]; at.After(earliest) {
+				earliest = at
+			}
+			if r.object.Spec.From.Time.Before(earliest) {
+				r.object.Spec.From = metav1.NewTime(earliest)
 			}
 			c.settle(r)
 		}
 	}
-	c.missed, c.dirty = time.Time{}, true
+	c.missed, c.over, c.dirty = time.Time{}, nil, true
+}
+
+// keyOfStored returns the key of a stored stretch.
+func keyOfStored(stored *imageruns.ImageRun) key {
+	s := &stored.Spec
+	k, _ := keyOf(stored.Namespace, &clusters.ClusterPodSpec{Workload: s.Workload, Platform: s.Platform}, &clusters.ClusterPodContainer{Name: s.Container, Image: s.Image, ImageID: s.ImageID, Started: &s.From})
+	return k
 }
 
 // adopt adds a stored stretch that has not ended.
 func (c *cluster) adopt(stored *imageruns.ImageRun) {
-	s := stored.Spec
-	k, _ := keyOf(stored.Namespace, &clusters.ClusterPodSpec{Workload: s.Workload, Platform: s.Platform}, &clusters.ClusterPodContainer{Name: s.Container, Image: s.Image, ImageID: s.ImageID, Started: &s.From})
+	k := keyOfStored(stored)
 	r := c.runs[k]
 	if r == nil {
 		r = &run{key: k, in: c}

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -309,14 +310,17 @@ func (w *world) at(t time.Time) map[string]imageruns.ImageRun {
 	return found
 }
 
-var oracles = flag.Int("oracles", 2, "how many random histories TestOracle has")
+var (
+	oracles    = flag.Int("oracles", 2, "how many random histories TestOracle has")
+	oracleSeed = flag.Uint64("oracle-seed", 0, "the seed of the only history of TestOracle; 0 for random ones")
+)
 
 // What is recorded is what ran, with the verdict that was known, at every moment that was seen; and
 // each moment that was not is said to be so. Clusters go away, the server is killed, clocks are
 // wrong. The name of a subtest is the seed of its history.
 func TestOracle(t *testing.T) {
 	for range *oracles {
-		seed := rand.Uint64()
+		seed := cmp.Or(*oracleSeed, rand.Uint64())
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testOracle(t, seed) })
 	}
 }

@@ -286,6 +286,12 @@ func (r *Recorder) load(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	over := map[string]map[key]time.Time{}
+	for _, name := range followed {
+		if over[name], err = r.endedAfter(ctx, name, records[name].Until.Time); err != nil {
+			return err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range followed {
@@ -294,7 +300,7 @@ func (r *Recorder) load(ctx context.Context) error {
 			continue
 		}
 		c := r.of(name)
-		c.records, c.missed = known, known.Until.Time
+		c.records, c.missed, c.over = known, known.Until.Time, over[name]
 		if n := len(known.Unseen); n > 0 && known.Unseen[n-1].Until == nil {
 			c.missed = known.Unseen[n-1].From.Time // everything seen before is written
 		}
@@ -317,6 +323,26 @@ func (r *Recorder) load(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unconfirmed is how long before a server ended it may last have stored up to when everything was
+// recorded. That is a minute, unless the store could not be written to.
+const unconfirmed = 24 * time.Hour
+
+// endedAfter returns when the stretches of a cluster ended that ended after a time and were stored
+// nevertheless.
+func (r *Recorder) endedAfter(ctx context.Context, cluster string, at time.Time) (map[key]time.Time, error) {
+	if at.IsZero() {
+		return nil, nil
+	}
+	all := map[key]time.Time{}
+	err := r.each(ctx, imageruns.RanIn(cluster, imageruns.Window{From: at, Until: at.Add(unconfirmed)}), func(one *imageruns.ImageRun) error {
+		if end := one.Status.Until; end != nil && end.After(all[keyOfStored(one)]) {
+			all[keyOfStored(one)] = end.Time
+		}
+		return nil
+	})
+	return all, err
 }
 
 // stop ends recording, so that another server can begin.

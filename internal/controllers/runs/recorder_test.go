@@ -107,3 +107,34 @@ func TestRecheck(t *testing.T) {
 	flush(1)
 	flush(0)
 }
+
+// After a crash, a stretch does not begin before the one before it ended, though that was stored
+// after the time up to which everything was recorded.
+func TestNoOverlapAfterACrash(t *testing.T) {
+	w, c := oneCluster(t)
+	c.skew = -time.Hour
+	w.start()
+	pass := func(d time.Duration) { w.clock.SetTime(w.now().Add(d)) }
+	id := podID{"ns", "app"}
+	w.runs(c, id, 0, 1)
+	w.flush(true)
+	begun := w.now()
+	pass(30 * time.Second)
+	w.pod(c, id, nil)
+	w.flush(false)
+	ended := w.now()
+	w.dead = true
+	pass(2 * time.Minute)
+	w.runs(c, id, 0, 1)
+	pass(time.Minute)
+	w.start()
+	w.flush(true)
+	if n := len(w.at(begun.Add(10 * time.Second))); n != 1 {
+		t.Errorf("%d stretches before the first one ended", n)
+	}
+	for _, run := range w.at(w.now()) {
+		if run.Spec.From.Time.Before(ended) {
+			t.Errorf("the second one began at %s, before the first one ended at %s", run.Spec.From, ended)
+		}
+	}
+}
