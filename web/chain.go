@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -38,7 +39,8 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 		h = beforeAPI(h)
 	}
 	h = withArtifacts(h)
-	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Exempt: webfilters.FromWithin, Serializer: c.Serializer, Refused: count})
+	turns = cmp.Or(turns, limits.NewTurns())
+	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Exempt: webfilters.FromWithin, Serializer: c.Serializer, Refused: count, Turns: turns})
 	h = withoutCustomResources(filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer))
 	// This filter counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.

@@ -72,12 +72,18 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	})
 }
 
+// largeEvent is how many bytes a watch decodes without a turn. Of all watchers, one decodes them.
+const largeEvent = 128 << 10
+
 // decodeEvent lets the codec choose the object, as the etcd3 store does. A codec may return a
 // better form for watchers than the decoded object.
 func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, error) {
 	data, _, err := s.plain(context.WithoutCancel(ctx), kv)
 	if err != nil {
 		return nil, err
+	}
+	if begin := s.budget.begin; begin != nil && len(data) > largeEvent {
+		defer begin(ctx)()
 	}
 	obj, _, err := s.codec.Decode(data, nil, nil)
 	if err != nil {

@@ -41,7 +41,7 @@ type Options struct {
 	// afterwards.
 	Pause func(context.Context) (resume func())
 	// Begin, if not nil, is called before a watch reads existing objects, and end when the watch has
-	// sent them.
+	// sent them; also before and after it decodes a large event.
 	Begin func(context.Context) (end func())
 	// Read, if not nil, is called after a request has read objects and before it decodes them, with
 	// their number and their stored bytes. A missing object counts as one. Read may wait.

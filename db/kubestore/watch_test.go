@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,11 +87,16 @@ func object(ev watch.Event) runtime.Object {
 	return ev.Object
 }
 
-// TestWatchesShareDecoding: however many watches, each event is decoded once;
-// also for watches that come later and read from the file.
+// TestWatchesShareDecoding: however many watches, each event is decoded once, and a
+// large one in a turn; also for watches that come later and read from the file.
 func TestWatchesShareDecoding(t *testing.T) {
 	d := dbtest.Open(t)
 	f := setupOn(t, d)
+	var turns, ended atomic.Int64
+	f.budget.begin = func(context.Context) func() {
+		turns.Add(1)
+		return func() { ended.Add(1) }
+	}
 	start := fmt.Sprint(d.Revision())
 	const watches, events = 20, 50
 	read := func(n int) {
@@ -115,6 +121,9 @@ func TestWatchesShareDecoding(t *testing.T) {
 	}
 	for i := range events {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}}
+		if i == 0 {
+			pod.Annotations = map[string]string{"large": strings.Repeat("x", largeEvent)}
+		}
 		if err := f.Create(t.Context(), fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +132,9 @@ func TestWatchesShareDecoding(t *testing.T) {
 	read(watches)
 	if got := f.transformer.GetReadsAndReset(); got != events {
 		t.Errorf("%d watches of %d events decoded %d objects, want each once", watches, events, got)
+	}
+	if turns.Load() != 1 || ended.Load() != 1 {
+		t.Errorf("%d turns for one large event, of which %d ended", turns.Load(), ended.Load())
 	}
 }
 

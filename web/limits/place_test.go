@@ -38,7 +38,7 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 				time.Sleep(took)
 			}
 		}), bodyOptions(BodyBound{Bytes: 1 << 20, Values: 1000})).(*bodyLimits)
-		h.turns.max = 2 // so that another user need not wait for this one's decoding
+		h.o.Turns.class.max = 2 // so that another user need not wait for this one's decoding
 		var bodies [2]counting
 		answers := make(chan string, len(bodies))
 		for i := range bodies {

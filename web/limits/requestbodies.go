@@ -2,12 +2,12 @@ package limits
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +41,8 @@ type BodyOptions struct {
 	Serializer apiruntime.NegotiatedSerializer
 	// Refused counts the requests that are refused.
 	Refused *Refused
+	// Turns are shared with reads; nil has some for bodies alone.
+	Turns *Turns
 }
 
 const (
@@ -64,13 +66,14 @@ const (
 // A heavy body has more than 64 KiB, or weighs more than 512 KiB when it is decoded. Each user's
 // heavy bodies are read and decoded one at a time, with a rest after each, see [place]. Bodies over
 // their bound are answered in the same place. To be decoded, a body that weighs more than 512 KiB
-// also takes a turn. There is one turn fewer than there are processors, and at most four; the next
-// turn goes to the user with the fewest. The request gives up place and turn while it waits for its
+// also takes a turn, which it shares with reads, see [WithRequestLimits]; bodies have at most four.
+// The next turn goes to the user with the fewest. The request gives up place and turn while it waits for its
 // reader, or for anything else with [Pause].
 //
 // It runs after authorization, so that the body of a forbidden request is not read.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {
-	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), places: newPlaces(), turns: newTurns(min(max(1, runtime.GOMAXPROCS(0)-1), maxTurns))}
+	o.Turns = cmp.Or(o.Turns, NewTurns())
+	return &bodyLimits{next: next, o: o, held: NewBodies(1<<20, heldBodies), places: newPlaces(), turns: newTurns(maxTurns)}
 }
 
 type bodyLimits struct {
@@ -126,7 +129,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if bound.weight(len(body.Bytes()), n) > lightBody {
 		waiting, over := context.WithTimeout(ctx, maxWait)
 		defer over()
-		t := &turn{ResponseWriter: w, turns: l.turns, who: who, ctx: waiting, own: own, waits: 1}
+		t := &turn{ResponseWriter: w, turns: l.turns, all: l.o.Turns.class, who: who, ctx: waiting, own: own, waits: 1}
 		t.reacquire()
 		defer t.release()
 		if t.ctx = r.Context(); !t.mine.Load() {

@@ -54,7 +54,7 @@ func TestAttackBodiesThatAreHeavy(t *testing.T) {
 				<-release
 			}
 		}), bodyOptions(BodyBound{Bytes: 1 << 20, Values: 1000, Value: lightBody / 100})).(*bodyLimits)
-		h.turns.max = 1
+		h.o.Turns.class.max = 1
 		answers := make(chan int, 3)
 		for _, name := range []string{"mallory", "mallory", "eve"} {
 			go func() { answers <- sent(t.Context(), h, name, "192.0.2.1:1", strings.NewReader(heavy)).Code }()

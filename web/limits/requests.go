@@ -229,6 +229,7 @@ type turnKey struct{}
 type turn struct {
 	http.ResponseWriter
 	turns *class
+	all   *class // turns of all kinds, if turns are of one kind
 	who   caller
 	ctx   context.Context
 	own   *place // the place that the turn needs, too; nil for none
@@ -264,8 +265,12 @@ func (t *turn) reacquire() {
 	if t.waits--; t.waits > 0 {
 		return
 	}
-	if t.own.acquire(t.ctx) {
-		t.mine.Store(t.turns.enter(t.ctx, t.who) == "")
+	if t.own.acquire(t.ctx) && t.turns.enter(t.ctx, t.who) == "" {
+		if t.all != nil && t.all.enter(t.ctx, t.who) != "" {
+			t.turns.leave(t.who)
+			return
+		}
+		t.mine.Store(true)
 		t.since = time.Now()
 	}
 }
@@ -288,6 +293,9 @@ func (t *turn) leave() {
 	t.waits++
 	if t.mine.Swap(false) {
 		t.turns.leave(t.who)
+		if t.all != nil {
+			t.all.leave(t.who)
+		}
 		t.own.spend(time.Since(t.since))
 	}
 }

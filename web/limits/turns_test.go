@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,37 @@ func TestAttackTurnsAreShared(t *testing.T) {
 		if held(turns.class) != 1 {
 			t.Errorf("%d turns are held", held(turns.class))
 		}
+	})
+}
+
+// A heavy body is decoded in a turn that it shares with lists.
+func TestAttackBodiesShareTurnsWithLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := bodyOptions(BodyBound{Bytes: 1 << 20, Values: 1000})
+		o.Turns = &Turns{newTurns(1)}
+		decoded := 0
+		h := WithBodyLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { decoded++ }), o)
+		heavy := strings.Repeat(" ", 1<<20)
+		end := o.Turns.Of(t.Context(), nil, "ann", "192.0.2.1:1").Begin()
+		answers := make(chan int)
+		go func() { answers <- sent(t.Context(), h, "ben", "192.0.2.2:1", strings.NewReader(heavy)).Code }()
+		synctest.Wait()
+		if decoded != 0 {
+			t.Error("a heavy body is decoded beside a list")
+		}
+		if code := sent(t.Context(), h, "eve", "192.0.2.3:1", strings.NewReader(heavy)).Code; code != http.StatusTooManyRequests {
+			t.Errorf("a body without a turn: %d", code)
+		}
+		go func() { answers <- sent(t.Context(), h, "ben", "192.0.2.2:1", strings.NewReader(heavy)).Code }()
+		time.Sleep(time.Second)
+		end()
+		first, second := <-answers, <-answers
+		if first+second != http.StatusTooManyRequests+http.StatusOK || decoded != 1 {
+			t.Errorf("the bodies got %d and %d; %d are decoded", first, second, decoded)
+		}
+		time.Sleep(time.Minute)
+		nothingKept(t, o.Turns.class)
+		nothingKept(t, h.(*bodyLimits).turns)
 	})
 }
 
