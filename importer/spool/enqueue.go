@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -229,7 +228,7 @@ func (s *Queue[S, E]) writes(ctx context.Context, p *plan[S, E]) (all []db.Write
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, db.Write{Key: seenKey(s.kind.prefix(), now, p.ids), Value: value, TTL: seenWindow})
+		all = append(all, db.Write{Key: s.stored.delivery(now, p.ids), Value: value, TTL: seenWindow})
 	}
 	return all, nil
 }
@@ -247,11 +246,6 @@ func (r *record[S]) add(events [][]byte) (left [][]byte) {
 		}
 	}
 	return events
-}
-
-// seenKey is the key of the IDs of a delivery.
-func seenKey(prefix string, at int64, ids []byte) string {
-	return fmt.Sprintf("%s%s%013d-%s", prefix, seenPart, at, hex.EncodeToString(ids[:16]))
 }
 
 // forgetOldest forgets the oldest IDs past MaxSeen.

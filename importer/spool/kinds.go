@@ -27,8 +27,8 @@ type Outbox = Queue[notify.To, notify.Notification]
 
 // kind is what a Queue knows about its events.
 type kind[S job.Source, E any] interface {
-	// prefix begins the keys of the queue, and firstID is the lowest ID of its jobs.
-	prefix() string
+	// keys are those of the queue, and firstID is the lowest ID of its jobs.
+	keys() *keys
 	firstID() int64
 	// item returns the stored form of an event. traceparent is the trace in which it came, "" if
 	// none is recorded.
@@ -46,16 +46,17 @@ type words struct{ dead, dropped, do string }
 
 const (
 	// Prefix begins the keys of the queue of pushes.
-	Prefix       = "/tidewaiter.dev/spool/"
-	outboxPrefix = "/tidewaiter.dev/outbox/"
+	Prefix = "/tidewaiter.dev/spool/"
 	// maxSeenNotifications is Options.MaxSeen of notifications, if that is not less.
 	maxSeenNotifications = 50_000
 )
 
+var pushKeys, outboxKeys = keysBelow(Prefix), keysBelow("/tidewaiter.dev/outbox/")
+
 // pushKind is the kind of pushes.
 type pushKind struct{}
 
-func (pushKind) prefix() string { return Prefix }
+func (pushKind) keys() *keys    { return &pushKeys }
 func (pushKind) firstID() int64 { return 1 }
 
 func (pushKind) item(e push.Event, traceparent string) item[push.Source] {
@@ -87,7 +88,7 @@ func (pushKind) words() words {
 // notificationKind is the kind of notifications.
 type notificationKind struct{}
 
-func (notificationKind) prefix() string { return outboxPrefix }
+func (notificationKind) keys() *keys    { return &outboxKeys }
 func (notificationKind) firstID() int64 { return job.FirstNotification }
 
 func (notificationKind) item(n notify.Notification, _ string) item[notify.To] {

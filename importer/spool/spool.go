@@ -6,6 +6,7 @@ package spool
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ import (
 type Queue[S job.Source, E any] struct {
 	db      *db.DB
 	kind    kind[S, E]
+	stored  *keys
 	opts    Options
 	dropped *dropped[S]
 	dead    warn.Limiter
@@ -80,13 +82,21 @@ type Queue[S job.Source, E any] struct {
 	settled map[string]int64
 }
 
-// What follows the prefix of a queue in its keys.
-const (
-	jobsPart = "jobs/"
-	seenPart = "seen/"
-)
+// keys are the prefixes of a queue's keys.
+type keys struct{ all, jobs, seen string }
 
-func jobKey(prefix string, id int64) string { return fmt.Sprintf("%s%s%016d", prefix, jobsPart, id) }
+func keysBelow(prefix string) keys { return keys{prefix, prefix + "jobs/", prefix + "seen/"} }
+
+// job is the key of a job.
+func (k *keys) job(id int64) string {
+	digits := strconv.FormatInt(id, 10)
+	return k.jobs + "0000000000000000"[min(len(digits), 16):] + digits
+}
+
+// delivery is the key of the IDs of a delivery.
+func (k *keys) delivery(at int64, ids []byte) string {
+	return k.seen + fmt.Sprintf("%013d-%s", at, hex.EncodeToString(ids[:16]))
+}
 
 const (
 	// maxJobBytes bounds the events of a job: etcd takes 1.5 MiB.
@@ -139,7 +149,7 @@ func (d *delivery) each(do func(id [16]byte)) {
 // newQueue returns a queue of a kind.
 func newQueue[S job.Source, E any](d *db.DB, k kind[S, E], dropped *dropped[S], opts Options) *Queue[S, E] {
 	s := &Queue[S, E]{
-		db: d, kind: k, opts: opts, dropped: dropped, dead: warn.Limiter{Logger: opts.Logger},
+		db: d, kind: k, stored: k.keys(), opts: opts, dropped: dropped, dead: warn.Limiter{Logger: opts.Logger},
 		holder: opts.Servers.Self(), wake: make(chan struct{}, 1), seed: maphash.MakeSeed(),
 		reserved: map[S]int64{}, leaving: map[int64]bool{}, settled: map[string]int64{},
 	}
@@ -261,7 +271,7 @@ func (s *Queue[S, E]) refresh(ctx context.Context) error {
 func (s *Queue[S, E]) load(ctx context.Context) error {
 	s.jobs, s.strays, s.index, s.seen, s.order = map[int64]*entry[S, E]{}, map[int64]*entry[S, E]{}, newIndex[S, E](), map[[16]byte]*delivery{}, nil
 	s.lastID = s.kind.firstID() - 1
-	w, err := s.db.RangeAndWatch(ctx, s.kind.prefix(), func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
+	w, err := s.db.RangeAndWatch(ctx, s.stored.all, func(kv db.KV) { s.apply(kv.Key, kv.Rev, kv.Value, false) })
 	if err == nil {
 		w.Notify(s.wake)
 		s.watcher = w
@@ -271,10 +281,9 @@ func (s *Queue[S, E]) load(ctx context.Context) error {
 
 // apply makes a change known.
 func (s *Queue[S, E]) apply(key string, rev int64, value []byte, deleted bool) {
-	prefix := s.kind.prefix()
-	if name, ok := strings.CutPrefix(key, prefix+jobsPart); ok {
+	if name, ok := strings.CutPrefix(key, s.stored.jobs); ok {
 		id, err := strconv.ParseInt(name, 10, 64)
-		if err != nil || id < s.kind.firstID() || jobKey(prefix, id) != key {
+		if err != nil || id < s.kind.firstID() || s.stored.job(id) != key {
 			return // not a key of ours
 		}
 		if old := s.jobs[id]; old != nil {
@@ -283,15 +292,18 @@ func (s *Queue[S, E]) apply(key string, rev int64, value []byte, deleted bool) {
 		}
 		delete(s.strays, id)
 		s.lastID = max(s.lastID, id)
-		if e := s.entryOf(id, rev, value); !deleted && s.kind.isStray(e.Source) {
+		if deleted {
+			return
+		}
+		if e := s.entryOf(id, rev, value); s.kind.isStray(e.Source) {
 			s.strays[id] = e
-		} else if !deleted {
+		} else {
 			s.jobs[id] = e
 			s.index.add(e)
 		}
 		return
 	}
-	if !strings.HasPrefix(key, prefix+seenPart) {
+	if !strings.HasPrefix(key, s.stored.seen) {
 		return
 	}
 	d := &delivery{}
@@ -350,7 +362,7 @@ var errGone = errors.New("the job has changed")
 
 // read reads a job as an entry has it.
 func (s *Queue[S, E]) read(ctx context.Context, e *entry[S, E]) (r record[S], err error) {
-	kv, ok, _, err := s.db.GetSince(ctx, jobKey(s.kind.prefix(), e.ID), e.rev)
+	kv, ok, _, err := s.db.GetSince(ctx, s.stored.job(e.ID), e.rev)
 	switch {
 	case err != nil:
 		return r, err
@@ -365,7 +377,7 @@ func (s *Queue[S, E]) read(ctx context.Context, e *entry[S, E]) (r record[S], er
 // write is what stores a job whose revision is rev, 0 for a new one.
 func (s *Queue[S, E]) write(id, rev int64, r record[S]) (db.Write, error) {
 	value, err := json.Marshal(r)
-	return db.Write{Key: jobKey(s.kind.prefix(), id), Expect: rev, Value: value}, err
+	return db.Write{Key: s.stored.job(id), Expect: rev, Value: value}, err
 }
 
 // put stores a job. It fails with errGone if its revision is not rev.
@@ -380,7 +392,7 @@ func (s *Queue[S, E]) put(ctx context.Context, id, rev int64, r record[S]) error
 
 // remove removes a job at a revision, as put.
 func (s *Queue[S, E]) remove(ctx context.Context, e *entry[S, E]) error {
-	_, err := s.db.Delete(ctx, jobKey(s.kind.prefix(), e.ID), e.rev)
+	_, err := s.db.Delete(ctx, s.stored.job(e.ID), e.rev)
 	return gone(err)
 }
 

@@ -103,7 +103,7 @@ func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 			if err != nil {
 				return err
 			}
-			writes = append(writes, db.Write{Key: seenKey(outboxPrefix, o.now(), ids), Value: value, TTL: seenWindow})
+			writes = append(writes, db.Write{Key: o.stored.delivery(o.now(), ids), Value: value, TTL: seenWindow})
 		}
 		if err := gone(o.db.PutAll(ctx, writes)); !errors.Is(err, errGone) {
 			return err

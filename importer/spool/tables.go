@@ -85,7 +85,7 @@ func adoptSomeJobs(t db.Transaction) (rows int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := t.Put(jobKey(Prefix, j.id), value, 0); err != nil {
+		if err := t.Put(pushKeys.job(j.id), value, 0); err != nil {
 			return 0, fmt.Errorf("job %d: %w", j.id, err)
 		}
 		for _, sql := range []string{"DELETE FROM spool_payloads WHERE job = ?", "DELETE FROM spool_jobs WHERE id = ?"} {
@@ -137,5 +137,5 @@ func adoptSomeIDs(t db.Transaction) (rows int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return rows, t.Put(seenKey(Prefix, d.At, d.IDs), value, d.At+seenWindow.Milliseconds())
+	return rows, t.Put(pushKeys.delivery(d.At, d.IDs), value, d.At+seenWindow.Milliseconds())
 }
