@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // TagPatterns are patterns of tags in which * stands for any characters, such as v* and *-release.
@@ -21,7 +23,7 @@ var isTagPattern = regexp.MustCompile(`^[A-Za-z0-9_.*-]{1,128}$`).MatchString
 // NewTagPatterns returns patterns, or why one is none.
 func NewTagPatterns(all []string) (TagPatterns, error) {
 	if len(all) > maxTagPatterns {
-		return nil, fmt.Errorf("has %d patterns, and may have %d", len(all), maxTagPatterns)
+		return nil, fmt.Errorf("has %s, and may have %d", table.Quantity(len(all), "pattern"), maxTagPatterns)
 	}
 	for _, pattern := range all {
 		if !isTagPattern(pattern) {
