@@ -384,8 +384,13 @@ func (d *doorsThen) askSQL(at time.Time, all map[string]string) {
 		if len(r.Status.Verdicts) > 0 {
 			first = r.Status.Verdicts[0].Verified
 		}
-		// what goes on has the time since the records ended in its gaps
-		want[shortThen(r.Spec.Digest)] = fmt.Sprint(first, r.Status.Until == nil || len(r.Status.Unseen) > 0)
+		digest, unseen := shortThen(r.Spec.Digest), len(r.Status.Unseen) > 0
+		if r.Status.Until == nil {
+			unseen = slices.ContainsFunc(d.past.gaps[r.Spec.Cluster], func(g clusters.Gap) bool { return g.Until.After(r.Spec.From.Time) })
+			// the gap since the records ended is written when the server has begun to record
+			unseen = unseen || found[digest] == fmt.Sprint(first, true)
+		}
+		want[digest] = fmt.Sprint(first, unseen)
 	}
 	d.same("SQL", at, found, want)
 }
@@ -434,5 +439,8 @@ func (d *doorsThen) askConsole(at time.Time, all map[string]string, word string)
 		}
 		d.same("the console", at, found, want)
 		d.says("the console", at, string(raw), "")
+		if command := "tidewaiter ran --at " + at.Format(time.RFC3339) + " --verified " + verdict; verdict != "" && !strings.Contains(string(raw), "<code>"+command+"</code>") {
+			d.t.Errorf("the console does not have the command %s", command)
+		}
 	}
 }

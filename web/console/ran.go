@@ -105,15 +105,20 @@ func momentOf(value string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// ranSelector makes a selector of what ran at a time of the filters of the page of what runs.
-func ranSelector(values map[string]string, at time.Time) string {
-	terms := []string{"at=" + at.Format(time.RFC3339)}
-	for _, f := range [][2]string{{"cluster", "cluster"}, {"namespace", "namespace"}, {"pod", "workload"}, {"image", "image"}, {"verified", "verified"}} {
+// ranSelector makes a selector of what ran at a time of the filters of the page of what runs, and
+// the command that asks the same.
+func ranSelector(values map[string]string, at time.Time) (selector, command string) {
+	then := at.Format(time.RFC3339)
+	terms, args := []string{"at=" + then}, []string{"tidewaiter ran --at " + then}
+	for _, f := range [][3]string{{"cluster", "cluster", "--cluster "}, {"namespace", "namespace", "-n "}, {"pod", "workload", "--workload "}, {"verified", "verified", "--verified "}, {"image", "image", ""}} {
 		if value := values[f[0]]; value != "" {
-			terms = append(terms, f[1]+"="+escapeTerm(value))
+			if f[2] == "" && value[0] == '-' {
+				f[2] = "-- " // it is no flag
+			}
+			terms, args = append(terms, f[1]+"="+escapeTerm(value)), append(args, f[2]+quoted(value))
 		}
 	}
-	return strings.Join(terms, ",")
+	return strings.Join(terms, ","), strings.Join(args, " ")
 }
 
 // ranAt shows what ran at a time.
@@ -126,7 +131,7 @@ func (v *visit) ranAt(data *runningView, asked string) error {
 	}
 	data.At = at.Format("2006-01-02T15:04")
 	query := v.r.URL.Query()
-	selector := ranSelector(data.Filters, at)
+	selector, command := ranSelector(data.Filters, at)
 	var err error
 	if data.Ran, err = v.ran(podRows, selector, query.Get("continue")); err != nil {
 		return err
@@ -135,6 +140,6 @@ func (v *visit) ranAt(data *runningView, asked string) error {
 		query.Set("continue", data.Ran.Next)
 		data.Next = Root + "running?" + query.Encode()
 	}
-	p.Commands = []string{"kubectl get imageruns -A --field-selector " + quoted(selector), "tidewaiter ran --at " + at.Format(time.RFC3339)}
+	p.Commands = []string{"kubectl get imageruns -A --field-selector " + quoted(selector), command}
 	return v.show(p)
 }
