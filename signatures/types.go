@@ -4,6 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
@@ -69,6 +72,12 @@ const (
 	// AnnotationWarnings lists what the search for signatures left out: JSON, an array of strings.
 	AnnotationWarnings = annotation.Warnings
 )
+
+// AskAgain makes a server judge an image again when it stores the image. The image then has the name
+// of a policy that never judged it, which the server replaces with those that do.
+func AskAgain(image *imagev1.Image) {
+	metav1.SetMetaDataAnnotation(&image.ObjectMeta, AnnotationPolicy, "again")
+}
 
 // MaxStored is how many signatures of one repository an Image holds, as in OpenShift.
 const MaxStored = 10

@@ -19,16 +19,13 @@ func (s *Server) followDrift() error {
 	}
 	registerMetrics(outdatedPods, unknownPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Find: s.answerer.Drift, Names: s.answerer.NamesOf, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
+		Index: s.Usage, Client: client, Answers: s.answerer, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
 	})
 	s.Usage.OnTags(func(tags []string) {
 		s.drift.Recheck(tags)
 		s.Verification.Inventory.RecountRunning()
 	})
-	s.Verification.Inventory.Outdated = func() (outdated, unknown int, known bool) {
-		n, known := s.drift.Pods()
-		return n.Outdated, n.Unknown, known
-	}
+	s.Verification.Inventory.Drift = s.drift
 	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil
 }

@@ -1,9 +1,6 @@
 package server
 
 import (
-	imagev1 "github.com/openshift/api/image/v1"
-
-	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 )
@@ -20,8 +17,7 @@ func (s *Server) followOverwrites() error {
 	}
 	registerMetrics(overwrittenTags)
 	s.Verification.Overwrites = overwrites.New(overwrites.Options{
-		Client: client, Find: s.answerer.Overwritten, Clock: s.Options.Clock, Gauge: overwrittenTags,
-		Notify: func(tag *imagev1.ImageTag, how *answers.Overwritten) { s.Events.Overwritten(tag, how.Message) },
+		Client: client, Answers: s.answerer, Notifier: s.Events, Clock: s.Options.Clock, Gauge: overwrittenTags,
 		Turned: func(digest string) {
 			s.runs.Recheck(digest)
 			s.Verification.Inventory.RecountRunning()

@@ -413,10 +413,7 @@ func (s *Server) assemble(context.Context) error {
 	s.runs.Options = runs.Options{Store: core.Runs, Clusters: core.Clusters, VerdictOf: s.judgeRun, SeveralServers: s.etcd != nil}
 	s.followed, s.streams = followedTags{images.TagImports}, images.StoredStreams
 	s.promotions, s.unverified = promotion.New(s.streams), imageevents.NewUnverified(s.answerer)
-	s.Verification.Inventory.Pods = func(image *imagev1.Image) int {
-		pods, _ := s.answerer.Use.Pods(image.Name, image)
-		return pods
-	}
+	s.Verification.Inventory.Use = s.answerer.Use
 	if s.listener != nil {
 		s.admitter = &Admitter{
 			Answerer: s.answerer, Queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},

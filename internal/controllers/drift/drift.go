@@ -41,15 +41,20 @@ type Client interface {
 	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
+// Answers are what pods run and name: [answers.Answerer] gives them.
+type Answers interface {
+	// Drift returns what the pods that name a tag run.
+	Drift(ctx context.Context, tag reference.Reference) (answers.Drift, error)
+	// NamesOf returns a tag and its names on mirrors: pods that have any of these name the tag.
+	NamesOf(tag reference.Reference) []reference.Reference
+}
+
 // Options are all required.
 type Options struct {
 	Index Index
 	// Client is the server's own client.
-	Client Client
-	// Find returns what the pods that name a tag run.
-	Find func(ctx context.Context, tag reference.Reference) (answers.Drift, error)
-	// Names returns a tag and its names on mirrors: pods that have any of these name the tag.
-	Names func(tag reference.Reference) []reference.Reference
+	Client  Client
+	Answers Answers
 	// Notify is called when pods begin to differ from their tag: once for each image to which the tag
 	// leads.
 	Notify func(tag *imagev1.ImageTag, message string)
@@ -57,7 +62,7 @@ type Options struct {
 	// Gauge has the number of outdated pods of each cluster, and UnknownGauge the number of pods that
 	// may be outdated; see [NewGauge] and [NewUnknownGauge].
 	Gauge, UnknownGauge *metrics.GaugeVec
-	// Clusters are the names of the clusters for which the gauges have a number, zero if Find returns
+	// Clusters are the names of the clusters for which the gauges have a number, zero if Answers have
 	// none. Until all tags have been compared once, the gauges have no numbers.
 	Clusters []string
 }
@@ -129,7 +134,7 @@ func (t *Tracker) Recheck(tags []string) {
 func (t *Tracker) Naming(tag reference.Reference) (n Counts, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, name := range t.Names(tag) {
+	for _, name := range t.Answers.NamesOf(tag) {
 		n.add(countsOf(t.drifted[name.String()]))
 	}
 	return n, t.known
@@ -194,7 +199,7 @@ func (t *Tracker) watch(ctx context.Context) error {
 			if !ok {
 				continue
 			}
-			for _, name := range t.Names(ref) { // a tag of a mirror moves with the tag of its source
+			for _, name := range t.Answers.NamesOf(ref) { // a tag of a mirror moves with the tag of its source
 				if t.Index.Names(name.String()) {
 					t.queue.Add(name.String())
 				}
@@ -262,7 +267,7 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 	if err != nil {
 		return nil // no pod names such a tag
 	}
-	found, err := t.Find(ctx, ref)
+	found, err := t.Answers.Drift(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,11 @@ func (w *world) WatchTags(_ context.Context, o metav1.ListOptions) (watch.Interf
 	return w.watch, nil
 }
 
-func (w *world) find(_ context.Context, ref reference.Reference) (answers.Drift, error) {
+func (w *world) NamesOf(tag reference.Reference) []reference.Reference {
+	return []reference.Reference{tag}
+}
+
+func (w *world) Drift(_ context.Context, ref reference.Reference) (answers.Drift, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tag := w.leads[ref.String()]
@@ -130,7 +134,7 @@ func TestTracker(t *testing.T) {
 		gauge, unknownGauge := drift.NewGauge(), drift.NewUnknownGauge()
 		registry.MustRegister(gauge, unknownGauge)
 		tracker := drift.New(drift.Options{
-			Index: w, Client: w, Find: w.find, Clock: clock.RealClock{}, Names: func(tag reference.Reference) []reference.Reference { return []reference.Reference{tag} },
+			Index: w, Client: w, Answers: w, Clock: clock.RealClock{},
 			Notify: func(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) },
 			Gauge:  gauge, UnknownGauge: unknownGauge, Clusters: []string{"prod", "quiet"},
 		})

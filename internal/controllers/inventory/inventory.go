@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 )
@@ -77,13 +78,23 @@ type Tags interface {
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 }
 
+// Use knows which pods run an image; an answers.Use does.
+type Use interface {
+	Pods(digest string, image *imagev1.Image) (n int, complete bool)
+}
+
+// Drift counts pods that run another image than their tag leads to; a [drift.Tracker] does.
+type Drift interface {
+	// Pods returns the counts. known is false until there are any.
+	Pods() (n drift.Counts, known bool)
+}
+
 // Counter counts. It is a reverify.Tally.
 type Counter struct {
-	// Pods, if set before the first sweep, returns how many pods use an image.
-	Pods func(*imagev1.Image) int
-	// Outdated, if set, counts the pods that run another image than their tag leads to, and the pods
-	// for which that is unknown. known is false until they have been counted.
-	Outdated func() (outdated, unknown int, known bool)
+	// Use, if set before the first sweep, knows how many pods use an image.
+	Use Use
+	// Drift, if set, counts the pods that run another image than their tag leads to.
+	Drift Drift
 
 	verdict func(*imagev1.Image) string
 	clock   clock.WithTicker
@@ -141,8 +152,8 @@ func (c *Counter) Resume() bool {
 // Count is part of reverify.Tally.
 func (c *Counter) Count(image *imagev1.Image) {
 	verdict, pods := c.verdict(image), 0
-	if c.Pods != nil {
-		pods = c.Pods(image)
+	if c.Use != nil {
+		pods, _ = c.Use.Pods(image.Name, image)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,9 +195,9 @@ func (c *Counter) Summary() Summary {
 		c.queue.Add(pushes)
 	}
 	now := c.now
-	if c.Outdated != nil {
-		if outdated, unknown, known := c.Outdated(); known {
-			now.Outdated, now.OutdatedUnknown = ptr.To(int64(outdated)), int64(unknown)
+	if c.Drift != nil {
+		if n, known := c.Drift.Pods(); known {
+			now.Outdated, now.OutdatedUnknown = ptr.To(int64(n.Outdated)), int64(n.Unknown)
 		}
 	}
 	now.Running = c.running

@@ -16,6 +16,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 )
 
 func imageOf(layers ...imagev1.ImageLayer) *imagev1.Image {
@@ -60,10 +62,25 @@ func TestImagesAreCounted(t *testing.T) {
 	}
 }
 
+// layersAsPods has a pod for each layer of an image but the first.
+type layersAsPods struct{}
+
+func (layersAsPods) Pods(_ string, image *imagev1.Image) (n int, complete bool) {
+	return len(image.DockerImageLayers) - 1, true
+}
+
+// counted is what a Tracker has counted.
+type counted struct {
+	n     drift.Counts
+	known bool
+}
+
+func (c counted) Pods() (n drift.Counts, known bool) { return c.n, c.known }
+
 // The images that come first are those of the whole sweep, however many there are.
 func TestFirstImages(t *testing.T) {
 	c := counterOf(clock.RealClock{})
-	c.Pods = func(image *imagev1.Image) int { return len(image.DockerImageLayers) - 1 }
+	c.Use = layersAsPods{}
 	c.Begin()
 	const all = 7 * firstImages
 	for i := range all {
@@ -78,12 +95,12 @@ func TestFirstImages(t *testing.T) {
 		c.Count(image)
 	}
 	c.End(nil)
-	c.Outdated = func() (int, int, bool) { return 7, 2, true }
+	c.Drift = counted{drift.Counts{Outdated: 7, Unknown: 2}, true}
 	s := c.Summary()
 	if s.Outdated == nil || *s.Outdated != 7 || s.OutdatedUnknown != 2 {
 		t.Errorf("%v pods are outdated, of %d that is unknown", s.Outdated, s.OutdatedUnknown)
 	}
-	c.Outdated = func() (int, int, bool) { return 0, 0, false }
+	c.Drift = counted{}
 	if got := c.Summary().Outdated; got != nil {
 		t.Errorf("what is not known is counted: %d", *got)
 	}

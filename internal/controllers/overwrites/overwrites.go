@@ -31,13 +31,24 @@ type Client interface {
 	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
+// Answers say how tags have moved.
+type Answers interface {
+	// Overwritten returns how a tag has moved although it must not; nil if it has not.
+	Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
+}
+
+// Notifier passes on that a tag has moved although it must not.
+type Notifier interface {
+	Overwritten(tag *imagev1.ImageTag, message string)
+}
+
 // Options are all required.
 type Options struct {
 	Client Client
-	// Find returns how a tag has moved although it must not; nil if it has not.
-	Find func(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
-	// Notify is called when such a tag is seen to move.
-	Notify func(tag *imagev1.ImageTag, how *answers.Overwritten)
+	// Answers say how a tag has moved: an [answers.Answerer].
+	Answers Answers
+	// Notifier is told when such a tag is seen to move.
+	Notifier Notifier
 	// Turned is called with the digest to which such a tag moved, when that may have another verdict
 	// for the tag now.
 	Turned func(digest string)
@@ -185,7 +196,7 @@ func (t *Tracker) measure() {
 
 // look asks of a tag whether a rule forbids its move.
 func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool) error {
-	how, err := t.Find(ctx, tag)
+	how, err := t.Answers.Overwritten(ctx, tag)
 	if err == nil {
 		t.put(tag, how, changed)
 	}
@@ -215,7 +226,7 @@ func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, changed b
 		t.Turned(how.To)
 		// Moves before the start were reported by the previous server.
 		if changed || !how.Since.Time.Before(t.started.Truncate(time.Second)) {
-			t.Notify(tag, how)
+			t.Notifier.Overwritten(tag, how.Message)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (w *world) WatchTags(_ context.Context, o metav1.ListOptions) (watch.Interf
 	return w.watch, nil
 }
 
-func (w *world) find(_ context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error) {
+func (w *world) Overwritten(_ context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fails {
@@ -92,6 +92,11 @@ func (w *world) lead(t *testing.T, name, digit string, at time.Time) {
 	}
 }
 
+// notices are the messages that a Tracker passes on.
+type notices chan string
+
+func (n notices) Overwritten(_ *imagev1.ImageTag, message string) { n <- message }
+
 // What must not move and has is known while it is so: from before the start, by a watch, and when
 // rules change. Moves are told once, those from before the start not at all, and whoever asks for
 // verdicts learns of each turn.
@@ -107,9 +112,9 @@ func TestTracker(t *testing.T) {
 	clock := testingclock.NewFakeClock(begun)
 	told := make(chan string, 100)
 	tracker := overwrites.New(overwrites.Options{
-		Client: w, Find: w.find, Clock: clock, Gauge: overwrites.NewGauge(),
-		Notify: func(_ *imagev1.ImageTag, how *answers.Overwritten) { told <- how.Message },
-		Turned: func(digest string) { w.turned <- digest[7:8] },
+		Client: w, Answers: w, Clock: clock, Gauge: overwrites.NewGauge(),
+		Notifier: notices(told),
+		Turned:   func(digest string) { w.turned <- digest[7:8] },
 	})
 	if _, _, known := tracker.Tags(1); known {
 		t.Error("it is known before anything was read")

@@ -425,9 +425,8 @@ func isJudged(image *imagev1.Image) bool {
 	return len(image.Signatures) > 0 || image.Annotations[signatures.AnnotationPolicy] != ""
 }
 
-// update makes the server judge an Image again, if wanted returns true. It writes the Image with
-// the name of a policy that never judged it, and the server replaces that with its verdict. On a
-// conflict, update reads the Image again. If the Image is gone, it does nothing.
+// update makes the server judge an Image again, if wanted returns true: it writes the Image with
+// [signatures.AskAgain]. On a conflict, update reads the Image again. If the Image is gone, it does nothing.
 func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -444,7 +443,7 @@ func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(
 		}
 		asked := *image
 		asked.Annotations = maps.Clone(image.Annotations)
-		metav1.SetMetaDataAnnotation(&asked.ObjectMeta, signatures.AnnotationPolicy, "again")
+		signatures.AskAgain(&asked)
 		updated, err := s.images.Update(ctx, &asked, metav1.UpdateOptions{})
 		if err != nil {
 			return err
