@@ -519,7 +519,8 @@ func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (
 	}
 	counts := newUseCounts()
 	list := func(ctx context.Context, options metav1.ListOptions) (*followedPods, error) {
-		raw, err := client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", terms.AsSelector().String()).Param("limit", fmt.Sprint(options.Limit)).Param("continue", options.Continue).DoRaw(ctx)
+		// DoRaw would drop the server's warnings of pods that are not known.
+		raw, err := client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", terms.AsSelector().String()).Param("limit", fmt.Sprint(options.Limit)).Param("continue", options.Continue).Do(ctx).Raw()
 		page := &followedPods{}
 		if err == nil {
 			err = json.Unmarshal(raw, page)

@@ -28,6 +28,10 @@ func (s *sides) askAway() {
 	soon(s.t, "the cluster counts as away", func() bool { return len(s.review.ask(first)[0].Unknowns) > 0 })
 	s.askReferences()
 	s.askUse()
+	s.askVerbs()
+	if _, stdout, stderr := s.run("images", "--cluster", "west", "-A"); !strings.Contains(stderr, "west") {
+		s.t.Errorf("images says nothing of the cluster that is away: %s%s", stdout, stderr)
+	}
 	s.askActs()
 	s.askPrune()
 	metrics := s.read("/metrics")
