@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -24,6 +25,48 @@ func (o observing) VerdictChanged(image *imagev1.Image, _, verified string, sign
 func (observing) JudgedAgain(*imagev1.Image, []signatures.Change) {}
 
 func (observing) IndexVerdictChanged(*imagev1.Image) {}
+
+// judgedAgain is told of images that are judged again, and counts the verdicts that turned.
+type judgedAgain func(turned int)
+
+func (judgedAgain) VerdictChanged(*imagev1.Image, string, string, []string) {}
+
+func (o judgedAgain) JudgedAgain(_ *imagev1.Image, turned []signatures.Change) { o(len(turned)) }
+
+func (judgedAgain) IndexVerdictChanged(*imagev1.Image) {}
+
+// Whoever is told of images that are judged again is told of other signers, too, and which verdicts
+// turned: also those of a namespace, and of a tag alone.
+func TestJudgedAgainIsTold(t *testing.T) {
+	var told []int
+	s := newStoragesWith(t, imageapi.Options{
+		Images: imageregistry.Options{Verdicts: saying(saidSummary), Observer: judgedAgain(func(turned int) { told = append(told, turned) })},
+	})
+	const repository = "r.example.com/app"
+	s.mustCreate(t, plain("a", "Unsigned"))
+	for _, step := range []struct {
+		what, key, value string
+		want             []int
+	}{
+		{"its references", annotation.References, `["` + repository + `:v1"]`, nil},
+		{"a first verdict", annotation.Verdicts, `{"` + repository + `":{"verified":"True","signers":["ann"]}}`, []int{1}},
+		{"another signer", annotation.Verdicts, `{"` + repository + `":{"verified":"True","signers":["bob"]}}`, []int{0}},
+		{"for a namespace", annotation.NamespaceVerdicts, `{"` + repository + `#team":{"verified":"False"}}`, []int{1}},
+		{"another reason there", annotation.NamespaceVerdicts, `{"` + repository + `#team":{"verified":"False","reason":"x"}}`, []int{0}},
+		{"for a tag", annotation.TagVerdicts, `{"` + repository + `:v1":{"verified":"False"}}`, []int{1}},
+		{"a label", "label", "x", nil},
+	} {
+		told = nil
+		image := s.get(t, "a").DeepCopy()
+		metav1.SetMetaDataAnnotation(&image.ObjectMeta, step.key, step.value)
+		if _, err := s.update(image); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		if diff := cmp.Diff(step.want, told); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.what, diff)
+		}
+	}
+}
 
 // Whoever is told of verdicts is told of each that changed, and of no other.
 func TestVerdictChangedIsTold(t *testing.T) {

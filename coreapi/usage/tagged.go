@@ -72,10 +72,10 @@ func (t *tagged[ID]) Names(tag string) bool {
 	return len(t.byTag[tag]) > 0
 }
 
-// Running counts the pods that name one of some tags and are [Outdated] or [Unknown]. as returns the
-// digest as which what runs is counted, and its state. Of the containers of a pod that name such a
-// tag, those in the last state decide. as is called once for each digest, and must not call the
-// index.
+// Running counts the pods that name one of some tags and are [Outdated] or [Unknown]. as returns
+// the digest as which what runs is counted, and its state. Of the containers of a pod that name
+// such a tag, those in the last state decide. as is called once for each digest, and must not call
+// the index.
 func (t *tagged[ID]) Running(tags []string, as func(digest string) (string, State)) (outdated, unknown Count) {
 	type answer struct {
 		digest string

@@ -63,8 +63,8 @@ type Containers interface {
 
 // Naming knows the pods that name tags.
 type Naming interface {
-	// Running counts the pods that name one of some tags and are outdated, or of which that is unknown. as
-	// returns the digest as which what runs is counted, and its state.
+	// Running counts the pods that name one of some tags and are outdated, or of which that is
+	// unknown. as returns the digest as which what runs is counted, and its state.
 	Running(tags []string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
 }
 
@@ -532,11 +532,7 @@ func (s *session) naming(ctx context.Context, m *resolved) (pods []string, more 
 	if m.digest != "" || m.ref.Host == "" || m.ref.Tag == "" {
 		return nil, false, nil
 	}
-	var values []string
-	for _, name := range s.NamesOf(m.ref) {
-		values = append(values, name.String())
-	}
-	containers, more, err := s.Containers.Naming(ctx, values, maxContainers)
+	containers, more, err := s.Containers.Naming(ctx, s.spellings(m.ref), maxContainers)
 	for _, c := range containers {
 		pods = append(pods, c.Cluster+"/"+c.Namespace+"/"+c.Pod)
 	}
@@ -673,7 +669,7 @@ func (s *session) outdated(ctx context.Context, a *Answer, m *resolved) {
 	if m.ref.Tag == "" || m.ref.Host == "" {
 		return
 	}
-	drift, err := s.drift(ctx, m.ref, s.NamesOf(m.ref))
+	drift, err := s.drift(ctx, m.ref, s.spellings(m.ref))
 	if err != nil {
 		a.unknown("running", err)
 		return

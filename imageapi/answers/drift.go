@@ -26,20 +26,16 @@ type Drift struct {
 
 // Drift finds out what pods run that name a tag. The program asks, so rights are not looked at.
 func (a *Answerer) Drift(ctx context.Context, tag reference.Reference) (Drift, error) {
-	return a.own("").drift(ctx, tag, []reference.Reference{tag})
+	return a.own("").drift(ctx, tag, []string{tag.String()})
 }
 
 // DriftOf is Drift with the pods that name the tag on a mirror.
 func (a *Answerer) DriftOf(ctx context.Context, tag reference.Reference) (Drift, error) {
-	return a.own("").drift(ctx, tag, a.NamesOf(tag))
+	return a.own("").drift(ctx, tag, a.spellings(tag))
 }
 
 // drift is Drift for the pods that name the tag by one of some names.
-func (s *session) drift(ctx context.Context, tag reference.Reference, names []reference.Reference) (d Drift, failed error) {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = name.String()
-	}
+func (s *session) drift(ctx context.Context, tag reference.Reference, names []string) (d Drift, failed error) {
 	leads, of, why, err := s.tagTarget(ctx, tag)
 	if err != nil {
 		return d, err
@@ -47,7 +43,7 @@ func (s *session) drift(ctx context.Context, tag reference.Reference, names []re
 	if d.Why = why; leads != nil {
 		d.Tag, d.Now = of, leads.digest
 	}
-	d.Outdated, d.Unknown = s.Naming.Running(all, func(runs string) (string, usage.State) {
+	d.Outdated, d.Unknown = s.Naming.Running(names, func(runs string) (string, usage.State) {
 		if _, id, ok := podimages.CutUnsettled(runs); ok {
 			var err error
 			if runs, err = s.identify(ctx, id, tag, leads); err != nil {

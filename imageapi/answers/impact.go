@@ -452,7 +452,7 @@ func (f *projection) meansNothing(m *resolved) {
 func (f *projection) untagUnknown(ctx context.Context, m *resolved) error {
 	_, complete := f.Use.Pods("", nil)
 	by := &runners{complete: complete}
-	if err := f.name(ctx, by, nil, []string{m.ref.String()}); err != nil {
+	if err := f.name(ctx, by, nil, f.before.spellings(m.ref)); err != nil {
 		return err
 	}
 	if m.state == Absent && by.complete && len(by.containers) == 0 {

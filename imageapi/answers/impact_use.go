@@ -152,9 +152,7 @@ func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runner
 	}
 	var tags []string
 	for _, tag := range f.tags[image.Name] {
-		for _, name := range f.before.NamesOf(tag.ref) {
-			tags = append(tags, name.String())
-		}
+		tags = append(tags, f.before.spellings(tag.ref)...)
 	}
 	if err := f.name(ctx, all, f.valuesOf(&resolved{digest: image.Name, image: image}), tags); err != nil {
 		return nil, err

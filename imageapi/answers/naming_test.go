@@ -107,6 +107,10 @@ func TestMirrorsOfATagThatIsGone(t *testing.T) {
 		if want := fmt.Sprint([]string{"mirror.example.com/app:v1", repository + ":v1"}); fmt.Sprint(values) != want || err != nil {
 			t.Errorf("%s selects %q, %v, want %s", text, values, err, want)
 		}
+		touched, err := a.Impact(w.as("ann"), &ImpactReviewSpec{Delete: text})
+		if err != nil || touched.Summary.Pods != 2 {
+			t.Errorf("the deletion of %s touches %+v, %v", text, touched, err)
+		}
 	}
 }
 

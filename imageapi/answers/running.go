@@ -73,6 +73,14 @@ func (a *Answerer) NamesOf(ref reference.Reference) []reference.Reference {
 	return names
 }
 
+// spellings are NamesOf as texts.
+func (a *Answerer) spellings(ref reference.Reference) (all []string) {
+	for _, name := range a.NamesOf(ref) {
+		all = append(all, name.String())
+	}
+	return all
+}
+
 // Sources returns the references that a mirror's name may stand for.
 func (a *Answerer) Sources(ref reference.Reference) []reference.Reference {
 	if a.Mirrored == nil {

@@ -88,9 +88,9 @@ type Verdicts interface {
 
 // Observer learns which writes change verdicts, whoever writes. Its methods must not wait.
 type Observer interface {
-	// JudgedAgain is called after each write of a stored image that changed a verdict anywhere, or
-	// by which policies it is judged. turned are the changed verdicts. It must not change the
-	// image.
+	// JudgedAgain is called after each write of a stored image that changed a verdict anywhere, its
+	// signers or reason, or by which policies it is judged. turned are the verdicts that are another
+	// word than before. It must not change the image.
 	JudgedAgain(image *imagev1.Image, turned []signatures.Change)
 	// VerdictChanged is called after each other write that changes what Summarize says of an image:
 	// a new image, before which that was "", an image that is in one more repository, another

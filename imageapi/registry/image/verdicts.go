@@ -39,7 +39,7 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	var turned []signatures.Change
 	if after, ok := obj.(*imagev1.Image); ok && before.image != nil && !isJudged(after, before.image) {
 		turned = signatures.Changes(before.image, after)
-		if len(turned) > 0 || before.image.Annotations[annotation.Policy] != after.Annotations[annotation.Policy] {
+		if len(turned) > 0 || isJudgedOtherwise(before.image, after) {
 			r.observer.JudgedAgain(after, turned)
 		}
 	}
@@ -49,6 +49,14 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 		return
 	}
 	r.observer.VerdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
+}
+
+// isJudgedOtherwise reports whether two states of an image hold different verdicts, by other signers
+// or for other reasons, too, or were judged by different policies.
+func isJudgedOtherwise(before, after *imagev1.Image) bool {
+	return slices.ContainsFunc([]string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.TagVerdicts, annotation.Policy, annotation.NamespacePolicy}, func(key string) bool {
+		return before.Annotations[key] != after.Annotations[key]
+	})
 }
 
 // demanded is a verdict without the difference between Unsigned and NoPolicy: that a new policy
