@@ -1,6 +1,8 @@
 package queue_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 func TestWorkerMarksWhatIsGone(t *testing.T) {
@@ -179,4 +183,74 @@ func TestAMovedTagLeavesAManifestThatIsGone(t *testing.T) {
 	w.delete("team/app", second)
 	w.do("push team/app:1.0")
 	w.expect("marked after a move", w.gone(second), []string{"team/app@" + second})
+}
+
+// A registry that denies to HEAD what it gives to GET, as Nexus and other proxies do, has it, through
+// each door that ends in a job or in a sweep: nothing is recorded as deleted or marked as gone.
+func TestDeniedHeadsAtEachDoor(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403, 404, 405} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			streams, running := &fakeStreams{}, &fakeRunning{cluster: "prod"}
+			w, o := prepareWorker(t)
+			o.Streams, o.Running, o.Pods = streams, running, fakePods{}
+			digest := w.push("team/app:1.0", "a")
+			at := reference.Reference{Host: w.registry.Host, Repository: "team/app"}
+			streams.scheduled, running.images = []reference.Reference{at.WithTag("1.0")}, []reference.Reference{at.WithTag("1.0"), w.running("team/app", digest)}
+			w.run(o)
+			w.do("push team/app:1.0@" + digest)
+			w.notices.take()
+			w.registry.Inject("HEAD ", 0, registrytest.Status(status, "MANIFEST_UNKNOWN"))
+			stays := func(door string) {
+				t.Helper()
+				w.expect(door+": marked", w.gone(digest), nil)
+				if got := w.references(digest); !slices.Contains(got, "team/app:1.0") {
+					t.Errorf("%s: the image is known as %q", door, got)
+				}
+				if got := w.notices.messages(queue.NoticeGoneFromRegistry); len(got) > 0 {
+					t.Errorf("%s: told %q", door, got)
+				}
+				if digests, cause := w.history("team/app", "1.0"); len(digests) != 1 || digests[0] != digest {
+					t.Errorf("%s: the tag's history is %q, by %s", door, digests, cause)
+				}
+			}
+			for _, event := range []string{"push team/app:1.0@" + digest, "push team/app:1.0", "push team/app@" + digest, "delete team/app:1.0", "delete team/app@" + digest} {
+				w.do(event)
+				stays("a webhook of " + event)
+			}
+			for _, event := range []string{"team/app:1.0", "team/app@" + digest} {
+				if e := w.runs("cluster/prod", event, 6); e.How != "done" {
+					t.Errorf("what runs, %s: %s: %+v", event, e.How, e.Failure)
+				}
+				stays("what runs, " + event)
+			}
+			if e := w.follows("1.0"); e.How != "done" {
+				t.Errorf("a stream: %s: %+v", e.How, e.Failure)
+			}
+			if told := streams.take(); len(told) == 0 || slices.ContainsFunc(told, func(s string) bool { return s != "1.0 " }) {
+				t.Errorf("streams are told %q", told)
+			}
+			stays("a stream")
+			for door, swept := range map[string][]string{"a sweep of repositories": {w.registry.Host + "/team/app"}, "a sweep of streams and of what runs": nil} {
+				o.Sweep.Repositories = swept
+				sweeper, err := queue.New(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sweeper.SweepOnce(t.Context())
+				stays(door)
+			}
+		})
+	}
+}
+
+// follows has a job of a stream's tag done.
+func (w *workerTest) follows(tag string) ending {
+	w.t.Helper()
+	w.nextID++
+	j := newJob(w.nextID, w.event("follow team/app:"+tag))
+	j.Source = push.OfStreams
+	w.queue.add(j)
+	return w.queue.await(w.t)
 }
