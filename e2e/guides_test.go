@@ -210,6 +210,9 @@ func TestCIGuide(t *testing.T) {
 	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
 	run.env = append(run.env, "KUBECONFIG=")
 	wantContains(t, "the pipeline", g.run("tidewaiter import --server"), "imported", "True")
+	if got := g.try(g.block("tidewaiter verify --server")); got.Code != 2 || !strings.Contains(got.Stdout+got.Stderr, "no policy covers") {
+		t.Errorf("the server, which has no policy, says %d: %s%s", got.Code, got.Stdout, got.Stderr)
+	}
 	wantContains(t, "the images", s.Kubectl(t, "get", "images", "-o", "name"), images.Digest(t, all[0]).String())
 
 	r.Push(t, "team/app:v1", all[1]) // nobody signs this one

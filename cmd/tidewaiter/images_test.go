@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
 
@@ -84,8 +83,8 @@ func TestImagesOfPods(t *testing.T) {
 	lists([]string{"team " + team[0], "team " + team[1], "team " + team[2], "shop " + other}, "-A")
 
 	stdout, stderr, code := l.run("images", "-n", "shop", "-o", "json")
-	var review answers.ReferenceReview
-	if err := json.Unmarshal([]byte(stdout), &review); err != nil || code != cli.ExitOK || len(review.Status.References) != 1 || review.Status.References[0].Meaning.Digest != l.digests["other"] {
+	var list usedImages
+	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != cli.ExitOK || list.Kind != "List" || len(list.Items) != 1 || list.Items[0].Meaning.Digest != l.digests["other"] || list.Items[0].Namespace != "shop" || list.Items[0].Pods != 1 {
 		t.Errorf("as JSON: exit code %d, %v: %s%s", code, err, stdout, stderr)
 	}
 	for _, tt := range []struct {

@@ -131,6 +131,7 @@ match characters, [a-z] matches one of a set; none of them matches / in a reposi
 	o.addFlags(cmd)
 	f.BoolVar(&o.create, createFlag, false, "create the data directory if it does not exist, and import into it without a server")
 	o.registries.addFlags(cmd)
+	commonFirst(cmd, "filename", "all-tags", "catalog", "from-pods", "platform", "newest", "jobs", "dry-run", "output", "server", "token-file", "data-dir", "authfile")
 	return cmd
 }
 

@@ -120,6 +120,9 @@ func (o *podsOptions) runLocal(cmd *cobra.Command, l *looker, args []string, ref
 			return is != o.outdated
 		})
 	}
+	if o.cluster != "" {
+		s.Containers = slices.DeleteFunc(s.Containers, func(c answers.LocalContainer) bool { return c.Cluster != o.cluster })
+	}
 	warnUnknown(cmd.ErrOrStderr(), s.Unknowns)
 	if !o.output.ForPeople() {
 		d := cli.Document{Whole: review, Items: cli.ItemsOf(s.Containers)}

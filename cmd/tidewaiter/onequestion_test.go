@@ -542,7 +542,9 @@ func podsAreFound(t *testing.T, q *questions) {
 		{[]string{"mirror.example.com/copy/app:moved"}, 0, []string{"prod:team:stays"}, ""},
 		{[]string{host + "/prod/app:none"}, 1, []string{"nothing is known about " + host + "/prod/app:none"}, ""},
 		{[]string{"sha256:0000"}, 1, []string{"begins with sha256:0000"}, ""},
-		{nil, 2, []string{"which image?"}, ""},
+		{nil, 0, []string{"prod:team:stays", "pod-0 ", "strict"}, ""},
+		{[]string{"-A", "--cluster", "prod"}, 0, []string{"prod:team:stays", "pod-0 "}, ""},
+		{[]string{"--cluster", "nosuch"}, 2, []string{"does not follow a cluster nosuch"}, ""},
 	} {
 		code, stdout, stderr := tidewaiter(t, append(append([]string{"pods"}, tt.args...), "--kubeconfig", q.kubeconfig)...)
 		for _, part := range tt.says {

@@ -41,9 +41,11 @@ var (
 
 type podsOptions struct {
 	clientOptions
-	output   cli.Output
-	local    localOptions
-	outdated string // a value of the field "outdated"
+	output        cli.Output
+	local         localOptions
+	cluster       string
+	allNamespaces bool
+	outdated      string // a value of the field "outdated"
 }
 
 func newPodsCommand() *cobra.Command {
@@ -51,7 +53,7 @@ func newPodsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pods [REF]",
 		Short: "List the pods that run an image, of the server and of the clusters that it follows",
-		Long: `List the pods that run an image: those of the clusters that a server follows ("clusters"
+		Long: `List the pods that run an image, or without REF all pods: those of the clusters that a server follows ("clusters"
 in its configuration), and its own, which are the cluster "local". Each row has cluster,
 namespace and pod, container, the reference in the pod's spec, the digest that runs, the
 digest that its tag leads to now if it differs (Unknown if it may), the verdict for that
@@ -82,13 +84,13 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
   # Which pods run this digest, under any name?
   tidewaiter pods 2bdcd6f6c8a7
 
+  # What does a namespace of a cluster run?
+  tidewaiter pods --cluster prod -n team
+
   # Which pods have not been restarted since the tag moved?
   tidewaiter pods --outdated registry.example.com/team/app:v1`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && o.outdated == "" {
-				return cli.Misuse(errors.New("which image?"), "tidewaiter pods registry.example.com/team/app, or tidewaiter pods --outdated")
-			}
 			if !slices.Contains([]string{"", "true", "false", "unknown"}, o.outdated) {
 				return cli.Misuse(fmt.Errorf("--outdated=%s: it is true, false or unknown", o.outdated), "tidewaiter pods --outdated")
 			}
@@ -98,6 +100,9 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 	o.output.AddFlag(cmd, "a table with the main columns", append([]string{cli.Wide}, cli.ListFormats...)...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	o.local.addFlag(cmd, "list the pods of this namespace (default: of all")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list the pods of all namespaces, as without -n")
+	cmd.Flags().StringVar(&o.cluster, "cluster", "", "list the pods of this followed cluster; local is the server's own")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.Flags().StringVar(&o.outdated, "outdated", "", "list only pods that run a different image than their tag leads to now (true, false, unknown)")
 	cmd.Flags().Lookup("outdated").NoOptDefVal = "true"
 	o.addFlags(cmd)
@@ -113,6 +118,9 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, selected := cmd.Context(), fields.Set{}
 	if l.namespace != "" {
 		selected["spec.namespace"] = l.namespace
+	}
+	if o.cluster != "" {
+		selected["spec.cluster"] = o.cluster
 	}
 	var about *found
 	var absent error // an image that is not imported may run all the same
@@ -153,7 +161,16 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case len(table.Rows) == 0:
-		if err := cmp.Or(l.noPods(cmd, about), about.orElse(absent)); err != nil {
+		if o.cluster != "" {
+			if err := l.noUses(ctx, o.cluster); err != nil {
+				return err
+			}
+		}
+		what := "an image"
+		if o.outdated != "" {
+			what = "an outdated image"
+		}
+		if err := cmp.Or(l.noPods(cmd, about, what), about.orElse(absent)); err != nil {
 			return err
 		}
 		if o.outdated == "true" {
@@ -222,9 +239,9 @@ func (l *looker) withoutPods(f *found) error {
 // that runs.
 type podContainer struct{ Image, Digest string }
 
-// noPods is the error if it is unknown whether a pod runs an image; about is nil for any image.
-func (l *looker) noPods(cmd *cobra.Command, about *found) error {
-	what := "an outdated image"
+// noPods is the error if it is unknown whether a pod runs an image; about is nil for any image, which
+// messages call what.
+func (l *looker) noPods(cmd *cobra.Command, about *found, what string) error {
 	if about == nil {
 		// no image has this digest: the answer says what is not known of pods
 		all, err := l.ask(cmd.Context(), answers.Question{Reference: "sha256:" + strings.Repeat("0", 64)})
@@ -277,8 +294,12 @@ the digest that runs (that of the reference until a node reports it), the verdic
 how many pods run it, and who signed it, or why nobody is known to have.
 
 The pods are those that kubectl get pods lists, with your own rights. With --cluster
-they are those of a cluster that the server follows. In a namespace whose pods you may
-list, you need no right to read images.
+they are those of a cluster that the server follows, and with -A, without --cluster,
+all that the server knows: its own, and those of the clusters that it follows. In a
+namespace whose pods you may list, you need no right to read images.
+
+-o json is a List: each item has the namespace, the image as the pods name it, the
+digest that runs, the number of pods, and the answer about it as in a ReferenceReview.
 
 ` + atHelp + `
 It lists the pods of the cluster that --cluster names, or else the server's own, and
@@ -288,6 +309,9 @@ The exit code is 0, also if no pod runs an image, and 2 if what they run is unkn
 The verdicts do not change it: tidewaiter verify is for that.`,
 		Example: `  # Of the namespace of the kubeconfig's context; also: kubectl images
   tidewaiter images
+
+  # All that is known to run anywhere
+  tidewaiter images -A
 
   # Of all namespaces of a cluster that the server follows
   tidewaiter images --cluster prod -A
@@ -393,13 +417,8 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	} else if ok {
 		return o.runThen(cmd, l, namespace, at)
 	}
-	count := l.usesOfPods
-	if o.cluster != "" {
-		count = func(ctx context.Context, namespace string) (*useCounts, error) {
-			return l.usesOfCluster(ctx, o.cluster, namespace)
-		}
-	}
-	counts, err := count(cmd.Context(), namespace)
+	var unknown error // whether pods run anything
+	counts, everywhere, err := o.count(cmd.Context(), l, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return cli.WithHint(fmt.Errorf("%s has no pods: it is not a tidewaiter server, or it is one inside a cluster", l.Server.destination()), "kubectl config current-context shows the context in use; that of the cluster has its pods")
@@ -411,7 +430,13 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 		if err := l.noUses(cmd.Context(), o.cluster); err != nil {
 			return err
 		}
+		if everywhere {
+			unknown = l.noPods(cmd, nil, "an image")
+		}
 		if o.output.ForPeople() {
+			if unknown != nil {
+				return unknown
+			}
 			return noResources(cmd, namespace)
 		}
 	}
@@ -423,12 +448,47 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	if o.output.ForPeople() {
 		return printUses(cmd.OutOrStdout(), uses, counts.pods, all, namespace == metav1.NamespaceAll)
 	}
-	review := &answers.ReferenceReview{TypeMeta: metav1.TypeMeta{APIVersion: answers.GroupVersion.String(), Kind: answers.Kind}, Status: answers.ReferenceReviewStatus{References: all}}
-	d := cli.Document{Whole: review, Items: cli.ItemsOf(all)}
+	list := usedImages{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, make([]usedImage, len(all))}
+	d := cli.Document{}
 	for i := range all {
+		list.Items[i] = usedImage{uses[i].namespace, uses[i].image, uses[i].digest, len(counts.pods[uses[i]]), all[i]}
 		d.Names = append(d.Names, imageName(cmp.Or(uses[i].digest, all[i].Meaning.Digest, uses[i].image)))
 	}
-	return o.output.Print(cmd.OutOrStdout(), d)
+	d.Whole, d.Items = list, cli.ItemsOf(list.Items)
+	if err := o.output.Print(cmd.OutOrStdout(), d); err != nil {
+		return err
+	}
+	return unknown
+}
+
+// usedImages are the images that pods run, as -o json prints them.
+type usedImages struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []usedImage `json:"items"`
+}
+
+// usedImage is an image that pods of a namespace run, with the answer about it.
+type usedImage struct {
+	Namespace string `json:"namespace"`
+	Image     string `json:"image"`
+	Digest    string `json:"digest,omitempty"`
+	Pods      int    `json:"pods"`
+	answers.Answer
+}
+
+// count counts what the pods run that are asked about. everywhere is true if these are all that the
+// server knows.
+func (o *imagesOptions) count(ctx context.Context, l *looker, namespace string) (counts *useCounts, everywhere bool, err error) {
+	if o.cluster != "" || o.allNamespaces {
+		counts, err = l.usesOfCluster(ctx, o.cluster, namespace)
+	}
+	// who may not see the pods of clusters, or asks a server that follows none, asks about the pods
+	// that kubectl lists
+	if o.cluster == "" && (!o.allNamespaces || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)) {
+		counts, err = l.usesOfPods(ctx, namespace)
+		return counts, false, err
+	}
+	return counts, o.cluster == "", err
 }
 
 // runThen lists what ran at a time.
@@ -507,9 +567,12 @@ func (l *looker) identify(ctx context.Context, c podContainer, known map[podCont
 // maxIdentified is how many images with one config are looked at.
 const maxIdentified = 20
 
-// usesOfCluster is usesOfPods for a cluster that the server follows.
+// usesOfCluster is usesOfPods for a cluster that the server follows; "" is all that it knows.
 func (l *looker) usesOfCluster(ctx context.Context, cluster, namespace string) (*useCounts, error) {
-	terms := fields.Set{"spec.cluster": cluster}
+	terms := fields.Set{}
+	if cluster != "" {
+		terms["spec.cluster"] = cluster
+	}
 	if namespace != metav1.NamespaceAll {
 		terms["spec.namespace"] = namespace
 	}

@@ -177,7 +177,7 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 	return s.Run(ctx, func(context.Context) error {
 		next := ""
 		if isNew && o.ConfigFile == "" && o.Policy == "" {
-			next = nextSteps
+			next = lookAround(ctx).nextSteps()
 		}
 		if _, err := fmt.Fprintf(out, "tidewaiter is ready at %s, kubeconfig %s\n%s", cmp.Or(o.TLS.AdvertiseURL, s.URL), s.Credentials.Kubeconfig, next); err != nil {
 			slog.Warn("standard output cannot be written; the server is ready all the same", "url", s.URL, "kubeconfig", s.Credentials.Kubeconfig, "err", err)
@@ -185,13 +185,6 @@ func (o *serveOptions) run(ctx context.Context, out io.Writer) error {
 		return nil
 	})
 }
-
-// nextSteps are printed by the first start of a server that nothing is configured for.
-const nextSteps = `No registry, cluster or policy is configured. Next:
-  tidewaiter import REGISTRY/REPOSITORY:TAG                 import an image and ask about it
-  tidewaiter serve --config FILE (docs/start/webhook.md)    have a registry tell of its pushes
-  tidewaiter serve --policy FILE (docs/tasks/signers.md)    say who must have signed what
-`
 
 // ownerInterval is how often a server that waits for its data directory looks whether it is free.
 const ownerInterval = 200 * time.Millisecond

@@ -92,7 +92,7 @@ func TestServeSaysWhatIsNext(t *testing.T) {
 		return out.String()
 	}
 	dir := filepath.Join(t.TempDir(), "data")
-	if out := serve("--data-dir", dir); !strings.HasSuffix(out, "\n"+nextSteps) {
+	if out := serve("--data-dir", dir); !strings.HasSuffix(out, "\n"+lookAround(t.Context()).nextSteps()) {
 		t.Errorf("the first start says %q", out)
 	}
 	// Where clients reach the server is what they are told, whatever it listens on.

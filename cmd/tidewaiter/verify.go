@@ -114,7 +114,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	f := cmd.Flags()
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents (default: the policies of the server)")
 	o.registries.addFlags(cmd)
-	o.output.AddFlag(cmd, "a table", cli.ObjectFormats...)
+	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
@@ -306,7 +306,7 @@ func (r *verdictReport) exit() error {
 
 func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 	if !format.ForPeople() {
-		return format.Print(out, cli.Document{Whole: r, Names: []string{imageName(r.Digest)}})
+		return format.Print(out, cli.Document{Whole: r, Items: []any{r}, Names: []string{imageName(r.Digest)}})
 	}
 	covered := "by policy " + r.Policy
 	if r.Policy == "" {

@@ -141,7 +141,7 @@ type progressAt struct {
 
 func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverify.Progress) error {
 	if !o.output.ForPeople() {
-		if err := o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: progressAt{p, destination}}); err != nil {
+		if err := o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: progressAt{p, destination}, Items: []any{progressAt{p, destination}}}); err != nil {
 			return err
 		}
 	} else {

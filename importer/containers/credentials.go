@@ -158,6 +158,26 @@ func (f *Files) authFiles() []types.SystemContext {
 	}
 }
 
+// Hosts names the registries for which the files have credentials, or a helper that may have some.
+func (f *Files) Hosts() (all []string) {
+	for _, of := range f.authFiles() {
+		file := readAuthFile(cmp.Or(of.AuthFilePath, of.LegacyFormatAuthFilePath))
+		for name := range maps.Keys(file.Auths) {
+			if _, address, isURL := strings.Cut(name, "://"); isURL {
+				name = address
+			}
+			host, _, _ := strings.Cut(name, "/")
+			if host == "index.docker.io" {
+				host = reference.DockerHub
+			}
+			all = append(all, host)
+		}
+		all = slices.AppendSeq(all, maps.Keys(file.CredHelpers))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // inGeneral is what the library has found, in the terms of go-containerregistry.
 func inGeneral(found types.DockerAuthConfig) authn.AuthConfig {
 	return authn.AuthConfig{Username: found.Username, Password: found.Password, IdentityToken: found.IdentityToken}

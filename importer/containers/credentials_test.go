@@ -453,3 +453,12 @@ func TestCredsStore(t *testing.T) {
 		}
 	}
 }
+
+// The registries that files have credentials for are named by their hosts.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	f := newFiles(t, Options{AuthFile: writeFile(t, `{"auths":{"https://index.docker.io/v1/":{},"quay.io/acme":{},"quay.io":{},"https://ghcr.io":{}},"credHelpers":{"x.dkr.ecr.eu-west-1.amazonaws.com":"ecr-login"}}`, t.TempDir(), "auth.json"), Root: t.TempDir()})
+	if got, want := fmt.Sprint(f.Hosts()), "[docker.io ghcr.io quay.io x.dkr.ecr.eu-west-1.amazonaws.com]"; got != want {
+		t.Errorf("there are credentials for %s, want %s", got, want)
+	}
+}
