@@ -55,9 +55,10 @@ func newPodsCommand() *cobra.Command {
 		Short: "List the pods that run an image, of the server and of the clusters that it follows",
 		Long: `List the pods that run an image, or without REF all pods: those of the clusters that a
 server follows ("clusters" in its configuration), and its own, which are the cluster
-"local". Each row has cluster, namespace and pod, container, the reference in the pod's spec, the digest that runs, the
-digest that its tag leads to now if it differs (Unknown if it may), the verdict for that
-reference, and the age. An image volume counts as a container, volume/NAME.
+"local". Each row has cluster, namespace and pod, container, the reference in the pod's
+spec, the digest that runs, the digest that its tag leads to now if it differs (Unknown
+if it may), the verdict for that reference, and the age. An image volume counts as a
+container, volume/NAME.
 
 ` + referenceHelp + `
 Here a repository without a tag stands for all its images. A tag lists the pods that

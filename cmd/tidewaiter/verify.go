@@ -114,7 +114,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	f := cmd.Flags()
 	f.StringVar(&o.policy, "policy", "", "file or folder of ClusterImagePolicy documents (default: the policies of the server)")
 	o.registries.addFlags(cmd)
-	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
+	o.output.AddFlag(cmd, "a page", cli.ListFormats...)
 	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
