@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -15,10 +17,51 @@ import (
 
 // With returns a Set with these policies added. They replace policies with the same names.
 func (s *Set) With(changed ...*Policy) (*Set, error) {
+	if s != nil && len(changed) == 1 {
+		return s.withOne(changed[0])
+	}
 	kept := slices.DeleteFunc(s.Policies(), func(p *Policy) bool {
 		return slices.ContainsFunc(changed, func(c *Policy) bool { return c.Key() == p.Key() })
 	})
 	return NewSet(append(kept, changed...))
+}
+
+// withOne is With for one policy. What it costs depends on that policy, apart from copies and the
+// hash.
+func (s *Set) withOne(p *Policy) (*Set, error) {
+	next := &Set{policies: slices.Clone(s.policies), byScope: maps.Clone(s.byScope), inNamespaces: maps.Clone(s.inNamespaces)}
+	if next.byScope == nil { // the zero Set
+		next.byScope, next.inNamespaces = map[string][]*Policy{}, map[string][]*Policy{}
+	}
+	of := next.byScope
+	if p.Namespace != "" {
+		of = next.inNamespaces
+	}
+	at, found := slices.BinarySearchFunc(next.policies, p, byName)
+	if found {
+		former := next.policies[at]
+		next.policies[at] = p
+		for _, scope := range former.Scopes {
+			if of[scope] = slices.DeleteFunc(slices.Clone(of[scope]), func(other *Policy) bool { return other == former }); len(of[scope]) == 0 {
+				delete(of, scope)
+			}
+		}
+	} else {
+		next.policies = slices.Insert(next.policies, at, p)
+	}
+	var errs []error
+	for _, scope := range p.Scopes {
+		of[scope] = append(slices.Clone(of[scope]), p)
+		if err := p.tooManyShare(scope, of[scope]); err != nil {
+			errs = append(errs, err)
+		}
+		slices.SortFunc(of[scope], byName)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	next.sum()
+	return next, nil
 }
 
 // Without returns a Set without the policy of this name; ok is false if there is none.

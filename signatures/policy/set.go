@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -132,13 +133,9 @@ func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
 	named := map[types.NamespacedName]*Policy{}
-	h := sha256.New()
 	for _, p := range policies {
-		refuse := func(field, format string, args ...any) {
-			errs = append(errs, &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)})
-		}
 		if other, ok := named[p.Key()]; ok {
-			refuse("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where())
+			errs = append(errs, p.refused("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where()))
 		}
 		named[p.Key()] = p
 		of := s.byScope
@@ -147,16 +144,9 @@ func NewSet(policies []*Policy) (*Set, error) {
 		}
 		for _, scope := range p.Scopes {
 			of[scope] = append(of[scope], p)
-			sharing := 0
-			for _, other := range of[scope] {
-				if other.Namespace == p.Namespace {
-					sharing++
-				}
+			if err := p.tooManyShare(scope, of[scope]); err != nil {
+				errs = append(errs, err)
 			}
-			if sharing == maxSharing+1 {
-				refuse("spec.scopes", "%q is a scope of more than %d policies, all of which must be met: use fewer", scope, maxSharing)
-			}
-			s.byTag = s.byTag || isTagged(scope)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -169,12 +159,40 @@ func NewSet(policies []*Policy) (*Set, error) {
 	}
 	s.policies = slices.Clone(policies)
 	slices.SortFunc(s.policies, byName)
+	s.sum()
+	return s, nil
+}
+
+// sum derives what depends on all policies, which are in their order.
+func (s *Set) sum() {
+	h := sha256.New()
 	for _, p := range s.policies {
-		h.Write([]byte(p.hash + p.Admission.Mode + "/" + p.Admission.Unknown + "/" + p.Admission.MaxTagAge + "/" + p.Admission.ImmutableTags))
+		for _, part := range []string{p.hash, p.Admission.Mode, "/", p.Admission.Unknown, "/", p.Admission.MaxTagAge, "/", p.Admission.ImmutableTags} {
+			_, _ = io.WriteString(h, part) // never fails
+		}
 		s.immutable = s.immutable || p.Admission.ImmutableTags != ""
+		s.byTag = s.byTag || slices.ContainsFunc(p.Scopes, isTagged)
 	}
 	s.hash = hex.EncodeToString(h.Sum(nil))
-	return s, nil
+}
+
+func (p *Policy) refused(field, format string, args ...any) error {
+	return &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)}
+}
+
+// tooManyShare returns an error if one policy more than maxSharing, the latest of those that share
+// a scope, has it in its namespace.
+func (p *Policy) tooManyShare(scope string, sharing []*Policy) error {
+	n := 0
+	for _, other := range sharing {
+		if other.Namespace == p.Namespace {
+			n++
+		}
+	}
+	if n != maxSharing+1 {
+		return nil
+	}
+	return p.refused("spec.scopes", "%q is a scope of more than %d policies, all of which must be met: use fewer", scope, maxSharing)
 }
 
 func byName(a, b *Policy) int {
