@@ -11,12 +11,20 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer/guard"
+	"github.com/tidewaiter/tidewaiter/internal/notification"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // Kind says what happened. The type of a CloudEvent is typePrefix and the kind.
-type Kind string
+type Kind = notification.Kind
+
+// To, Notification and Job are what queues and this package pass on.
+type (
+	To           = notification.To
+	Notification = notification.Notification
+	Job          = notification.Job
+)
 
 // The kinds of events.
 const (

@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/notification"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -69,7 +70,7 @@ func repository(t *testing.T, text string) []reference.Reference {
 func stored(t *testing.T, jobs []Notification) (all []Notification) {
 	t.Helper()
 	for _, j := range jobs {
-		back, err := Decode(j.Encode())
+		back, err := notification.Decode(j.Encode())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,18 +323,18 @@ func FuzzRetryAfter(f *testing.F) {
 // has written is an error.
 func TestStoredNotifications(t *testing.T) {
 	want := Notification{ID: "1f", Kind: Moved, Subject: "r.example.com/team/app:1.0", Payload: `{"id":"1f"}`}
-	if got, err := Decode(want.Encode()); err != nil || got != want {
+	if got, err := notification.Decode(want.Encode()); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	former := `{"action":"tell","host":"notify:ci","repository":"tag.moved/r.example.com/team/app:1.0","digest":"1f","payload":"{\"id\":\"1f\"}"}`
-	if got, err := DecodeFormer([]byte(former)); err != nil || got != want {
+	if got, err := notification.DecodeFormer([]byte(former)); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{`x`, `{}`, `{"id":"1f","payload":"{"}`, `{"payload":"{}"}`} {
-		if got, err := Decode([]byte(bad)); err == nil {
+		if got, err := notification.Decode([]byte(bad)); err == nil {
 			t.Errorf("%s is %+v", bad, got)
 		}
-		if got, err := DecodeFormer([]byte(bad)); err == nil {
+		if got, err := notification.DecodeFormer([]byte(bad)); err == nil {
 			t.Errorf("formerly %s is %+v", bad, got)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
-	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/notification"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -23,7 +23,7 @@ type Pushes struct {
 }
 
 // Outbox is the queue of notifications.
-type Outbox = Queue[notify.To, notify.Notification]
+type Outbox = Queue[notification.To, notification.Notification]
 
 // kind is what a Queue knows about its events.
 type kind[S job.Source, E any] interface {
@@ -74,7 +74,7 @@ func (pushKind) decode(stored []byte) (push.Event, error) { return push.Decode(s
 
 // No webhook has a slash in its name.
 func (pushKind) isStray(s push.Source) bool {
-	return s.Kind == push.Webhook && strings.HasPrefix(s.Name, notify.ToPrefix)
+	return s.Kind == push.Webhook && strings.HasPrefix(s.Name, notification.ToPrefix)
 }
 
 func (pushKind) words() words {
@@ -91,16 +91,16 @@ type notificationKind struct{}
 func (notificationKind) keys() *keys    { return &outboxKeys }
 func (notificationKind) firstID() int64 { return job.FirstNotification }
 
-func (notificationKind) item(n notify.Notification, _ string) item[notify.To] {
+func (notificationKind) item(n notification.Notification, _ string) item[notification.To] {
 	stored := n.Encode()
-	return item[notify.To]{source: n.To, id: n.ID, key: n.Key(), stored: stored, traced: stored}
+	return item[notification.To]{source: n.To, id: n.ID, key: n.Key(), stored: stored, traced: stored}
 }
 
-func (notificationKind) decode(stored []byte) (notify.Notification, error) {
-	return notify.Decode(stored)
+func (notificationKind) decode(stored []byte) (notification.Notification, error) {
+	return notification.Decode(stored)
 }
 
-func (notificationKind) isStray(notify.To) bool { return false }
+func (notificationKind) isStray(notification.To) bool { return false }
 
 func (notificationKind) words() words {
 	return words{
@@ -131,6 +131,6 @@ func Open(d *db.DB, opts Options) (*Pushes, error) {
 	notifications.MaxSeen = min(opts.MaxSeen, maxSeenNotifications)
 	return &Pushes{
 		Queue:  newQueue(d, pushKind{}, newDropped[push.Source](opts.Logger, counter, pushKind{}.words()), opts),
-		Outbox: newQueue(d, notificationKind{}, newDropped[notify.To](opts.Logger, counter, notificationKind{}.words()), notifications),
+		Outbox: newQueue(d, notificationKind{}, newDropped[notification.To](opts.Logger, counter, notificationKind{}.words()), notifications),
 	}, nil
 }

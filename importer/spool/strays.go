@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db"
-	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/notification"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -65,7 +65,7 @@ func (p *Pushes) moveStrays(ctx context.Context) error {
 // takeOver stores the record of a job that was among the pushes, unless an interrupted call has
 // stored it before.
 func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
-	moved := record[notify.To]{
+	moved := record[notification.To]{
 		State: r.State, Due: r.Due, Enqueued: r.Enqueued, Latest: r.Latest, Attempts: r.Attempts, Leases: r.Leases, Error: r.Error, Unread: r.Unread,
 	}
 	if err := moved.Source.UnmarshalText([]byte(r.Source.Name)); err != nil {
@@ -76,7 +76,7 @@ func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 	}
 	var ids []byte
 	for _, event := range r.Events {
-		n, err := notify.DecodeFormer(event)
+		n, err := notification.DecodeFormer(event)
 		if err != nil { // nobody can read it: the job will be dead, and can be looked at
 			moved.Key, moved.Events = r.Key, append(moved.Events, event)
 			continue
@@ -88,7 +88,7 @@ func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 	for {
 		known := false
 		if err := o.known(ctx, func() error {
-			known = o.newest(moved.Source, moved.Key, func(*entry[notify.To, notify.Notification]) bool { return true }) != nil || len(ids) > 0 && o.seen[[16]byte(ids)] != nil
+			known = o.newest(moved.Source, moved.Key, func(*entry[notification.To, notification.Notification]) bool { return true }) != nil || len(ids) > 0 && o.seen[[16]byte(ids)] != nil
 			return nil
 		}); err != nil || known {
 			return err

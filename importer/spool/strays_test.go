@@ -14,9 +14,9 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
-	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/notification"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
@@ -76,12 +76,12 @@ func TestQueuesAreBoundedByThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notification := func(n int) notify.Notification {
-		return notify.Notification{To: "ci", ID: fmt.Sprint(n), Kind: notify.Moved, Subject: "registry.example.com/app:v", Payload: "{}"}
+	notice := func(n int) notification.Notification {
+		return notification.Notification{To: "ci", ID: fmt.Sprint(n), Kind: "tag.moved", Subject: "registry.example.com/app:v", Payload: "{}"}
 	}
 	fill := func(n int) {
 		t.Helper()
-		if err := errors.Join(s.Enqueue(t.Context(), []push.Event{from("notify", fmt.Sprint("k", n), fmt.Sprint(n), "p")}), s.Outbox.Enqueue(t.Context(), []notify.Notification{notification(n)})); err != nil {
+		if err := errors.Join(s.Enqueue(t.Context(), []push.Event{from("notify", fmt.Sprint("k", n), fmt.Sprint(n), "p")}), s.Outbox.Enqueue(t.Context(), []notification.Notification{notice(n)})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,14 +107,14 @@ func TestQueuesAreBoundedByThemselves(t *testing.T) {
 	if err := s.Enqueue(t.Context(), []push.Event{from("notify", "more", "", "p")}); !errors.Is(err, spool.ErrFull) {
 		t.Errorf("past the quota of pushes: %v", err)
 	}
-	if err := s.Outbox.Enqueue(t.Context(), []notify.Notification{notification(3)}); err != nil || counts() != "3 3" {
+	if err := s.Outbox.Enqueue(t.Context(), []notification.Notification{notice(3)}); err != nil || counts() != "3 3" {
 		t.Errorf("a notification while the pushes are full: %v, %s", err, counts())
 	}
 	sending, err := s.Outbox.ClaimNow(3, time.Hour)
 	if err != nil || len(sending) != 3 || sending[0].ID < job.FirstNotification || pushes[0].ID >= job.FirstNotification {
 		t.Fatal(sending, err)
 	}
-	if err := s.Outbox.Enqueue(t.Context(), []notify.Notification{notification(4)}); !errors.Is(err, spool.ErrFull) {
+	if err := s.Outbox.Enqueue(t.Context(), []notification.Notification{notice(4)}); !errors.Is(err, spool.ErrFull) {
 		t.Errorf("past the quota of notifications: %v", err)
 	}
 	if err := s.Done(t.Context(), pushes[0]); err != nil {
@@ -126,7 +126,7 @@ func TestQueuesAreBoundedByThemselves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.Outbox.Done(t.Context(), sending[0]), s.Outbox.Enqueue(t.Context(), []notify.Notification{notification(2)})); err != nil {
+	if err := errors.Join(s.Outbox.Done(t.Context(), sending[0]), s.Outbox.Enqueue(t.Context(), []notification.Notification{notice(2)})); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := s.Outbox.Counted(t.Context()); err != nil || n != 2 {

@@ -1,4 +1,6 @@
-package notify
+// Package notification has the types by which rooms pass on notifications: a [Notification] from what
+// makes it to a queue, and a [Job] from the queue to what sends it. It is a leaf.
+package notification
 
 import (
 	"encoding/json"
@@ -8,6 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
+
+// Kind says what happened.
+type Kind string
 
 // To is the name of a receiver, to which notifications are sent. The jobs of a receiver share its
 // quota.
@@ -78,9 +83,12 @@ func DecodeFormer(b []byte) (n Notification, err error) {
 	return n, n.check()
 }
 
+// maxKey bounds the key in an error, in bytes.
+const maxKey = 700
+
 func (n *Notification) check() error {
 	if n.ID == "" || !json.Valid([]byte(n.Payload)) {
-		return fmt.Errorf("stored notification: %s has no ID, or no JSON to send", printable.Line(n.Key(), maxText))
+		return fmt.Errorf("stored notification: %s has no ID, or no JSON to send", printable.Line(n.Key(), maxKey))
 	}
 	return nil
 }
