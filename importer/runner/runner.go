@@ -272,7 +272,7 @@ func Guard(logger *slog.Logger, f func() error) (err error) {
 
 var errPanic = errors.New("the importer panicked; please report it with the server's log")
 
-// longWait is how long a job may wait before [Worker.Check] fails.
+// longWait is how long a job may wait before [Runner.Check] fails.
 const longWait = time.Hour
 
 // Check returns an error while jobs are not done: it says which hosts are paused, and whose job has
