@@ -73,8 +73,8 @@ const (
 	AnnotationWarnings = annotation.Warnings
 )
 
-// AskAgain makes a server judge an image again when it stores the image. The image then has the name
-// of a policy that never judged it, which the server replaces with those that do.
+// AskAgain makes a server judge an image again when it stores the image. The image then has the
+// name of a policy that never judged it, which the server replaces with those that do.
 func AskAgain(image *imagev1.Image) {
 	metav1.SetMetaDataAnnotation(&image.ObjectMeta, AnnotationPolicy, "again")
 }

@@ -240,8 +240,8 @@ func (l *looker) withoutPods(f *found) error {
 // that runs.
 type podContainer struct{ Image, Digest string }
 
-// noPods is the error if it is unknown whether a pod runs an image; about is nil for any image, which
-// messages call what.
+// noPods is the error if it is unknown whether a pod runs an image; about is nil for any image,
+// which messages call what.
 func (l *looker) noPods(cmd *cobra.Command, about *found, what string) error {
 	if about == nil {
 		// no image has this digest: the answer says what is not known of pods

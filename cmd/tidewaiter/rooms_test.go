@@ -84,7 +84,8 @@ func TestRoomsDocument(t *testing.T) {
 	}
 }
 
-// roomsOf finds the rooms of a file, by the name of what holds each, or of the function that makes it.
+// roomsOf finds the rooms of a file, by the name of what holds each, or of the function that makes
+// it.
 func roomsOf(file *ast.File) map[string]token.Pos {
 	rooms := map[string]token.Pos{}
 	var within []ast.Node // from the file to the node

@@ -332,8 +332,8 @@ type Checked struct {
 	FailingSince *metav1.Time `json:"failingSince,omitempty"`
 }
 
-// Overwritten says how a tag that must not move has moved. It is so until somebody accepts the move,
-// or the tag moves back.
+// Overwritten says how a tag that must not move has moved. It is so until somebody accepts the
+// move, or the tag moves back.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true

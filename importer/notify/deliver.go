@@ -40,8 +40,8 @@ func failed(reason pull.Reason, text string) error {
 	return &undelivered{text, pull.CausedBy(reason, text, nil)}
 }
 
-// Do sends a stored event to its receiver, as a runner.Work does. A receiver that does not answer is
-// left alone for a while. It gives up events that the receiver refuses for good, and those for a
+// Do sends a stored event to its receiver, as a runner.Work does. A receiver that does not answer
+// is left alone for a while. It gives up events that the receiver refuses for good, and those for a
 // receiver that is no longer configured.
 func (n *Notifier) Do(ctx context.Context, j *Job) error {
 	t, payload := n.targets()[string(j.Source)], j.Events[0].Payload

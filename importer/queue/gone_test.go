@@ -185,8 +185,9 @@ func TestAMovedTagLeavesAManifestThatIsGone(t *testing.T) {
 	w.expect("marked after a move", w.gone(second), []string{"team/app@" + second})
 }
 
-// A registry that denies to HEAD what it gives to GET, as Nexus and other proxies do, has it, through
-// each door that ends in a job or in a sweep: nothing is recorded as deleted or marked as gone.
+// A registry that denies to HEAD what it gives to GET, as Nexus and other proxies do, has it,
+// through each door that ends in a job or in a sweep: nothing is recorded as deleted or marked as
+// gone.
 func TestDeniedHeadsAtEachDoor(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{401, 403, 404, 405} {

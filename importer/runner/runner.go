@@ -276,7 +276,8 @@ var errPanic = errors.New("the importer panicked; please report it with the serv
 const longWait = time.Hour
 
 // Check returns an error while jobs are not done: it says which hosts are paused, and whose job has
-// waited for more than an hour. Jobs that were given up do not count: what comes after them is done.
+// waited for more than an hour. Jobs that were given up do not count: what comes after them is
+// done.
 func (r *Runner[S, E]) Check(ctx context.Context) error {
 	depth, err := r.o.Queue.Depth(ctx)
 	if err != nil {

@@ -30,8 +30,8 @@ func storeStray(t *testing.T, d *db.DB, id int, state job.State, holder string) 
 	}
 }
 
-// A notification that an earlier release has stored among the pushes, before or while this one runs,
-// goes to the outbox as it is; one that such a server is sending stays until that has ended.
+// A notification that an earlier release has stored among the pushes, before or while this one
+// runs, goes to the outbox as it is; one that such a server is sending stays until that has ended.
 func TestFormerNotificationsAreMoved(t *testing.T) {
 	store := dbtest.NewTruth()
 	own := &servers{self: "new", owned: map[string]bool{}, gone: map[string]bool{}}
@@ -145,8 +145,8 @@ func init() {
 	}
 }
 
-// takeoverChild writes "rows" whenever rows have left the tables, and "moved" whenever notifications
-// have come to the outbox.
+// takeoverChild writes "rows" whenever rows have left the tables, and "moved" whenever
+// notifications have come to the outbox.
 func takeoverChild(dir string) error {
 	d, err := db.Open(db.Options{Dir: dir})
 	if err != nil {

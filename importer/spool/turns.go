@@ -30,9 +30,9 @@ func (t *turns[S]) taken(source S) {
 	t.last[source] = t.n
 }
 
-// inTurns sorts lanes by receivers' turns: first the first lane of each receiver, then the second of
-// each, and so on. The receiver whose turn was longest ago comes first. The lanes of one receiver
-// keep their order.
+// inTurns sorts lanes by receivers' turns: first the first lane of each receiver, then the second
+// of each, and so on. The receiver whose turn was longest ago comes first. The lanes of one
+// receiver keep their order.
 func inTurns[S job.Source, E any](t *turns[S], lanes [][]*entry[S, E]) {
 	type turn struct {
 		round int // number of earlier lanes of the same receiver

@@ -1,5 +1,5 @@
-// Package job has the types by which rooms pass on jobs: a queue keeps them, a worker does them, and
-// administrators look at them. It is a leaf: it holds no queue and knows no work.
+// Package job has the types by which rooms pass on jobs: a queue keeps them, a worker does them,
+// and administrators look at them. It is a leaf: it holds no queue and knows no work.
 package job
 
 import (
@@ -85,8 +85,8 @@ func (j *Job[S, E]) Shown() *Shown {
 	}
 }
 
-// FirstNotification is the lowest ID of a notification. Pushes have lower IDs, so an ID alone names a
-// job.
+// FirstNotification is the lowest ID of a notification. Pushes have lower IDs, so an ID alone names
+// a job.
 const FirstNotification = 1_000_000_000_000
 
 // Failure says why an attempt failed and what becomes of the job.

@@ -1,5 +1,5 @@
-// Package notification has the types by which rooms pass on notifications: a [Notification] from what
-// makes it to a queue, and a [Job] from the queue to what sends it. It is a leaf.
+// Package notification has the types by which rooms pass on notifications: a [Notification] from
+// what makes it to a queue, and a [Job] from the queue to what sends it. It is a leaf.
 package notification
 
 import (

@@ -51,8 +51,8 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	r.observer.VerdictChanged(obj.(*imagev1.Image), before.verified, after.verified, after.signers)
 }
 
-// isJudgedOtherwise reports whether two states of an image hold different verdicts, by other signers
-// or for other reasons, too, or were judged by different policies.
+// isJudgedOtherwise reports whether two states of an image hold different verdicts, by other
+// signers or for other reasons, too, or were judged by different policies.
 func isJudgedOtherwise(before, after *imagev1.Image) bool {
 	return slices.ContainsFunc([]string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.TagVerdicts, annotation.Policy, annotation.NamespacePolicy}, func(key string) bool {
 		return before.Annotations[key] != after.Annotations[key]

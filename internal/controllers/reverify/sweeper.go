@@ -426,7 +426,8 @@ func isJudged(image *imagev1.Image) bool {
 }
 
 // update makes the server judge an Image again, if wanted returns true: it writes the Image with
-// [signatures.AskAgain]. On a conflict, update reads the Image again. If the Image is gone, it does nothing.
+// [signatures.AskAgain]. On a conflict, update reads the Image again. If the Image is gone, it does
+// nothing.
 func (s *Sweeper) update(ctx context.Context, image *imagev1.Image, wanted func(*imagev1.Image) bool) (_ *imagev1.Image, changed bool, err error) {
 	read := true
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {

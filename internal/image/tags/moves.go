@@ -125,8 +125,8 @@ func Has(tag *imagev1.ImageTag, digest string) bool {
 	return tag == nil || tag.Status == nil || slices.ContainsFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
 }
 
-// Overwritten returns how a tag came to lead away from where it must lead if it must not move; nil if it
-// leads there, or nowhere.
+// Overwritten returns how a tag came to lead away from where it must lead if it must not move; nil
+// if it leads there, or nowhere.
 func Overwritten(tag *imagev1.ImageTag) *Move {
 	now, _ := Now(tag)
 	return Away(tag, now)
