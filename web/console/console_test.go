@@ -63,6 +63,9 @@ func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(v(len(asked.Spec.References)))
 	case func(url.Values) any:
 		_ = json.NewEncoder(w).Encode(v(r.URL.Query()))
+	case warned:
+		w.Header().Set("Warning", fmt.Sprintf("299 - %q", v.warning))
+		_ = json.NewEncoder(w).Encode(v.answer)
 	case nil:
 		status(http.StatusNotFound, "not found")
 	case int:
@@ -73,6 +76,12 @@ func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		_ = json.NewEncoder(w).Encode(v)
 	}
+}
+
+// warned is an answer with a warning.
+type warned struct {
+	warning string
+	answer  any
 }
 
 // browser is a console over a stub, and who looks at it.

@@ -273,6 +273,17 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// An export says what is not known of all pods, in rows that have nothing else.
+func TestExportSaysWhatIsNotKnown(t *testing.T) {
+	const away = "=cluster edge is away"
+	b := newBrowser(t, map[string]any{"GET " + podsPath: warned{away, m{"items": l{m{"spec": m{"cluster": "prod", "name": "web", "since": at, "containers": l{m{"name": "a"}}}}}}}})
+	b.signIn("good")
+	rows, err := csv.NewReader(b.do("GET", Root+"running.csv", nil).Body).ReadAll()
+	if err != nil || len(rows) != 3 || strings.Join(rows[1], "") != "'"+away || rows[1][slices.Index(rows[0], "unknown")] != "'"+away || rows[2][2] != "web" {
+		t.Errorf("%v %q", err, rows)
+	}
+}
+
 // An export of several pages has all of them, and a turn for each; one that fails is not whole.
 func TestExportOfPages(t *testing.T) {
 	pod := l{m{"spec": m{"name": "a", "containers": l{m{"name": "b"}}}}}

@@ -159,7 +159,8 @@ func containersOf(p *clusterPod) (all []runningRow) {
 // large.
 const exportPage = 500
 
-// runningCSV exports what runs, page by page.
+// runningCSV exports what runs, page by page. What is not known of all pods, as those of a cluster
+// that is away, stands in rows of its own before them.
 func (v *visit) runningCSV() error {
 	_, selector := podSelector(v.r.URL.Query())
 	ask := url.Values{}
@@ -170,7 +171,7 @@ func (v *visit) runningCSV() error {
 	for rows := 0; rows < maxExport; {
 		var pods list[clusterPod]
 		ask.Set("limit", fmt.Sprint(limit))
-		err := v.call.get(v.ctx(), podsPath, ask, &pods)
+		warnings, err := v.call.getWarned(v.ctx(), podsPath, ask, &pods)
 		if errors.Is(err, errLargeAnswer) && limit > 1 {
 			limit /= 2
 			continue
@@ -186,12 +187,15 @@ func (v *visit) runningCSV() error {
 			h := made.Header()
 			h.Set("Content-Type", "text/csv; charset=utf-8")
 			h.Set("Content-Disposition", `attachment; filename="running.csv"`)
-			_ = out.Write([]string{"cluster", "namespace", "pod", "container", "image", "digest", "verified", "outdated", "waiting", "not imported", "since", "outdated unknown"})
+			_ = out.Write([]string{"cluster", "namespace", "pod", "container", "image", "digest", "verified", "outdated", "waiting", "not imported", "since", "outdated unknown", "unknown"})
+			for _, w := range warnings {
+				_ = out.Write(append(make([]string, 12), inert(string(w))))
+			}
 		}
 		for i := range pods.Items {
 			for _, r := range containersOf(&pods.Items[i]) {
 				n++
-				cells := []string{string(r.Cluster), string(r.Namespace), string(r.Pod), string(r.Container), string(r.Image), string(r.Digest), string(r.Verified), string(r.Outdated), string(r.Waiting), string(r.NotImported), r.Since.UTC().Format(time.RFC3339), string(r.OutdatedUnknown)}
+				cells := []string{string(r.Cluster), string(r.Namespace), string(r.Pod), string(r.Container), string(r.Image), string(r.Digest), string(r.Verified), string(r.Outdated), string(r.Waiting), string(r.NotImported), r.Since.UTC().Format(time.RFC3339), string(r.OutdatedUnknown), ""}
 				for i := range cells {
 					cells[i] = inert(cells[i])
 				}
