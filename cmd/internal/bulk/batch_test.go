@@ -176,6 +176,24 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	}
 }
 
+// A registry that denies to HEAD what it gives to GET, as Nexus and other proxies do, has all tags
+// of a list, also when they are imported again.
+func TestAllTagsWhereHeadsAreDenied(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403, 404, 405} {
+		registry, images := registrytest.New(t), &importer.DryRun{}
+		pushTags(t, registry, 3)
+		registry.Inject("HEAD ", 0, registrytest.Status(status, "MANIFEST_UNKNOWN"))
+		list := Job{Kind: ListJob, Ref: reference.Reference{Host: registry.Host, Repository: "team/app"}}
+		for range 2 {
+			out, errOut, r := batchRun{limits: patient, jobs: []Job{list}, images: images, good: registry}.run(t)
+			if r.Done != 3 || r.Failed != 0 || strings.Contains(out+errOut, "no longer has") {
+				t.Errorf("%d: %d done, %d failed:\n%s%s", status, r.Done, r.Failed, out, errOut)
+			}
+		}
+	}
+}
+
 // A registry may ask for an hour, again and again, with either status. One that asks for more, or
 // for ever, is given up at once, and not once for each reference.
 func TestImportWaitsAnHour(t *testing.T) {
