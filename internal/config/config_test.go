@@ -328,14 +328,14 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 // The tags that must not move are those of the longest prefix that has some, by elements of the
 // path; an empty list is none.
 func TestImmutable(t *testing.T) {
-	c, err := Parse("config.yaml", []byte(`registries:
+	_, err := Parse("config.yaml", []byte(`registries:
 - {prefix: "registry.example.com:443", immutableTags: ["v*"]}
 - {prefix: registry.example.com/team, immutableTags: ["*-release", "1.?"]}
 `))
 	if err == nil || !strings.Contains(err.Error(), `line 3: registries[1].immutableTags: "1.?" is not a pattern of tags`) {
 		t.Errorf("%v", err)
 	}
-	c, err = Parse("config.yaml", []byte(`registries:
+	c, err := Parse("config.yaml", []byte(`registries:
 - {prefix: "registry.example.com", immutableTags: ["v*"]}
 - {prefix: registry.example.com/team, immutableTags: ["*-release", "stable"]}
 - {prefix: registry.example.com/team/app, insecure: true}

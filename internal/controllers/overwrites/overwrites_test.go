@@ -28,7 +28,6 @@ type world struct {
 	rules  string                       // the tags that must not move
 	fails  bool
 	watch  *watch.FakeWatcher
-	told   []string
 	turned chan string
 }
 
