@@ -56,6 +56,9 @@ func newPast(r *rand.Rand) *past {
 		cluster := fmt.Sprint("c", c)
 		for at := p.begun.Add(within(20 * time.Hour)); at.Before(p.ended); at = at.Add(time.Hour + within(40*time.Hour)) {
 			end := metav1.NewTime(at.Add(time.Minute + within(3*time.Hour)))
+			if !end.Time.Before(p.ended) {
+				break // records do not end in a gap: the server would go on with it
+			}
 			p.gaps[cluster] = append(p.gaps[cluster], clusters.Gap{From: metav1.NewTime(at), Until: &end})
 			at = end.Time
 		}

@@ -89,7 +89,8 @@ func (w Window) Verdicts(r *ImageRun) (all []RunVerdict, unknown bool) {
 			continue
 		}
 		if i == 0 && r.Status.VerdictsDropped > 0 {
-			unknown = true
+			// at the very moment in which it was found, it is the verdict
+			unknown = w.Until.IsZero() || w.Until.After(v.Since.Time)
 			if !w.From.IsZero() && w.From.After(v.Since.Time) {
 				continue
 			}

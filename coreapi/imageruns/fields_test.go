@@ -83,7 +83,7 @@ func TestVerdictsThen(t *testing.T) {
 		want                 string
 	}{
 		{0, 0, 0, "[] true"}, {1, 1, 0, "[Unsigned] false"}, {9, 9, 0, "[Unsigned] false"}, {10, 10, 0, "[True] false"}, {30, 30, 0, "[False] false"},
-		{5, 15, 0, "[Unsigned True] false"}, {0, 60, 0, "[Unsigned True False] false"}, {5, 5, 3, "[] true"}, {1, 1, 3, "[Unsigned] true"}, {15, 15, 3, "[True] false"},
+		{5, 15, 0, "[Unsigned True] false"}, {0, 60, 0, "[Unsigned True False] false"}, {5, 5, 3, "[] true"}, {1, 1, 3, "[Unsigned] false"}, {1, 2, 3, "[Unsigned] true"}, {0, 1, 3, "[Unsigned] false"}, {15, 15, 3, "[True] false"},
 	} {
 		r.Status.VerdictsDropped = int32(test.dropped)
 		known, unknown := Window{at(test.from), at(test.until)}.Verdicts(r)
