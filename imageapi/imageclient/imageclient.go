@@ -46,6 +46,7 @@ type Client struct {
 	packages   *gentype.Client[*packages.ImagePackages]
 	records    records
 	rest       rest.Interface
+	brief      rest.Interface
 }
 
 // New returns a client for the server of config, which is not changed.
@@ -58,6 +59,12 @@ func New(config *rest.Config) (*Client, error) {
 		c.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
 	r, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	c = rest.CopyConfig(c)
+	c.NegotiatedSerializer = imagejson.NewBriefSerializer(codecs)
+	brief, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +101,16 @@ func New(config *rest.Config) (*Client, error) {
 			packages.Resource, own, parameterCodec, "",
 			func() *packages.ImagePackages { return &packages.ImagePackages{} },
 		),
-		rest: r,
+		rest:  r,
+		brief: brief,
 	}, nil
+}
+
+// ListBrief is List for a caller that needs no content: the Images may lack manifest, config and
+// metadata.
+func (c *Client) ListBrief(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error) {
+	list := &imagev1.ImageList{}
+	return list, c.brief.Get().Resource("images").VersionedParams(&opts, parameterCodec).Do(ctx).Into(list)
 }
 
 // CreateSignature adds a signature, named <image name>@<signature name>, to its image.

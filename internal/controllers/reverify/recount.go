@@ -146,7 +146,7 @@ func (s *Sweeper) countPending(ctx context.Context) error {
 // that fails: one of them may be damaged.
 func (s *Sweeper) countNamed(ctx context.Context, names []string) error {
 	if len(names) > 1 {
-		list, err := s.images.List(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(names)})
+		list, err := s.images.ListBrief(ctx, metav1.ListOptions{FieldSelector: selectors.Digests(names)})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -49,6 +49,8 @@ const (
 type Images interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*imagev1.Image, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error)
+	// ListBrief lists Images that may lack manifest, config and metadata.
+	ListBrief(ctx context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error)
 	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
 }
 

@@ -16,6 +16,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -64,12 +65,28 @@ func (s *store) Get(_ context.Context, name string, _ metav1.GetOptions) (*image
 	return nil, apierrors.NewNotFound(imagev1.Resource("images"), name)
 }
 
+// ListBrief lists the Images that a selector names by their digests, without their content.
+func (s *store) ListBrief(_ context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	digests, ok := strings.CutPrefix(opts.FieldSelector, selectors.Digest+"=")
+	if !ok {
+		return nil, fmt.Errorf("the selector %q names no digests", opts.FieldSelector)
+	}
+	list, err := s.named(strings.Split(digests, selectors.DigestSeparator))
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		image := &list.Items[i]
+		image.DockerImageManifest, image.DockerImageConfig, image.DockerImageMetadata = "", "", runtime.RawExtension{}
+	}
+	return list, nil
+}
+
 func (s *store) List(_ context.Context, opts metav1.ListOptions) (*imagev1.ImageList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if digests, ok := strings.CutPrefix(opts.FieldSelector, selectors.Digest+"="); ok {
-		return s.named(strings.Split(digests, selectors.DigestSeparator))
-	}
 	s.lists++
 	if s.onList != nil {
 		if err := s.onList(opts); err != nil {

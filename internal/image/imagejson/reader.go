@@ -21,6 +21,7 @@ import (
 type imageReader struct {
 	runtime.Serializer
 	requests bool // see dropDerived
+	brief    bool // see NewBriefSerializer
 }
 
 var _ recognizer.RecognizingDecoder = imageReader{}
@@ -78,7 +79,7 @@ func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, 
 	document := plainjson.New(data)
 	for key := range listKeys.Of(document) {
 		if key == "items" {
-			items = plainjson.List(document, readItem)
+			items = plainjson.List(document, r.readItem)
 		} else {
 			rest = appendField(rest, key, document.Raw())
 		}
@@ -99,15 +100,21 @@ var (
 	itemKeys = append(slices.Clone(imageKeys), "kind", "apiVersion")
 )
 
-func readItem(r *plainjson.Reader) (image imagev1.Image) {
-	for key := range itemKeys.Of(r) {
+func (r imageReader) readItem(document *plainjson.Reader) (image imagev1.Image) {
+	for key := range itemKeys.Of(document) {
 		switch key {
 		case "kind":
-			image.Kind = r.Text()
+			image.Kind = document.Text()
 		case "apiVersion":
-			image.APIVersion = r.Text()
+			image.APIVersion = document.Text()
+		case "dockerImageManifest", "dockerImageConfig", "dockerImageMetadata":
+			if r.brief {
+				document.Raw()
+				continue
+			}
+			fallthrough
 		default:
-			readImage(r, key, &image)
+			readImage(document, key, &image)
 		}
 	}
 	return image

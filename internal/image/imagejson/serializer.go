@@ -12,18 +12,24 @@ import (
 // NewSerializer returns a serializer for the requests of the group image.openshift.io. It has the
 // formats of codecs.
 func NewSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
-	return imageSerializer{codecs, imageInfos(codecs, true)}
+	return imageSerializer{codecs, imageInfos(codecs, imageReader{requests: true})}
 }
 
 // NewStorageSerializer returns a serializer for the group's stored objects, which it reads in the
 // same way.
 func NewStorageSerializer(codecs serializer.CodecFactory) runtime.StorageSerializer {
-	return imageSerializer{codecs, imageInfos(codecs, false)}
+	return imageSerializer{codecs, imageInfos(codecs, imageReader{})}
 }
 
 // NewClientSerializer returns a serializer for a client's requests, without conversion.
 func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
-	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, false)}
+	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, imageReader{})}
+}
+
+// NewBriefSerializer is NewClientSerializer for one who needs no content: of the Images of a list it
+// leaves out manifest, config and metadata where it can, which is most of what reading them costs.
+func NewBriefSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
+	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, imageReader{brief: true})}
 }
 
 type clientSerializer struct {
@@ -34,14 +40,14 @@ type clientSerializer struct {
 // SupportedMediaTypes is part of runtime.NegotiatedSerializer.
 func (s clientSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.infos }
 
-// imageInfos returns the serializers of codecs, the JSON one with a reader of Images, in requests
-// or stored.
-func imageInfos(codecs serializer.CodecFactory, requests bool) []runtime.SerializerInfo {
+// imageInfos returns the serializers of codecs. The JSON one reads Images as the given reader does.
+func imageInfos(codecs serializer.CodecFactory, reader imageReader) []runtime.SerializerInfo {
 	infos := slices.Clone(codecs.SupportedMediaTypes())
 	for i := range infos {
 		if infos[i].MediaType == runtime.ContentTypeJSON {
-			infos[i].Serializer = imageReader{infos[i].Serializer, requests}
-			infos[i].StrictSerializer = imageReader{infos[i].StrictSerializer, requests}
+			lenient, strict := reader, reader
+			lenient.Serializer, strict.Serializer = infos[i].Serializer, infos[i].StrictSerializer
+			infos[i].Serializer, infos[i].StrictSerializer = lenient, strict
 		}
 	}
 	return infos

@@ -3,6 +3,7 @@ package imagejson
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -211,6 +212,28 @@ func TestFieldsAreTaken(t *testing.T) {
 	want.TypeMeta = metav1.TypeMeta{}
 	if !reflect.DeepEqual(image, want) {
 		t.Errorf("took %+v, want %+v", image, want)
+	}
+}
+
+// A brief list has Images without their content, and all else of them.
+func TestBriefList(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := imageapi.Install(scheme); err != nil {
+		t.Fatal(err)
+	}
+	reader := ofJSON(t, NewBriefSerializer(serializer.NewCodecFactory(scheme)))["lenient"]
+	data := sampleImage(t)
+	var image imagev1.Image
+	if err := json.Unmarshal(data, &image); err != nil {
+		t.Fatal(err)
+	}
+	image.DockerImageManifest, image.DockerImageConfig, image.DockerImageMetadata = "", "", runtime.RawExtension{}
+	list, want := imagev1.ImageList{}, []imagev1.Image{image, image}
+	if _, _, err := reader.Decode(fmt.Appendf(nil, `{"kind":"ImageList","apiVersion":"image.openshift.io/v1","items":[%s,%s]}`, data, data), nil, &list); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(list.Items, want) {
+		t.Errorf("read %+v, want %+v", list.Items, want)
 	}
 }
 
