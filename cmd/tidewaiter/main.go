@@ -22,10 +22,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	cli.SetUpProcess(ctx)
-	// GOMEMLIMIT, unless the environment has it. Without it the garbage of a busy moment can take the
-	// process over the limit of its container.
-	if _, err := memlimit.Set(); err != nil {
+	limitMemory(memlimit.FromCgroup)
+	os.Exit(run(ctx, commandLine(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// limitMemory sets GOMEMLIMIT to most of a limit, unless the environment has it. Without it the
+// garbage of a busy moment can take the process over the limit of its container.
+func limitMemory(limit memlimit.Provider) {
+	if _, err := memlimit.Set(memlimit.WithProvider(limit)); err != nil {
 		slog.Warn("The memory limit of the container is not known, so garbage may take the process over it; set GOMEMLIMIT", "err", err)
 	}
-	os.Exit(run(ctx, commandLine(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }

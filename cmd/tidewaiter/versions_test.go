@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,6 +86,55 @@ func TestTooOldVersionsAreNamed(t *testing.T) {
 	} {
 		if got := tooOld(t, list, c.linked); len(got) != c.want {
 			t.Errorf("%v: %q, want %d sentences", c.linked, got, c.want)
+		}
+	}
+}
+
+// .ci/vuln says loudly that it looked at nothing where the database of vulnerabilities cannot be
+// reached, and takes no other failure for that. It is not parallel: a file that it runs, and another
+// test's child inherits while it is written, would be busy.
+func TestVulnSaysWhatItLookedAt(t *testing.T) {
+	script, err := os.ReadFile("../../.ci/vuln")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, prints string
+		code         int
+		wantCode     int
+		want         []string
+	}{
+		{"nothing is found", "No vulnerabilities found.", 0, 0, []string{"vuln: 2 passed, 0 failed"}},
+		{"one is called", "Vulnerability #1: GO-2026-0001", 3, 1, []string{"GO-2026-0001", "vuln: 1 passed, 1 failed"}},
+		{"no network", `govulncheck: fetching vulnerabilities: Get "https://vuln.go.dev/index/modules.json.gz": dial tcp: lookup vuln.go.dev: no such host`, 1, 0,
+			[]string{"*** govulncheck looked at NOTHING", "no such host", "1 SKIPPED: govulncheck looked at nothing"}},
+		{"it does not compile", "govulncheck: loading packages: there are errors", 1, 1, []string{"there are errors", "govulncheck did not work"}},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			".ci/vuln":                        string(script),
+			"bin/go":                          "#!/bin/sh\n",
+			"e2e/.tools/bin/govulncheck":      fmt.Sprintf("#!/bin/sh\ncat \"$0.text\" >&2\nexit %d\n", c.code),
+			"e2e/.tools/bin/govulncheck.text": c.prints + "\n",
+		} {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, ".ci/vuln"))
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.wantCode {
+			t.Errorf("%s: %v, want code %d: %s", c.what, err, c.wantCode, out)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: %q is missing in %s", c.what, want, out)
+			}
+		}
+		if looked := !strings.Contains(string(out), "NOTHING"); looked == (c.what == "no network") {
+			t.Errorf("%s: %s", c.what, out)
 		}
 	}
 }

@@ -56,11 +56,8 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 			key = types.NamespacedName{Namespace: namespace, Name: name}
 		}
 		var found bool
-		if future.set, found, err = set.Without(key); err == nil && !found {
-			err = fmt.Errorf("no policy has the name %q", spec.RemovePolicy)
-		}
-		if err != nil {
-			return now, then, invalid("removePolicy", err)
+		if future.set, found = set.Without(key); !found {
+			return now, then, invalid("removePolicy", fmt.Errorf("no policy has the name %q", spec.RemovePolicy))
 		}
 	case spec.RevokeSigner != "":
 		signers, err := policy.ParseSigners(spec.RevokeSigner)

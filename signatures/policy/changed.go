@@ -26,50 +26,79 @@ func (s *Set) With(changed ...*Policy) (*Set, error) {
 	return NewSet(append(kept, changed...))
 }
 
-// withOne is With for one policy. What it costs depends on that policy, apart from copies and the
-// hash.
-func (s *Set) withOne(p *Policy) (*Set, error) {
-	next := &Set{policies: slices.Clone(s.policies), byScope: maps.Clone(s.byScope), inNamespaces: maps.Clone(s.inNamespaces)}
-	if next.byScope == nil { // the zero Set
-		next.byScope, next.inNamespaces = map[string][]*Policy{}, map[string][]*Policy{}
-	}
-	of := next.byScope
-	if p.Namespace != "" {
-		of = next.inNamespaces
-	}
-	at, found := slices.BinarySearchFunc(next.policies, p, byName)
-	if found {
-		former := next.policies[at]
-		next.policies[at] = p
-		for _, scope := range former.Scopes {
-			if of[scope] = slices.DeleteFunc(slices.Clone(of[scope]), func(other *Policy) bool { return other == former }); len(of[scope]) == 0 {
-				delete(of, scope)
-			}
-		}
-	} else {
-		next.policies = slices.Insert(next.policies, at, p)
+// Accepts returns why With would refuse a policy.
+func (s *Set) Accepts(p *Policy) error {
+	if s == nil {
+		return nil
 	}
 	var errs []error
 	for _, scope := range p.Scopes {
-		of[scope] = append(slices.Clone(of[scope]), p)
-		if err := p.tooManyShare(scope, of[scope]); err != nil {
-			errs = append(errs, err)
-		}
-		slices.SortFunc(of[scope], byName)
+		sharing := slices.DeleteFunc(slices.Clone(s.scopesOf(p)[scope]), func(other *Policy) bool { return other.Key() == p.Key() })
+		errs = append(errs, p.tooManyShare(scope, append(sharing, p)))
 	}
-	if err := errors.Join(errs...); err != nil {
+	return errors.Join(errs...)
+}
+
+// withOne is With for one policy. What it costs depends on that policy, apart from copies and the
+// hash.
+func (s *Set) withOne(p *Policy) (*Set, error) {
+	if err := s.Accepts(p); err != nil {
 		return nil, err
+	}
+	next := s.clone()
+	next.remove(p.Key())
+	at, _ := slices.BinarySearchFunc(next.policies, p, byName)
+	next.policies = slices.Insert(next.policies, at, p)
+	of := next.scopesOf(p)
+	for _, scope := range p.Scopes {
+		of[scope] = append(slices.Clone(of[scope]), p)
+		slices.SortFunc(of[scope], byName)
 	}
 	next.sum()
 	return next, nil
 }
 
 // Without returns a Set without the policy of this name; ok is false if there is none.
-func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool, err error) {
-	all := s.Policies()
-	kept := slices.DeleteFunc(slices.Clone(all), func(p *Policy) bool { return p.Key() == key })
-	without, err = NewSet(kept)
-	return without, len(kept) < len(all), err
+func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool) {
+	if s.Named(key) == nil {
+		return s, false
+	}
+	next := s.clone()
+	next.remove(key)
+	next.sum()
+	return next, true
+}
+
+// clone returns a Set with the same policies, without what sum derives.
+func (s *Set) clone() *Set {
+	next := &Set{policies: slices.Clone(s.policies), byScope: maps.Clone(s.byScope), inNamespaces: maps.Clone(s.inNamespaces)}
+	if next.byScope == nil { // the zero Set
+		next.byScope, next.inNamespaces = map[string][]*Policy{}, map[string][]*Policy{}
+	}
+	return next
+}
+
+// scopesOf returns the map of scopes that a policy belongs to.
+func (s *Set) scopesOf(p *Policy) map[string][]*Policy {
+	if p.Namespace != "" {
+		return s.inNamespaces
+	}
+	return s.byScope
+}
+
+// remove removes the policy of a name, if there is one, from a clone.
+func (s *Set) remove(key types.NamespacedName) {
+	former := s.Named(key)
+	if former == nil {
+		return
+	}
+	s.policies = slices.DeleteFunc(s.policies, func(p *Policy) bool { return p == former })
+	of := s.scopesOf(former)
+	for _, scope := range former.Scopes {
+		if of[scope] = slices.DeleteFunc(slices.Clone(of[scope]), func(p *Policy) bool { return p == former }); len(of[scope]) == 0 {
+			delete(of, scope)
+		}
+	}
 }
 
 // Revoke returns a Set whose policies no longer trust the signers. Policies that cannot trust them

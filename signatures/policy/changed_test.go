@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// A Set that one policy is added to, or replaced in, is the Set of all of them, and is refused
-// where that is.
+// A Set that one policy is added to, replaced in, or removed from, is the Set of all of them, and is
+// refused where that is.
 func TestWithOnePolicyIsTheSetOfAll(t *testing.T) {
 	scopes := []string{"a.example.com", "a.example.com/team", "a.example.com/team/app:v1", policy.CatchAll}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -35,6 +35,12 @@ func TestWithOnePolicyIsTheSetOfAll(t *testing.T) {
 			if fmt.Sprint(err) != fmt.Sprint(wantErr) || !reflect.DeepEqual(got, want) {
 				t.Fatalf("with %+v: %v, want %v; %+v, want %+v", p, err, wantErr, got, want)
 			}
+			if accepts := set.Accepts(p); before != nil && fmt.Sprint(accepts) != fmt.Sprint(wantErr) {
+				t.Fatalf("accepts %+v: %v, want %v", p, accepts, wantErr)
+			}
+			if err == nil && set.UncoveredWith(p) != want.Uncovered(p.Namespace) {
+				t.Fatalf("uncovered with %+v: %v", p, set.UncoveredWith(p))
+			}
 			if again, err := policy.NewSet(all); before != nil && (err != nil || !reflect.DeepEqual(before, again)) {
 				t.Fatalf("adding to a Set changed it: %v", err)
 			}
@@ -43,6 +49,20 @@ func TestWithOnePolicyIsTheSetOfAll(t *testing.T) {
 				continue
 			}
 			set, all = got, with
+			gone := all[random.IntN(len(all))]
+			if found := set.Named(gone.Key()); found != gone {
+				t.Fatalf("%s is %+v, want %+v", gone.ID(), found, gone)
+			}
+			if random.IntN(4) > 0 {
+				continue
+			}
+			kept := slices.DeleteFunc(slices.Clone(all), func(p *policy.Policy) bool { return p == gone })
+			want, err = policy.NewSet(kept)
+			less, found := set.Without(gone.Key())
+			if err != nil || !found || !reflect.DeepEqual(less, want) || less.Named(gone.Key()) != nil {
+				t.Fatalf("without %s: %v, %v; %+v, want %+v", gone.ID(), found, err, less, want)
+			}
+			set, all = less, kept
 		}
 	}
 	if refused == 0 {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -138,10 +137,7 @@ func NewSet(policies []*Policy) (*Set, error) {
 			errs = append(errs, p.refused("metadata.name", "%q is the name of another policy, in %s", p.Name, other.where()))
 		}
 		named[p.Key()] = p
-		of := s.byScope
-		if p.Namespace != "" {
-			of = s.inNamespaces
-		}
+		of := s.scopesOf(p)
 		for _, scope := range p.Scopes {
 			of[scope] = append(of[scope], p)
 			if err := p.tooManyShare(scope, of[scope]); err != nil {
@@ -166,10 +162,13 @@ func NewSet(policies []*Policy) (*Set, error) {
 // sum derives what depends on all policies, which are in their order.
 func (s *Set) sum() {
 	h := sha256.New()
+	var text []byte
 	for _, p := range s.policies {
+		text = text[:0]
 		for _, part := range []string{p.hash, p.Admission.Mode, "/", p.Admission.Unknown, "/", p.Admission.MaxTagAge, "/", p.Admission.ImmutableTags} {
-			_, _ = io.WriteString(h, part) // never fails
+			text = append(text, part...)
 		}
+		_, _ = h.Write(text) // never fails
 		s.immutable = s.immutable || p.Admission.ImmutableTags != ""
 		s.byTag = s.byTag || slices.ContainsFunc(p.Scopes, isTagged)
 	}
@@ -218,6 +217,25 @@ func (s *Set) Policies() []*Policy {
 		return nil
 	}
 	return slices.Clone(s.policies)
+}
+
+// Named returns the policy of a name, nil if there is none.
+func (s *Set) Named(key types.NamespacedName) *Policy {
+	if s == nil {
+		return nil
+	}
+	if at, found := slices.BinarySearchFunc(s.policies, &Policy{Namespace: key.Namespace, Name: key.Name}, byName); found {
+		return s.policies[at]
+	}
+	return nil
+}
+
+// Len returns how many policies there are.
+func (s *Set) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.policies)
 }
 
 // Hash changes if a policy changes, is added or is removed.
@@ -293,18 +311,31 @@ func (s *Set) Overrides(scope string) bool {
 // Uncovered reports whether policies enforce for the pods of a namespace, and none of them has the
 // scope "*". Images that no scope covers are then admitted, for instance by the registry's IP
 // address or a mirror's name. With the namespace "", only ClusterImagePolicies count.
-func (s *Set) Uncovered(namespace string) bool {
-	enforce := false
-	for _, p := range s.Policies() {
-		if p.Namespace != "" && p.Namespace != namespace {
-			continue
-		}
-		if slices.Contains(p.Scopes, CatchAll) {
-			return false
-		}
-		enforce = enforce || p.Admission.Mode == "" || p.Admission.Mode == ModeEnforce
+func (s *Set) Uncovered(namespace string) bool { return s.uncovered(namespace, nil) }
+
+// UncoveredWith is Uncovered for the Set with a policy added, or replaced, for the pods of that
+// policy's namespace.
+func (s *Set) UncoveredWith(p *Policy) bool {
+	if s == nil {
+		s = &Set{}
 	}
-	return enforce
+	return s.uncovered(p.Namespace, p)
+}
+
+// uncovered is Uncovered for a Set with one more policy, which replaces one of its name; nil for
+// none.
+func (s *Set) uncovered(namespace string, more *Policy) bool {
+	if s == nil || more != nil && slices.Contains(more.Scopes, CatchAll) {
+		return false
+	}
+	counts := func(p *Policy) bool {
+		return (p.Namespace == "" || p.Namespace == namespace) && (more == nil || p.Key() != more.Key())
+	}
+	enforces := func(p *Policy) bool { return p.Admission.Mode == "" || p.Admission.Mode == ModeEnforce }
+	if slices.ContainsFunc(s.byScope[CatchAll], counts) || slices.ContainsFunc(s.inNamespaces[CatchAll], counts) {
+		return false
+	}
+	return more != nil && enforces(more) || slices.ContainsFunc(s.policies, func(p *Policy) bool { return enforces(p) && counts(p) })
 }
 
 // ForNamespaces reports whether there are policies of namespaces.

@@ -105,7 +105,12 @@ func (k *Keeper) Load(ctx context.Context) error {
 func (k *Keeper) load(ctx context.Context) error {
 	read := map[types.NamespacedName]*entry{}
 	err := k.each(ctx, func(o object) { read[keyOf(o)] = k.entryOf(o) })
-	return k.put(err, func() { k.objects = read })
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.objects = read
+	}
+	return k.putAll(err)
 }
 
 // refresh puts changes of some objects in force. It reads no others.
@@ -122,7 +127,9 @@ func (k *Keeper) refresh(ctx context.Context, keys ...types.NamespacedName) erro
 		case apierrors.IsNotFound(err):
 			read[key] = nil
 		case err != nil:
-			return k.put(err, nil)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.putAll(err)
 		default:
 			if e := k.entryOf(o.(object)); !k.knows(key, e.revision) {
 				read[key] = e
@@ -132,40 +139,65 @@ func (k *Keeper) refresh(ctx context.Context, keys ...types.NamespacedName) erro
 	if len(read) == 0 {
 		return nil
 	}
-	return k.put(nil, func() {
-		for key, e := range read {
-			k.note(key, e)
-		}
-	})
+	return k.putSome(read)
 }
 
-// put calls note to store what was read, and puts the policies of files and of all objects in
-// force. err is why the objects could not be read. The caller holds loading.
-func (k *Keeper) put(err error, note func()) error {
+// putSome notes the latest entries of some objects, nil for one that is gone, and puts in force
+// what differs. The caller holds loading.
+func (k *Keeper) putSome(read map[types.NamespacedName]*entry) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err == nil {
-		note()
-	}
-	policies, faults := k.files.Policies(), map[types.NamespacedName]fault{}
-	inFiles := map[types.NamespacedName]*policy.Policy{}
-	for _, p := range policies {
-		inFiles[p.Key()] = p
-	}
-	for key, e := range k.objects {
-		switch file := inFiles[key]; {
-		case e.shows != "":
-		case file != nil:
-			faults[key] = fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(file))}
-		default:
-			policies = append(policies, e.policy)
-			if e.fault.reason != "" {
-				faults[key] = e.fault
+	set, faults := k.live.Set(), maps.Clone(k.faults)
+	var err error
+	for key, e := range read {
+		k.note(key, e)
+		p, f := k.effective(key)
+		if delete(faults, key); f.reason != "" {
+			faults[key] = f
+		}
+		if before := set.Named(key); err == nil && p != before {
+			if p != nil {
+				set, err = set.With(p)
+			} else {
+				set, _ = set.Without(key)
 			}
 		}
 	}
+	if err != nil { // one after the other may be refused where all together are not
+		return k.putAll(nil)
+	}
+	k.replace(set, faults)
+	return nil
+}
+
+// effective returns the policy of a name that is in force, nil for none, and why an object of that
+// name is not. The caller holds mu.
+func (k *Keeper) effective(key types.NamespacedName) (p *policy.Policy, f fault) {
+	e, file := k.objects[key], k.files.Named(key)
+	switch {
+	case file != nil && e != nil && e.shows == "":
+		return file, fault{ReasonNameTaken, fmt.Sprintf("%s has a policy of this name, which is in force instead: rename one of them", fileOf(file))}
+	case file == nil && e != nil && e.shows == "":
+		return e.policy, e.fault
+	}
+	return file, f
+}
+
+// putAll puts the policies of files and of all objects in force. err is why the objects could not
+// be read. The caller holds loading and mu.
+func (k *Keeper) putAll(err error) error {
+	policies, faults := k.files.Policies(), map[types.NamespacedName]fault{}
+	for key := range k.objects {
+		p, f := k.effective(key)
+		if f.reason != "" {
+			faults[key] = f
+		}
+		if p != nil && k.files.Named(key) == nil {
+			policies = append(policies, p)
+		}
+	}
 	var set *policy.Set
-	if err == nil && len(policies) > 0 {
+	if err == nil {
 		set, err = policy.NewSet(policies)
 	}
 	if err != nil {
@@ -183,7 +215,16 @@ func (k *Keeper) put(err error, note func()) error {
 	default:
 		close(k.ready)
 	}
+	k.replace(set, faults)
+	return nil
+}
+
+// replace puts a Set in force. The caller holds mu.
+func (k *Keeper) replace(set *policy.Set, faults map[types.NamespacedName]fault) {
 	k.faults = faults
+	if set.Len() == 0 {
+		set = nil
+	}
 	if uncovered := set.Uncovered(""); uncovered != k.uncovered {
 		if k.uncovered = uncovered; uncovered {
 			slog.Warn("Policies are enforced, but images that none of them covers are admitted: no ClusterImagePolicy has the scope \"*\"")
@@ -194,7 +235,6 @@ func (k *Keeper) put(err error, note func()) error {
 		k.changed()
 	}
 	k.awake()
-	return nil
 }
 
 // Ready is closed once the objects are in force for the first time.
@@ -347,25 +387,14 @@ func (k *Keeper) each(ctx context.Context, use func(object)) error {
 	return nil
 }
 
-// with returns the policies in force and p. It returns an error if p cannot be in force together
-// with the others.
-func (k *Keeper) with(p *policy.Policy) (*policy.Set, error) {
-	return k.live.Set().With(p)
-}
-
 // full reports whether the number of policies has reached its limit.
-func (k *Keeper) full() bool { return len(k.live.Set().Policies()) >= maxPolicies }
+func (k *Keeper) full() bool { return k.live.Set().Len() >= maxPolicies }
 
 // fromFile returns the policy of that name from a file, nil if there is none.
 func (k *Keeper) fromFile(key types.NamespacedName) *policy.Policy {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, p := range k.files.Policies() {
-		if p.Key() == key {
-			return p
-		}
-	}
-	return nil
+	return k.files.Named(key)
 }
 
 func fileOf(p *policy.Policy) string { return fmt.Sprintf("%s document %d", p.File, p.Document) }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -193,6 +196,67 @@ func TestKeptPoliciesFollow(t *testing.T) {
 	}
 	if inForce(); f.live.Set().Policies()[1].Name != "elsewhere" {
 		t.Error("what another server wrote is not in force")
+	}
+}
+
+// Whatever is written, of one object or several before they are read, the policies in force and the
+// faults are those that a server reads when it starts.
+func TestWhatAWriteLeavesIsWhatIsReadAnew(t *testing.T) {
+	t.Parallel()
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	spec := func(scope string) policy.DocumentSpec {
+		return policy.DocumentSpec{Scopes: []string{"registry.example.com/" + scope}, Policy: policy.DocumentPolicy{
+			RootOfTrust: policy.RootOfTrust{PolicyType: policy.TypePublicKey, PublicKey: &policy.PublicKey{KeyData: key.PEM}},
+		}}
+	}
+	read := spec("file")
+	inFile, err := policy.New("", "name-0", &read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := policy.NewSet([]*policy.Policy{inFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, files)
+	store := f.cluster.objects // it calls no hook, as another server's writes do not
+	random, taken := rand.New(rand.NewPCG(1, 2)), 0
+	for step := range 100 {
+		for range 1 + random.IntN(3) {
+			name := fmt.Sprintf("name-%d", random.IntN(5))
+			_, err := store.Get(f.ctx, name, &metav1.GetOptions{})
+			switch exists := err == nil; {
+			case !exists:
+				_, err = store.Create(f.ctx, &ClusterImagePolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec(name)}, rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+			case random.IntN(2) == 0:
+				_, _, err = store.Delete(f.ctx, name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+			default:
+				changed := spec(fmt.Sprint(step))
+				info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
+					o := stored.DeepCopyObject().(*ClusterImagePolicy)
+					o.Spec = changed
+					return o, nil
+				})
+				_, _, err = store.Update(f.ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.Current(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		set, faults := f.live.Set(), f.faults
+		taken += len(faults)
+		if err := f.Load(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(set, f.live.Set()) || !maps.Equal(faults, f.faults) {
+			t.Fatalf("step %d: %v %v in force, and read anew %v %v", step, set.Policies(), faults, f.live.Set().Policies(), f.faults)
+		}
+	}
+	if taken == 0 {
+		t.Error("no object had the name of a file's policy")
 	}
 }
 

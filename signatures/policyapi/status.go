@@ -280,7 +280,7 @@ func (k *Keeper) show(ctx context.Context) error {
 	k.mu.Unlock()
 
 	for key, e := range objects {
-		if want := k.status(key, e, &s); !apiequality.Semantic.DeepEqual(want, e.status) {
+		if want := k.status(key, e, &s); !same(want, e.status) && !apiequality.Semantic.DeepEqual(want, e.status) {
 			errs = append(errs, k.write(ctx, key, want))
 		}
 	}
@@ -288,6 +288,11 @@ func (k *Keeper) show(ctx context.Context) error {
 		k.warn(p, &s)
 	}
 	return errors.Join(errs...)
+}
+
+// same reports whether a status was made of another without a change, which almost all are.
+func same(a, b PolicyStatus) bool {
+	return a.Covers == b.Covers && slices.Equal(a.Conditions, b.Conditions)
 }
 
 // facts are the data for the conditions of objects.

@@ -100,7 +100,7 @@ func (s strategy) validateSpec(p object) field.ErrorList {
 	}
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
 	if err == nil {
-		_, err = s.keeper.with(parsed)
+		err = s.keeper.live.Set().Accepts(parsed)
 	}
 	return fieldErrors(err)
 }
@@ -143,7 +143,7 @@ func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []stri
 		warnings = append(warnings, "no signature can meet this policy: "+err.Error())
 	}
 	parsed.Admission = admissionOf(p)
-	if set, err := s.keeper.with(parsed); err == nil && set.Uncovered(p.GetNamespace()) {
+	if s.keeper.live.Set().UncoveredWith(parsed) {
 		warnings = append(warnings, uncovered)
 	}
 	return warnings
