@@ -251,6 +251,48 @@ func TestWebhookGuide(t *testing.T) {
 	g.typed(list)
 }
 
+// docs/start/cluster.md with a real kube-apiserver: what runs there is shown.
+func TestClusterGuide(t *testing.T) {
+	t.Parallel()
+	c, run := harness.StartCluster(t), newSession(t)
+	run.env = append(run.env, "KUBECONFIG="+c.Kubeconfig(t, "admin", "admin"))
+	ref := run.registry.Host + "/team/app:v1"
+	runPod(t, c, "team", "web", ref)
+	g := openGuide(t, "start/cluster.md", run, "CONTEXT", "admin")
+	begin := strings.Split(g.block("go install"), "\n")
+	g.typed(begin[2])
+	wantContains(t, "the guide", begin[3], "tidewaiter serve --config tidewaiter.yaml")
+	withServer(t, run, harness.StartServer(t, "--config", filepath.Join(run.dir, "tidewaiter.yaml")))
+	asked := strings.Split(strings.TrimSpace(g.block("kubectl get clusters")), "\n")
+	for i, want := range [][]string{1: {"prod", "True"}, 2: {"team", ref, "NoPolicy"}, 3: {ref, "NoPolicy"}} {
+		if want == nil {
+			continue
+		}
+		harness.Eventually(t, func() error {
+			got := g.try(asked[0] + "\n" + asked[i])
+			for _, w := range want {
+				if got.Code != 0 || !strings.Contains(got.Stdout, w) {
+					return fmt.Errorf("%s: exit code %d, want %q: %s%s", asked[i], got.Code, w, got.Stdout, got.Stderr)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// runPod has a cluster run a pod in a new namespace.
+func runPod(t *testing.T, c *harness.Cluster, namespace, name, image string) {
+	t.Helper()
+	c.Kubectl(t, "create", "namespace", namespace)
+	harness.Eventually(t, func() error {
+		// a pod is refused until its namespace has a service account
+		if got := c.TryKubectl(t, "admin", "run", name, "-n", namespace, "--image", image); got.Code != 0 {
+			return fmt.Errorf("%s", got.Stderr)
+		}
+		return nil
+	})
+}
+
 // docs/tasks/cluster.md with a real kube-apiserver: the kubeconfig has the follower's credential
 // alone, and what a pod names there is imported and shown.
 func TestClusterTask(t *testing.T) {
@@ -269,15 +311,7 @@ func TestClusterTask(t *testing.T) {
 	}
 	g.write("config.yaml", g.block("excludedNamespaces: [kube-system]"))
 	s := harness.StartServer(t, "--config", filepath.Join(run.dir, "config.yaml"))
-	c.Kubectl(t, "create", "namespace", "team")
-	harness.Eventually(t, func() error {
-		// a pod is refused until its namespace has a service account
-		command := c.KubectlCommand(t, "admin", "run", "web", "-n", "team", "--image", r.Host+"/team/app:v1")
-		if got := harness.Run(t, command); got.Code != 0 {
-			return fmt.Errorf("%s", got.Stderr)
-		}
-		return nil
-	})
+	runPod(t, c, "team", "web", r.Host+"/team/app:v1")
 	withServer(t, run, s)
 	asked := strings.Split(strings.TrimSpace(g.block("kubectl get clusters")), "\n")
 	for i, want := range []string{"prod True True", "prod:team:web", digest[len("sha256:"):][:12]} {

@@ -25,7 +25,7 @@ var groups = []struct {
 	{groupAsk, "Ask:", []string{"get", "describe", "history", "diff", "images", "pods", "ran", "report", "console", "explain"}},
 	{groupImport, "Import:", []string{"import", "spool"}},
 	{groupDecide, "Decide:", []string{"verify", "accept", "impact", "policy"}},
-	{groupServe, "Serve:", []string{"serve", "demo", "config"}},
+	{groupServe, "Serve:", []string{"serve", "follow", "demo", "config"}},
 	{groupCare, "Look after:", []string{"prune", "backup", "restore", "db", "credentials", "migrate", "version"}},
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tidewaiter/tidewaiter/importer/containers"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
@@ -58,7 +59,7 @@ func lookAround(ctx context.Context) (s surroundings) {
 // nextSteps are what the first start of a server prints for which nothing is configured: three
 // commands, and what is there to use them with.
 func (s surroundings) nextSteps() string {
-	from := "REGISTRY"
+	from, follow := "REGISTRY", "tidewaiter follow CONTEXT"
 	var found []string
 	if len(s.credentials) > 0 {
 		from = printable.Line(s.credentials[0], 100)
@@ -74,12 +75,13 @@ func (s surroundings) nextSteps() string {
 		found = append([]string{"a registry at " + s.registry}, found...)
 	}
 	if s.context != "" {
-		found = append(found, "the kubeconfig's context "+printable.Line(s.context, 100)+" (docs/tasks/cluster.md follows it)")
+		found = append(found, "the kubeconfig's context "+printable.Line(s.context, 100))
+		follow = "tidewaiter follow " + cli.Quote(printable.Line(s.context, 100))
 	}
 	text := "No registry, cluster or policy is configured. Next:\n"
 	for _, step := range [][2]string{
 		{"tidewaiter import " + from + "/REPOSITORY:TAG", "import an image and ask about it"},
-		{"tidewaiter serve --config FILE (docs/start/webhook.md)", "have a registry tell of its pushes"},
+		{follow, "know what runs in a cluster"},
 		{"tidewaiter serve --policy FILE (docs/tasks/signers.md)", "say who must have signed what"},
 	} {
 		text += fmt.Sprintf("  %-57s %s\n", step[0], step[1])

@@ -16,10 +16,10 @@ func TestNextSteps(t *testing.T) {
 		says  []string
 		not   string
 	}{
-		"nothing":     {surroundings{}, []string{"tidewaiter import REGISTRY/REPOSITORY:TAG  "}, "Found"},
+		"nothing":     {surroundings{}, []string{"tidewaiter import REGISTRY/REPOSITORY:TAG  ", "tidewaiter follow CONTEXT "}, "Found"},
 		"a registry":  {surroundings{registry: localRegistry, credentials: []string{"quay.io"}}, []string{"import localhost:5000/REP", "Found here: a registry at localhost:5000; credentials for quay.io."}, "more"},
 		"credentials": {surroundings{credentials: []string{"a.io", "b.io", "c.io", "d.io", "e.io"}}, []string{"import a.io/REP", "credentials for a.io, b.io, c.io and 2 more."}, "d.io"},
-		"a cluster":   {surroundings{context: "prod"}, []string{"Found here: the kubeconfig's context prod (docs/tasks/cluster.md follows it)."}, "registry at"},
+		"a cluster":   {surroundings{context: "prod"}, []string{"\n  tidewaiter follow prod ", "Found here: the kubeconfig's context prod."}, "registry at"},
 	} {
 		got := c.found.nextSteps()
 		if slices.ContainsFunc(c.says, func(want string) bool { return !strings.Contains(got, want) }) || strings.Contains(got, c.not) || strings.Count(got, "\n  tidewaiter ") != 3 {
