@@ -109,6 +109,7 @@ func (o *impactOptions) addCommonFlags(cmd *cobra.Command) {
 	cmd.Flags().Int32Var(&o.spec.MaxRows, "max-rows", 500, "references that are listed, at most 5000; all are counted")
 	o.output.AddFlag(cmd, "a summary and a table", cli.Wide, "json", "jsonl", "yaml")
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 }
 
 func newPolicyCommand() *cobra.Command {

@@ -167,6 +167,7 @@ REF is ambiguous or the server did not answer.`,
 	cmd.MarkFlagsMutuallyExclusive("at", "base")
 	o.output.AddFlag(cmd, "a line", append([]string{cli.Wide}, cli.ObjectFormats...)...)
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	return cmd
 }
@@ -242,34 +243,6 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 
 // imageName is an Image's name with its resource, as kubectl takes it.
 func imageName(digest string) string { return "image." + imagev1.GroupName + "/" + digest }
-
-const (
-	completionPage  = 500 // tags that are read at a time
-	completionPages = 4   // how many pages are read at most
-)
-
-// completeReferences has shells complete up to n arguments with the references of tags that the
-// server knows.
-func (o *clientOptions) completeReferences(n int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, begun string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
-		if len(args) >= n {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		l, err := o.looker(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
-		}
-		err = l.someTags(cmd.Context(), func(ref reference.Reference) {
-			if strings.HasPrefix(ref.String(), begun) {
-				all = append(all, printable.Line(ref.String(), 0))
-			}
-		})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError | cobra.ShellCompDirectiveNoFileComp
-		}
-		return all, cobra.ShellCompDirectiveNoFileComp
-	}
-}
 
 // someTags yields the references of known tags, as many as completionPages hold.
 func (l *looker) someTags(ctx context.Context, yield func(reference.Reference)) error {

@@ -107,6 +107,7 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 	cmd.Flags().StringVar(&o.outdated, "outdated", "", "list only pods that run a different image than their tag leads to now (true, false, unknown)")
 	cmd.Flags().Lookup("outdated").NoOptDefVal = "true"
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	return cmd
 }
 
@@ -329,6 +330,7 @@ The verdicts do not change it: tidewaiter verify is for that.`,
 	o.at.addFlag(f, "list what they ran at this time")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	return cmd
 }
 

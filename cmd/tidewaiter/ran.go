@@ -90,6 +90,7 @@ everything is known about the time.`,
 	cli.Complete(cmd, "verified", verdicts.All...)
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	return cmd
 }
 

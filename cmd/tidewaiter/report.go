@@ -76,6 +76,7 @@ The report shows what you may read, and names what you may not.`,
 	f.StringVarP(&o.namespace, "namespace", "n", "", "report what ran in this namespace (default: all)")
 	o.output.AddFlag(cmd, "a page", "json", "yaml", "csv", "html")
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	return cmd
 }
 

@@ -120,6 +120,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
 	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts of which --all exits 1 if there are any; none for never")
 	o.addFlags(cmd)
+	o.completeNames(cmd)
 	return cmd
 }
 
