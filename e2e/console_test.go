@@ -203,8 +203,8 @@ func TestConsole(t *testing.T) {
 	}
 
 	// Two clicks lead to why ferry:v1 is not verified, too.
-	b.await(t, "", `a.concern[href="/console/images?verdict=False"]`)
-	b.click(t, `a.concern[href="/console/images?verdict=False"]`, ".filters")
+	b.await(t, "", `.concern a[href="/console/images?verdict=False"]`)
+	b.click(t, `.concern a[href="/console/images?verdict=False"]`, ".filters")
 	b.click(t, "table.cards tbody a", "#h-where")
 	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
 	for _, want := range []string{"harbour/ferry", "DigestMismatch", "Where it runs", "In no pod", "podman pull"} {

@@ -56,7 +56,7 @@ func TestAttention(t *testing.T) {
 		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2",
 		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+", "Tags that moved and must not": "1",
 	} {
-		_, rest, _ := strings.Cut(body, "<strong>"+title)
+		_, rest, _ := strings.Cut(body, "<strong>"+title+"<")
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {
 			t.Errorf("%s: %.3s, want %s", title, count, many)
 		}
@@ -83,7 +83,8 @@ func TestAttentionSumsUp(t *testing.T) {
 	}
 	for range 30 {
 		verified, all := m{}, 0
-		for _, word := range verdictWords {
+		for _, one := range looks {
+			word := one.Value
 			if r.IntN(3) > 0 {
 				n := r.IntN(1 + []int{2, 200, 100_000}[r.IntN(3)])
 				verified[word], all = n, all+n
@@ -120,7 +121,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
-	for _, want := range []string{"Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown", "being counted for the first time"} {
+	for _, want := range []string{"Runs and is not verified, runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to: unknown", "being counted for the first time"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q", want)
 		}
@@ -136,9 +137,10 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "True": 4000}, "outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "r.io is away") {
 		t.Errorf("with a registry that is away the first page is\n%s", body)
-	} else if !strings.Contains(body, "Runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
+	} else if !strings.Contains(body, "Runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
 		t.Errorf("while more may run the first page is\n%s", body)
 	}
+	answers["GET "+clustersPath] = m{"items": l{m{"metadata": m{"name": "prod"}, "status": m{"conditions": l{m{"type": "Reachable", "status": "True"}}}}}}
 	answers["GET "+summaryPath], answers["GET "+imagesPath] = m{"usedAsOf": at, "outdated": 0, "overwritten": 0, "gone": 0}, m{"metadata": m{"remainingItemCount": 7}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
@@ -149,7 +151,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is not signed, runs something else than its tag leads to, runs and is gone from its registry, tags that moved and must not, certificates of this server that end soon: unknown") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to, tags that moved and must not, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 	answers["GET "+podsPath] = m{}

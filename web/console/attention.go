@@ -27,20 +27,27 @@ const summaryPath = "/tidewaiter/summary"
 type concern struct {
 	counted
 	Title, About, Link string
+	Next               string // what to do
 	Grave              bool
 	Refused            *notice
+	// Where selects the pods of the workloads that the card names.
+	Where     string
+	Workloads []*workload
+	Whole     bool // these are all
 }
 
 // share is how many images have a verdict.
 type share struct {
 	counted
 	Verified string
-	Width    int // of a bar, in percent of the widest
+	Width    int // of a bar, in percent of all
 }
 
 // attentionView has the data of the first page.
 type attentionView struct {
+	Sentence string // what follows for somebody
 	Concerns []*concern
+	Alone    bool       // no cluster is followed
 	Fine     []*concern // those with a count of 0
 	Refused  []*concern
 	Shares   []share
@@ -274,13 +281,10 @@ func gone(s *summary, refused error) (counted, error) {
 	return s.running(counted{Count: int(*s.Gone), Oldest: s.GoneSince, Counted: s.UsedAsOf})
 }
 
-// verdictWords are the verdicts, as the API has them.
-var verdictWords = []string{"True", "ByIndex", "False", "Unsigned", "NoPolicy", "Excepted", "Unknown"}
-
-// verdictChoices are the verdicts with their words on pages.
+// verdictChoices are the values of verdicts with their words on pages.
 func verdictChoices() (all [][2]string) {
-	for _, verified := range verdictWords {
-		all = append(all, [2]string{verified, verdictOf(verified).Word})
+	for _, l := range looks {
+		all = append(all, [2]string{l.Value, l.Word})
 	}
 	return all
 }
@@ -337,7 +341,8 @@ func (v *visit) attention() error {
 		data.Stored = storedOf(stored)
 	}
 	ofVerdict := map[string]func() (counted, error){} // two places show each count
-	for _, verified := range verdictWords {
+	for _, one := range looks {
+		verified := one.Value
 		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
 	policies, clusters := sync.OnceValues(v.policyViews), sync.OnceValues(v.clusters)
@@ -355,43 +360,45 @@ func (v *visit) attention() error {
 		*concern
 		ask func() (counted, error)
 	}{
-		{&concern{Title: "Runs and is not verified", About: "pods name images whose signatures their policies do not trust", Link: link("running", "verified", "False"), Grave: true}, used("False")},
-		{&concern{Title: "Runs and is not signed", About: "a policy demands a signature of what these pods name, and there is none", Link: link("running", "verified", "Unsigned"), Grave: true}, used("Unsigned")},
-		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Link: link("running", "outdated", "true")}, func() (counted, error) { return v.outdated(stored, storedErr) }},
-		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
-		{&concern{Title: "Tags that moved and must not", About: "they lead to another image than they did first, against a rule", Link: "#moved", Grave: true}, func() (counted, error) {
+		{&concern{Title: "Runs and is not verified", About: "pods name images whose signatures their policies do not trust", Next: "see why, then sign the image or roll the workload back", Link: link("running", "verified", "False"), Where: "verified=False", Grave: true}, used("False")},
+		{&concern{Title: "Runs and is unsigned", About: "a policy demands a signature of what these pods name, and there is none", Next: "sign the image, or roll the workload back", Link: link("running", "verified", "Unsigned"), Where: "verified=Unsigned", Grave: true}, used("Unsigned")},
+		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Next: "push the image again, or move the workload to another", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
+		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Next: "restart the workload to run what the tag leads to", Link: link("running", "outdated", "true"), Where: "outdated=true"}, func() (counted, error) { return v.outdated(stored, storedErr) }},
+		{&concern{Title: "Tags that moved and must not", About: "they lead to another image than they did first, against a rule", Next: "accept the move, or move the tag back", Link: "#moved", Grave: true}, func() (counted, error) {
 			data.Moved = stored.OverwrittenTags
 			return moved(stored, storedErr)
 		}},
-		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
-		{&concern{Title: "Not signed", About: "images without the signature that a policy demands", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
-		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
-		{&concern{Title: "Imports that failed", About: "pushes that were given up", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
-		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
-		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
-		{&concern{Title: "Access to clusters that ends soon", About: "within two weeks, their pods can no longer be followed", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
-		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Link: Root + "policies"}, countPolicies(policies, (*policyView).idle)},
-		{&concern{Title: "Certificates and keys that end soon", About: "within 30 days, new signatures can no longer meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
-		{&concern{Title: "Exceptions that end soon", About: "within a week, the images that they let through no longer meet these policies", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
-		{&concern{Title: "Certificates of this server that end soon", About: "within two weeks, connections that use them fail", Link: "#certificates", Grave: true}, func() (c counted, err error) {
+		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Next: "sign them, or delete them", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
+		{&concern{Title: "Unsigned", About: "images without the signature that a policy demands", Next: "sign them, or delete them", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
+		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Next: "open one: its page says what could not be read", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
+		{&concern{Title: "Imports that failed", About: "pushes that were given up", Next: "retry or drop them", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
+		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Next: "nothing, if they come back", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
+		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Next: "see why it cannot be reached", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
+		{&concern{Title: "Access to clusters that ends soon", About: "within two weeks, their pods can no longer be followed", Next: "give the server a new kubeconfig", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
+		{&concern{Title: "Policies that do nothing", About: "no image is covered, or no signature can meet them", Next: "correct their scopes or keys", Link: Root + "policies"}, countPolicies(policies, (*policyView).idle)},
+		{&concern{Title: "Certificates and keys that end soon", About: "within 30 days, new signatures can no longer meet these policies", Next: "add the next key to the policy", Link: Root + "policies"}, countPolicies(policies, (*policyView).endsSoon)},
+		{&concern{Title: "Exceptions that end soon", About: "within a week, the images that they let through no longer meet these policies", Next: "sign the images, or extend the exception", Link: Root + "policies"}, countPolicies(policies, (*policyView).exceptionEndsSoon)},
+		{&concern{Title: "Certificates of this server that end soon", About: "within two weeks, connections that use them fail", Next: "replace the files", Link: "#certificates", Grave: true}, func() (c counted, err error) {
 			data.Ending, c, err = v.ending(stored, storedErr)
 			return c, err
 		}},
 	}
-	shares, sharesErr := make([]share, len(verdictWords)), error(nil)
+	shares, sharesErr := make([]share, len(looks)), error(nil)
 	errs := make([]error, len(all))
 	var group errgroup.Group
 	group.SetLimit(4)
 	for i := range all {
 		group.Go(func() error {
-			all[i].counted, errs[i] = all[i].ask()
+			if all[i].counted, errs[i] = all[i].ask(); errs[i] == nil && all[i].Count > 0 && all[i].Where != "" {
+				all[i].Workloads, all[i].Whole, errs[i] = v.workloadsWith(all[i].Where)
+			}
 			return nil
 		})
 	}
-	for i, verified := range verdictWords {
+	for i, one := range looks {
 		group.Go(func() (err error) {
-			shares[i].Verified = verified
-			shares[i].counted, err = ofVerdict[verified]()
+			shares[i].Verified = one.Value
+			shares[i].counted, err = ofVerdict[one.Value]()
 			return err
 		})
 	}
@@ -422,18 +429,28 @@ func (v *visit) attention() error {
 		}
 	}
 	if data.Why = noticeOf("list images", sharesErr); data.Why == nil {
-		widest := 1
-		for i := range shares {
-			widest = max(widest, shares[i].Count)
-		}
-		for i := range shares {
-			shares[i].Width = shares[i].Count * 100 / widest
-		}
-		data.Shares = shares
+		data.share(shares)
 	}
+	followed, err := clusters()
+	data.Alone = err == nil && !follows(followed)
+	data.Sentence = data.sentence()
 	return v.show(&page{Name: "attention", Title: "Attention", Nav: "attention", Data: data, Commands: []string{
 		"kubectl get clusterpods --field-selector verified=False", "tidewaiter pods --outdated", "tidewaiter spool list --state dead", "kubectl get --raw " + summaryPath,
 	}})
+}
+
+// share sets the images by verdict, with bars of the length of their part of all.
+func (v *attentionView) share(all []share) {
+	sum := 0
+	for i := range all {
+		sum += all[i].Count
+	}
+	for i := range all {
+		if n := all[i].Count; n > 0 {
+			all[i].Width = max(1, n*100/sum)
+		}
+	}
+	v.Shares = all
 }
 
 // add counts one more, and keeps the earliest since.

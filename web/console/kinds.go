@@ -318,6 +318,7 @@ type clusterPod struct {
 		Cluster    text      `json:"cluster"`
 		Namespace  text      `json:"namespace"`
 		Name       text      `json:"name"`
+		Workload   text      `json:"workload"`
 		Since      time.Time `json:"since"`
 		Containers []struct {
 			Name        text `json:"name"`

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,8 +172,33 @@ func entryOf(data any) entry {
 	return entry{parts[0], parts[1], parts[2], parts[3]}
 }
 
-// look is how a page shows a verdict: by icon, word and colour, each of which is sufficient.
-type look struct{ Icon, Word, Tone, About string }
+// look is how a page shows a verdict: by icon, word and colour, each of which is sufficient, and by
+// the value that selectors have for it.
+type look struct{ Value, Icon, Word, Tone, About string }
+
+// looks are those of all verdicts of the API, the worst first. Every page has its words from here.
+var looks = []look{
+	{"False", "cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
+	{"Unsigned", "open", "Unsigned", "bad", "a policy demands a signature and there is none"},
+	{"Unknown", "question", "Unknown", "unsure", "the signatures could not be judged"},
+	{"Excepted", "clock", "Excepted", "unsure", "it does not meet the policy, and an exception lets it through"},
+	{"NoPolicy", "dash", "No policy", "plain", "no policy covers the image, whether it is signed or not"},
+	{"ByIndex", "tick", "Verified by index", "good", "an index that lists the image is verified"},
+	{"True", "check", "Verified", "good", "a signature that the policies trust is for this image"},
+}
+
+// notJudged is the look of what has no verdict.
+var notJudged = look{"", "none", "Not judged", "plain", "this is an artifact and not an image"}
+
+// verdictPlace is the place of a verdict among looks; of what is no verdict, after the last.
+func verdictPlace(verified text) int {
+	first, _, _ := strings.Cut(string(verified), " ")
+	first, _, _ = strings.Cut(first, ":")
+	if at := slices.IndexFunc(looks, func(l look) bool { return l.Value == cmp.Or(first, "Unknown") }); at >= 0 {
+		return at
+	}
+	return len(looks)
+}
 
 // verdictOf returns the look of a verdict of the API, which may be followed by text in brackets.
 func verdictOf(verified any) look {
@@ -180,22 +207,15 @@ func verdictOf(verified any) look {
 	if day, ok := strings.CutPrefix(first, "Excepted:"); ok {
 		first, rest = "Excepted", "until "+day
 	}
-	l, ok := map[string]look{
-		"True":     {"check", "Verified", "good", "a signature that the policies trust is for this image"},
-		"ByIndex":  {"check", "Verified by index", "good", "an index that lists the image is verified"},
-		"False":    {"cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
-		"Unsigned": {"open", "Unsigned", "bad", "a policy demands a signature and there is none"},
-		"NoPolicy": {"dash", "No policy", "plain", "no policy covers the image, whether it is signed or not"},
-		"Excepted": {"dash", "Excepted", "unsure", "it does not meet the policy, and an exception lets it through"},
-		"<none>":   {"dash", "Not judged", "plain", "this is an artifact and not an image"},
-	}[first]
+	at := verdictPlace(text(first))
 	switch {
-	case !ok && (first == "Unknown" || word == ""):
-		l = look{"question", "Unknown", "unsure", "the signatures could not be judged"}
-	case !ok:
-		return look{"question", word, "unsure", ""}
+	case first == "<none>":
+		return notJudged
+	case at == len(looks):
+		return look{"", "question", word, "unsure", ""}
 	}
-	if rest != "" {
+	l := looks[at]
+	if l.About = l.Value + ": " + l.About; rest != "" {
 		l.Word += " " + rest
 	}
 	return l

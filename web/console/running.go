@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,12 @@ const (
 // maxExport bounds the containers of an export.
 const maxExport = 100_000
 
-// podRows is how many pods a page reads. For each, the API looks up its images.
-const podRows = 50
+const (
+	// podRows is how many pods a page reads. For each, the API looks up its images.
+	podRows = 50
+	// podsSorted is how many pods a page reads to show all of their workloads in the order of need.
+	podsSorted = 500
+)
 
 // runningRow is a container that runs, or should.
 type runningRow struct {
@@ -35,7 +40,11 @@ type runningView struct {
 	Filters                          map[string]string
 	Filtered                         bool
 	Clusters                         []clusterView
-	Rows                             []runningRow
+	Followed                         bool // a cluster is followed, besides the server's own pods
+	Workloads                        []*workload
+	Pods                             int   // that were read
+	Total                            int64 // pods that match; -1 if that is not known
+	Sorted                           bool  // all that match were read
 	Next, Export                     string
 	Refused, RefusedClusters         *notice
 	Pod, Cluster, Namespace, Outdate string
@@ -63,6 +72,14 @@ func (v *visit) clusters() ([]cluster, error) {
 	var l list[cluster]
 	err := v.call.get(v.ctx(), clustersPath, nil, &l)
 	return l.Items, err
+}
+
+// ownCluster is the name of the cluster that stands for the server's own pods.
+const ownCluster = "local"
+
+// follows reports whether a cluster is followed, besides the server's own pods.
+func follows(all []cluster) bool {
+	return slices.ContainsFunc(all, func(c cluster) bool { return c.Metadata.Name != ownCluster })
 }
 
 // away reports whether a cluster cannot be reached, so that its data is old.
@@ -101,7 +118,7 @@ func (v *visit) running() error {
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
-	data.RefusedClusters = noticeOf("list clusters", err)
+	data.RefusedClusters, data.Followed = noticeOf("list clusters", err), follows(clusters)
 	for i := range clusters {
 		c := &clusters[i]
 		reachable, away := c.away()
@@ -115,37 +132,75 @@ func (v *visit) running() error {
 		data.Filtered = true
 		return v.ranAt(data, at)
 	}
+	if err := v.readRunning(data, selector, query); err != nil {
+		return err
+	}
+	command := "kubectl get clusterpods"
+	if selector != "" {
+		command += " --field-selector " + quoted(selector)
+	}
+	return v.show(&page{Name: "running", Title: "Running", Nav: "running", Data: data, Commands: []string{command, "tidewaiter pods --outdated"}})
+}
+
+// readRunning reads what runs: all that matches if that is not more than podsSorted pods, else a
+// page of it.
+func (v *visit) readRunning(data *runningView, selector string, query url.Values) error {
 	ask := url.Values{"limit": {fmt.Sprint(podRows)}}
 	if selector != "" {
 		ask.Set("fieldSelector", selector)
 	}
-	if after := query.Get("continue"); after != "" {
+	after := query.Get("continue")
+	if after != "" {
 		ask.Set("continue", after)
 	}
 	var pods list[clusterPod]
+	var err error
 	data.Warnings, err = v.call.getWarned(v.ctx(), podsPath, ask, &pods)
 	if isCode(err, http.StatusGone) {
 		ask.Del("continue")
+		after = ""
 		data.Warnings, err = v.call.getWarned(v.ctx(), podsPath, ask, &pods)
+	}
+	if data.Total = -1; err == nil && after == "" {
+		err = v.readAllRunning(data, ask, &pods)
 	}
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
 	data.Refused = noticeOf("list the pods of clusters", err)
-	for i := range pods.Items {
-		data.Rows = append(data.Rows, containersOf(&pods.Items[i])...)
-	}
+	data.Pods, data.Workloads, data.Sorted = len(pods.Items), workloadsOf(pods.Items), after == "" && pods.Metadata.Continue == ""
 	if pods.Metadata.Continue != "" {
 		query.Set("continue", pods.Metadata.Continue)
 		data.Next = Root + "running?" + query.Encode()
 	}
 	query.Del("continue")
 	data.Export = Root + "running.csv?" + query.Encode()
-	command := "kubectl get clusterpods"
-	if selector != "" {
-		command += " --field-selector " + quoted(selector)
+	return nil
+}
+
+// readAllRunning completes the first page with the other pods, unless all together are more than
+// podsSorted.
+func (v *visit) readAllRunning(data *runningView, ask url.Values, pods *list[clusterPod]) error {
+	data.Total = int64(len(pods.Items))
+	if pods.Metadata.Continue == "" {
+		return nil
 	}
-	return v.show(&page{Name: "running", Title: "Running", Nav: "running", Data: data, Commands: []string{command, "tidewaiter pods --outdated"}})
+	if pods.Metadata.Remaining == nil {
+		data.Total = -1 // the API computes what was asked for, and does not count it
+	} else if data.Total += *pods.Metadata.Remaining; data.Total > podsSorted {
+		return nil
+	}
+	ask.Set("limit", fmt.Sprint(podsSorted-podRows))
+	ask.Set("continue", pods.Metadata.Continue)
+	var rest list[clusterPod]
+	if err := v.call.get(v.ctx(), podsPath, ask, &rest); err != nil {
+		return err
+	}
+	pods.Items, pods.Metadata = append(pods.Items, rest.Items...), rest.Metadata
+	if rest.Metadata.Continue == "" {
+		data.Total = int64(len(pods.Items))
+	}
+	return nil
 }
 
 func containersOf(p *clusterPod) (all []runningRow) {

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// workload is a workload with the pods of it that were read, and what their containers run.
+type workload struct {
+	Cluster, Namespace, Kind, Name text
+	Pods                           []text
+	Runs                           []*workloadImage // the worst first
+	Since                          time.Time        // when the oldest of the pods was created
+}
+
+// workloadImage is what containers of one name run in some of a workload's pods.
+type workloadImage struct {
+	Container, Image, Digest, Verified, Outdated, OutdatedUnknown, Waiting, NotImported text
+	Pods                                                                                int
+}
+
+// need is the place of what runs in the order of need: what fails first, then what drifted or does
+// not run, then what is not known.
+func (r *workloadImage) need() int {
+	all := verdictPlace(r.Verified) * 2
+	if r.Outdated != "" || r.Waiting != "" || r.NotImported != "" {
+		all = min(all, verdictPlace("Unknown")*2-1)
+	}
+	return all
+}
+
+// Link leads to the pods of a workload on the page of what runs.
+func (w *workload) Link() string {
+	return link("running", "cluster", w.Cluster, "namespace", w.Namespace, "pod", w.Name)
+}
+
+// need is that of the worst of what a workload runs.
+func (w *workload) need() int {
+	if len(w.Runs) == 0 {
+		return verdictPlace("Unknown") * 2
+	}
+	return w.Runs[0].need()
+}
+
+// workloadsOf groups pods by their workloads, those that need somebody first.
+func workloadsOf(pods []clusterPod) (all []*workload) {
+	type place struct{ cluster, namespace, workload text }
+	places := map[place]*workload{}
+	for i := range pods {
+		p := &pods[i].Spec
+		name := cmp.Or(p.Workload, "Pod/"+p.Name)
+		at := place{p.Cluster, p.Namespace, name}
+		w := places[at]
+		if w == nil {
+			w = &workload{Cluster: p.Cluster, Namespace: p.Namespace, Since: p.Since}
+			kind, own, ok := strings.Cut(string(name), "/")
+			if w.Kind, w.Name = text(kind), text(own); !ok {
+				w.Kind, w.Name = "", name
+			}
+			places[at], all = w, append(all, w)
+		}
+		w.Pods = append(w.Pods, p.Name)
+		if p.Since.Before(w.Since) {
+			w.Since = p.Since
+		}
+		for _, c := range p.Containers {
+			w.add(workloadImage{c.Name, c.Image, c.Digest, c.Verified, c.Outdated, c.OutdatedUnknown, c.Waiting, c.NotImported, 1})
+		}
+	}
+	for _, w := range all {
+		slices.SortStableFunc(w.Runs, func(a, b *workloadImage) int { return cmp.Compare(a.need(), b.need()) })
+	}
+	slices.SortStableFunc(all, func(a, b *workload) int {
+		return cmp.Or(cmp.Compare(a.need(), b.need()), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// add counts what a container of one more pod runs.
+func (w *workload) add(one workloadImage) {
+	for _, r := range w.Runs {
+		same := *r
+		if same.Pods = one.Pods; same == one {
+			r.Pods++
+			return
+		}
+	}
+	w.Runs = append(w.Runs, &one)
+}
+
+// Bounds of the workloads that a card names.
+const (
+	namedWorkloads = 5
+	namedPods      = 500 // pods that are looked at for them
+)
+
+// workloadsWith returns the first workloads whose pods a selector has; whole is true if these are
+// all. The API computes some selectors for each pod, so a page of pods may have none.
+func (v *visit) workloadsWith(selector string) (all []*workload, whole bool, err error) {
+	var found []clusterPod
+	ask := url.Values{"limit": {fmt.Sprint(podRows)}, "fieldSelector": {selector}}
+	for looked := 0; looked < namedPods; looked += podRows {
+		var pods list[clusterPod]
+		if err := v.call.get(v.ctx(), podsPath, ask, &pods); err != nil {
+			return nil, false, err
+		}
+		found = append(found, pods.Items...)
+		if whole = pods.Metadata.Continue == ""; whole || len(workloadsOf(found)) > namedWorkloads {
+			break
+		}
+		ask.Set("continue", pods.Metadata.Continue)
+	}
+	return workloadsOf(found), whole, nil
+}
