@@ -165,8 +165,8 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// A search finds more than references: the layers, signers and pods of a text, and the repositories
-// with it in their names. It goes to the only list that has it.
+// A search finds more than references: tags, repositories, workloads, signers, packages and layers,
+// and shows them first. It goes to the only one that has the text, and guesses no registry.
 func TestSearch(t *testing.T) {
 	answers := map[string]any{
 		"POST " + reviewsPath: m{"status": m{"references": l{m{"state": "Absent", "question": m{"reference": "ann"}}}}},
@@ -188,12 +188,17 @@ func TestSearch(t *testing.T) {
 		}
 		t.Errorf("nobody asked for %s at %s", selector, path)
 	}
-	if to, page := search("ann"); to != "" || !strings.Contains(page, "is not a tag or a digest that is known") {
+	if to, page := search("ann"); to != "" || !strings.Contains(page, "is not a tag, digest, repository, workload, signer or package that is known") || strings.Contains(page, "Import ") {
 		t.Errorf("what is nowhere leads to %q and %s", to, page)
 	}
 	asked(podsPath, "pod=ann")
 	one := m{"items": l{m{"metadata": m{"creationTimestamp": at}}}}
-	answers["GET "+imagesPath] = one
+	answers["GET "+imagesPath] = func(q url.Values) any {
+		if strings.HasPrefix(q.Get("fieldSelector"), "package=ann") {
+			return m{}
+		}
+		return one
+	}
 	if to, _ := search("ann@example.com"); to != Root+"images?signer=ann%40example.com" {
 		t.Errorf("a signer leads to %q", to)
 	}
@@ -202,17 +207,47 @@ func TestSearch(t *testing.T) {
 		t.Errorf("a layer leads to %q", to)
 	}
 	asked(imagesPath, "layer="+digestA)
-	answers["GET "+imagesPath], answers["GET "+podsPath] = m{}, one
-	if to, _ := search("web-0"); to != Root+"running?pod=web-0" {
+	asked(imagesPath, "package=ann@example.com")
+	pod := m{"items": l{m{"spec": m{"cluster": "prod", "namespace": "shop", "name": "web-0", "workload": "StatefulSet/web"}}}}
+	answers["GET "+imagesPath], answers["GET "+podsPath] = m{}, pod
+	if to, _ := search("web-0"); to != Root+"running?cluster=prod&namespace=shop&pod=web" {
 		t.Errorf("a pod leads to %q", to)
 	}
 	tag := m{"spec": m{"name": "1", "from": m{"kind": "DockerImage", "name": "r.io/team/web-0:1"}}}
 	answers["GET "+tagsPath] = m{"items": l{tag}}
-	if to, page := search("web-0"); to != "" || !strings.Contains(page, "Pods of this name</a>: 1<") || !strings.Contains(page, "Repositories with this in their name</a>: 1<") {
+	if to, page := search("web-0"); to != "" || !strings.Contains(page, ">Workloads</a> <span class=\"count\">1<") || !strings.Contains(page, ">Repositories</a> <span class=\"count\">1<") || strings.Index(page, ">Workloads<") > strings.Index(page, "No image is named") {
 		t.Errorf("a pod and a repository lead to %q and\n%s", to, page)
 	}
+	// The beginning of a pod's name is found, too, and a tag wherever it is in the list of tags.
+	answers["GET "+podsPath] = func(q url.Values) any {
+		if q.Get("fieldSelector") != "" {
+			return m{}
+		}
+		return pod
+	}
+	answers["GET "+tagsPath] = func(q url.Values) any {
+		if q.Get("continue") == "" {
+			return m{"metadata": m{"continue": "more"}, "items": l{tag}}
+		}
+		return m{"items": l{m{"spec": m{"name": "we-1", "from": m{"kind": "DockerImage", "name": "s.io/shop:we-1"}}}}}
+	}
+	if to, page := search("we"); to != "" || !strings.Contains(page, ">web</a> <span class=\"quiet\">prod / shop, 1 pod<") || !strings.Contains(page, "ref=s.io%2Fshop%3Awe-1") {
+		t.Errorf("parts of names lead to %q and\n%s", to, page)
+	}
+	if body := b.do("GET", Root+"repositories?q=SHOP", nil).Body.String(); !strings.Contains(body, "s.io/</span><wbr>shop") {
+		t.Errorf("a repository on the second page of tags is not found:\n%s", body)
+	}
+	answers["POST "+reviewPath] = m{"status": m{"allowed": true}}
+	answers["POST "+reviewsPath] = m{"status": m{"references": l{m{"state": "Absent", "question": m{"reference": "r.io/a:1"}, "meaning": m{"reference": "r.io/a:1"}}}}}
+	if _, page := search("r.io/a:1"); !strings.Contains(page, "Import r.io/a:1") {
+		t.Errorf("who names a registry may not import from it:\n%s", page)
+	}
+	if _, page := search("v1.54.6"); strings.Contains(page, "Import ") {
+		t.Errorf("a registry is guessed:\n%s", page)
+	}
+	answers["POST "+reviewsPath] = m{"status": m{"references": l{m{"state": "Absent", "question": m{"reference": "ann"}}}}}
 	answers["GET "+podsPath] = http.StatusForbidden
-	if to, page := search("web-0"); to != "" || !strings.Contains(page, "unknown. You may not look for these") || !strings.Contains(page, "tidewaiter:cluster-viewer") {
+	if to, page := search("web-0"); to != "" || !strings.Contains(page, "unknown. You may not look for workloads") || !strings.Contains(page, "tidewaiter:cluster-viewer") {
 		t.Errorf("who may not see pods is led to %q and\n%s", to, page)
 	}
 }

@@ -74,6 +74,17 @@ type imageList struct {
 	Done     string // confirms the import that was just requested
 }
 
+// Hits reports whether a search found something of another kind.
+func (data *imageList) Hits() bool {
+	return slices.ContainsFunc(data.Elsewhere, func(f *finding) bool { return f.Count > 0 })
+}
+
+// Named reports whether a search names a registry, so that what it says of that is no guess, or is
+// ambiguous, which names none.
+func (data *imageList) Named() bool {
+	return namesRegistry(data.Query) || data.Found != nil && data.Found.State == "Ambiguous"
+}
+
 // filters returns the filters of the page with their values in a query, and their field selector.
 func filters(query url.Values) (all []imageFilter, selector string) {
 	all = []imageFilter{
@@ -159,7 +170,7 @@ func (v *visit) images() error {
 	}
 	p.Commands = []string{command + " -o wide"}
 	if data.Found != nil {
-		data.Done, data.MayAsk = v.askedFor(), data.Found.State == "Absent" && data.Found.Meaning.Reference != "" && v.may("post", importsPath)
+		data.Done, data.MayAsk = v.askedFor(), data.Found.State == "Absent" && namesRegistry(data.Query) && data.Found.Meaning.Reference != "" && v.may("post", importsPath)
 		p.Commands = []string{"tidewaiter describe " + quoted(data.Query)}
 		return v.show(p)
 	}

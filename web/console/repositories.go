@@ -48,6 +48,31 @@ func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
 	return all, err
 }
 
+// tagScans is how many pages of tags are read for those that match.
+const tagScans = 4
+
+// tagsWith reads tags from a place in their list on, and keeps those that match. It stops at the
+// end, after tagScans pages, or as soon as it has enough for a page.
+func (v *visit) tagsWith(after string, match func(repository, tag text) bool) (all *list[imageTag], read int, err error) {
+	all = &list[imageTag]{}
+	for range tagScans {
+		some, err := v.tagsOf("", after)
+		if err != nil {
+			return all, read, err
+		}
+		for i := range some.Items {
+			if repository, tag, ok := some.Items[i].follows(); ok && match(repository, tag) {
+				all.Items = append(all.Items, some.Items[i])
+			}
+		}
+		read, all.Metadata = read+len(some.Items), some.Metadata
+		if after = some.Metadata.Continue; after == "" || len(all.Items) >= pageRows {
+			break
+		}
+	}
+	return all, read, nil
+}
+
 // follows returns repository and tag of the reference that a tag follows; ok is false for a tag of
 // a stream that follows none.
 func (t *imageTag) follows() (repository, tag text, ok bool) {
@@ -66,12 +91,12 @@ func (t *imageTag) follows() (repository, tag text, ok bool) {
 func (v *visit) repositories() error {
 	query := v.r.URL.Query()
 	data := &repositoriesView{Query: strings.TrimSpace(printable.Line(query.Get("q"), 256))}
-	tags, err := v.tagsOf("", query.Get("continue"))
+	tags, read, err := v.tagsWith(query.Get("continue"), func(repository, _ text) bool { return contains(repository, data.Query) })
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}
 	data.Refused = noticeOf("list tags", err)
-	data.Read, data.Rows = len(tags.Items), rowsOf(tags, data.Query)
+	data.Read, data.Rows = read, rowsOf(tags, data.Query)
 	if tags.Metadata.Continue != "" {
 		query.Set("continue", tags.Metadata.Continue)
 		data.Next = Root + "repositories?" + query.Encode()
@@ -85,7 +110,7 @@ func rowsOf(tags *list[imageTag], part string) (rows []repositoryRow) {
 	for i := range tags.Items {
 		t := &tags.Items[i]
 		repository, tag, ok := t.follows()
-		if !ok || !strings.Contains(string(repository), part) {
+		if !ok || !contains(repository, part) {
 			continue
 		}
 		at, known := places[repository]

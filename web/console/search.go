@@ -1,41 +1,53 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// finding is a list in which a search text that is not a reference was found: by layer, signer,
-// pod, or part of a repository's name.
+// finding is what a search found of one kind: the first hits, and a list that has all of them.
 type finding struct {
 	counted
-	Title, Link string
+	Title, Link string // Link is empty if no page lists them
+	Hits        []hit
 	Refused     *notice
 }
+
+// hit is a tag, a repository or a workload that a search found.
+type hit struct {
+	Name, By text
+	Link     string
+}
+
+// maxHits is how many hits of one kind a page shows.
+const maxHits = 10
 
 // wholeDigest is a digest, or the digits of one of SHA-256.
 var wholeDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
 
-// elsewhere searches lists for a text that is not a reference. It returns the lists in which it
-// found the text, and those that it could not read.
+// elsewhere searches for a text that is not a reference. It returns the kinds of which it found
+// something, and those that it could not read.
 func (v *visit) elsewhere(text string) (found []*finding, err error) {
-	list := func(title, path, selector, link string) func() (*finding, error) {
-		return func() (*finding, error) {
+	list := func(title, path, selector, link string) func() ([]*finding, error) {
+		return func() ([]*finding, error) {
 			c, err := v.count(path, selector)
-			return &finding{c, title, link, noticeOf("look for these", err)}, err
+			return []*finding{{counted: c, Title: title, Link: link, Refused: noticeOf("look for these", err)}}, err
 		}
 	}
-	looks := []func() (*finding, error){
+	looks := []func() ([]*finding, error){
+		func() ([]*finding, error) { return v.findTags(text) },
+		func() ([]*finding, error) { return v.findWorkloads(text) },
 		list("Images that this signer has signed", imagesPath, "signatures.signer="+escapeTerm(text), link("images", "signer", text)),
-		list("Pods of this name", podsPath, "pod="+escapeTerm(text), link("running", "pod", text)),
-		func() (*finding, error) {
-			tags, err := v.tagsOf("", "")
-			n := len(rowsOf(tags, text))
-			return &finding{counted{Count: n, More: n > 0 && tags.Metadata.Continue != ""}, "Repositories with this in their name", link("repositories", "q", text), noticeOf("look for these", err)}, err
-		},
+		list("Images with this package", imagesPath, "package="+escapeTerm(text), link("images", "package", text)),
 	}
 	if wholeDigest.MatchString(text) {
 		if !strings.Contains(text, ":") {
@@ -43,7 +55,7 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 		}
 		looks = append(looks[:0], list("Images with this layer", imagesPath, "layer="+text, link("images", "layer", text)))
 	}
-	all := make([]*finding, len(looks))
+	all := make([][]*finding, len(looks))
 	var group errgroup.Group
 	for i, look := range looks {
 		group.Go(func() (err error) {
@@ -56,12 +68,64 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	for _, one := range all {
+	for _, one := range slices.Concat(all...) {
 		if one.Count > 0 || one.Refused != nil {
 			found = append(found, one)
 		}
 	}
+	// what was found comes before what could not be read
+	slices.SortStableFunc(found, func(a, b *finding) int { return cmp.Compare(min(b.Count, 1), min(a.Count, 1)) })
 	return found, nil
+}
+
+// contains reports whether a text of the API has a part, whatever its case.
+func contains(whole text, part string) bool {
+	return strings.Contains(strings.ToLower(string(whole)), strings.ToLower(part))
+}
+
+// findTags finds tags and repositories with a text in their names. A tag that is the text comes
+// first.
+func (v *visit) findTags(part string) ([]*finding, error) {
+	tags, _, err := v.tagsWith("", func(repository, tag text) bool { return contains(repository, part) || contains(tag, part) })
+	more := tags.Metadata.Continue != ""
+	byTag := &finding{Title: "Tags", Refused: noticeOf("look for tags and repositories", err)}
+	rows := rowsOf(tags, part)
+	byName := &finding{counted: counted{Count: len(rows), More: more}, Title: "Repositories", Link: link("repositories", "q", part)}
+	for _, r := range rows[:min(len(rows), maxHits)] {
+		byName.Hits = append(byName.Hits, hit{r.Name, text(tablecells.Quantity(len(r.Tags), "tag")), link("repository", "name", r.Name)})
+	}
+	for i := range tags.Items {
+		if repository, tag, _ := tags.Items[i].follows(); contains(tag, part) {
+			reference := repository + ":" + tag
+			byTag.Count++
+			byTag.Hits = append(byTag.Hits, hit{reference, "", link("image", "ref", reference)})
+		}
+	}
+	slices.SortStableFunc(byTag.Hits, func(a, b hit) int {
+		return cmp.Compare(strings.Index(string(b.Name)+"\n", ":"+part+"\n"), strings.Index(string(a.Name)+"\n", ":"+part+"\n"))
+	})
+	byTag.More, byTag.Hits = more && byTag.Count > 0, byTag.Hits[:min(len(byTag.Hits), maxHits)]
+	return []*finding{byTag, byName}, err
+}
+
+// findWorkloads finds workloads and pods by their names, or by a part of these among the first pods.
+func (v *visit) findWorkloads(part string) ([]*finding, error) {
+	found := &finding{Title: "Workloads", Link: link("running", "pod", part)}
+	var pods list[clusterPod]
+	err := v.call.get(v.ctx(), podsPath, url.Values{"limit": {fmt.Sprint(countUpTo)}, "fieldSelector": {"pod=" + escapeTerm(part)}}, &pods)
+	if err == nil && len(pods.Items) == 0 {
+		found.Link = ""
+		err = v.call.get(v.ctx(), podsPath, url.Values{"limit": {fmt.Sprint(podsSorted)}}, &pods)
+		pods.Items = slices.DeleteFunc(pods.Items, func(p clusterPod) bool {
+			return !contains(p.Spec.Name, part) && !contains(p.Spec.Workload, part)
+		})
+	}
+	all := workloadsOf(pods.Items)
+	found.Count, found.More, found.Refused = len(all), len(all) > 0 && pods.Metadata.Continue != "", noticeOf("look for workloads", err)
+	for _, w := range all[:min(len(all), maxHits)] {
+		found.Hits = append(found.Hits, hit{w.Name, w.Cluster + " / " + w.Namespace + ", " + text(tablecells.Quantity(len(w.Pods), "pod")), w.Link()})
+	}
+	return []*finding{found}, err
 }
 
 // find looks up a search text. It sends the browser to the image if the text is a reference to one,
@@ -86,13 +150,26 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 			return false, err
 		}
 		known := a.Suggestion != "" || len(a.Meaning.Others) > 0 || len(a.Meaning.KnownTags) > 0
-		if len(data.Elsewhere) == 1 && data.Elsewhere[0].Refused == nil && !known && v.askedFor() == "" {
-			v.goTo(data.Elsewhere[0].Link)
-			return true, nil
+		if only := data.Elsewhere; len(only) == 1 && only[0].Refused == nil && !known && v.askedFor() == "" {
+			to := only[0].Link
+			if len(only[0].Hits) == 1 && !only[0].More {
+				to = only[0].Hits[0].Link
+			}
+			if to != "" {
+				v.goTo(to)
+				return true, nil
+			}
 		}
 	}
 	data.Found = a
 	return false, nil
+}
+
+// namesRegistry reports whether a reference begins with a registry. Of another, the registry would
+// be a guess, and nobody is offered to import from it.
+func namesRegistry(reference string) bool {
+	host, _, ok := strings.Cut(reference, "/")
+	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
 }
 
 // review gets the API's answers about references.
