@@ -191,7 +191,7 @@ func TestConsole(t *testing.T) {
 	var text string
 	b.click(t, `.shares a[href*="verdict=True"]`, ".filters")
 	b.run(t, chromedp.Evaluate("document.querySelector('main').innerText", &text))
-	if !regexp.MustCompile(`harbour/lighthouse\s+v1\s+signed by harbour-master`).MatchString(text) {
+	if !regexp.MustCompile(`harbour/lighthouse:v1\s+Verified\s+harbour-master`).MatchString(text) {
 		t.Errorf("a click from the first page the signer of lighthouse:v1 is not named:\n%s", text)
 	}
 	b.run(t, chromedp.Evaluate(`[...document.querySelectorAll("td.first a")].find(a => a.textContent.includes("lighthouse") && !a.closest("tr").textContent.includes("index")).click()`, nil), chromedp.WaitReady("#h-where"),

@@ -36,6 +36,8 @@ type imageRow struct {
 	// Created is as in the table
 	Created string
 	Known   time.Time
+	// Platforms are the images of an index that are folded into its row.
+	Platforms []imageRow
 }
 
 // imageFilter is a field of the page's filters.
@@ -56,6 +58,7 @@ type imageList struct {
 	More      bool // a filter that is folded away is in use
 	Rows      []imageRow
 	Total     int64 // -1 if it is not known
+	Folded    int   // images that are in the rows of their indexes
 	Sort      string
 	Sorted    bool // all that match are on the page, in the order asked for
 	// FirstOf is when the server computed the order in which the page shows images; zero if it has
@@ -236,6 +239,10 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 	if data.Sorted = data.First == "" && data.Next == ""; data.Sorted {
 		data.NoOrder = nil
 	}
+	if data.Rows, err = v.folded(data.Rows); err != nil {
+		return err
+	}
+	data.Folded = len(t.Rows) - len(data.Rows)
 	if data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil; data.Sorted || data.OwnOrder {
 		sortImages(data.Rows, data.Sort)
 	}
@@ -330,6 +337,9 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 		return cmp.Compare(slices.Index(digests, a.Digest), slices.Index(digests, b.Digest))
 	})
 	data.Warnings, data.FirstOf = t.Warnings, s.ImagesAsOf
+	if data.Rows, err = v.folded(data.Rows); err != nil {
+		return true, err
+	}
 	query.Del("sort")
 	data.ByDigest = Root + "images?" + query.Encode()
 	return true, nil
@@ -359,7 +369,7 @@ func (v *visit) allImages() (int64, error) {
 	return int64(len(l.Items)), nil
 }
 
-// sortImages sorts rows; by default the newest are first.
+// sortImages sorts rows; by default in the order of need, and then the newest are first.
 func sortImages(rows []imageRow, by string) {
 	slices.SortStableFunc(rows, func(a, b imageRow) int {
 		switch by {
@@ -369,8 +379,10 @@ func sortImages(rows []imageRow, by string) {
 			return cmp.Compare(inBytes(b.Size), inBytes(a.Size))
 		case "pods":
 			return cmp.Compare(leading(b.Pods), leading(a.Pods))
+		case "date":
+			return b.Known.Compare(a.Known)
 		}
-		return b.Known.Compare(a.Known)
+		return cmp.Or(cmp.Compare(a.need(), b.need()), b.Known.Compare(a.Known))
 	})
 }
 

@@ -130,3 +130,35 @@ func TestVerdictsHaveOneLook(t *testing.T) {
 		t.Errorf("an exception is %+v", got)
 	}
 }
+
+// An index has one row with its platforms, the worst of their verdicts and their sizes; what runs and
+// fails is first.
+func TestPlatformsAreFoldedIntoTheirIndex(t *testing.T) {
+	columns := l{}
+	for _, name := range []string{"Name", "Repository", "Tags", "Verdict", "Pods", "Size", "Platform"} {
+		columns = append(columns, m{"name": name})
+	}
+	row := func(cells ...any) m { return m{"cells": cells, "object": m{"metadata": m{"creationTimestamp": at}}} }
+	answers := map[string]any{"GET " + imagesPath: func(q url.Values) any {
+		if q.Get("fieldSelector") == "digest=index" {
+			return m{"items": l{m{"metadata": m{"name": "index"}, "dockerImageManifests": l{m{"digest": "amd"}, m{"digest": "arm"}, m{"digest": "tagged"}}}}}
+		}
+		return m{"columnDefinitions": columns, "rows": l{
+			row("idle", "r.io/idle", "v1", "False", "0", "1MB", "linux/amd64"), row("fine", "r.io/fine", "v1", "True", "2", "1MB", "linux/amd64"),
+			row("index", "r.io/app", "v2,latest", "True", "3", "<none>", "linux/amd64,linux/arm64"), row("amd", "r.io/app", "<none>", "ByIndex", "0", "7.7MB", "linux/amd64"),
+			row("arm", "r.io/app", "<none>", "False", "3", "9.9MB", "linux/arm64"), row("tagged", "r.io/app", "arm", "ByIndex", "0", "9.9MB", "linux/arm64"),
+		}}
+	}}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	body := b.do("GET", Root+"images", nil).Body.String()
+	last := -1
+	for _, want := range []string{"6 in 4 rows", "r.io/</span><wbr>app:v2</a>", `<span class="tag">latest<`, "Not verified", `title="linux/amd64, linux/arm64">2 platforms<`, "7.7 MB to 9.9 MB", "r.io/</span><wbr>idle:v1", "r.io/</span><wbr>fine:v1", "r.io/</span><wbr>app:arm"} {
+		at := strings.Index(body[last+1:], want)
+		if at < 0 {
+			_, rows, _ := strings.Cut(body, "<h1>")
+			t.Fatalf("%q is not where it belongs in\n%s", want, rows)
+		}
+		last += 1 + at
+	}
+}
