@@ -89,6 +89,8 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 		{"nothing, by a mirror's name", []string{mirror}, moved, map[int]string{now: "1", old: "Unknown"}},
 		{"an unknown ID", []string{name + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
 		{"an unknown ID, by a mirror's name", []string{mirror + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
+		{"another repository's unknown digest", []string{unknown, name + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
+		{"another repository's digest of a config", []string{config(old), name + "?" + config(old)}, moved, map[int]string{old: "1", copied: "1"}},
 		{"nothing, of an index", []string{repository + ":multi"}, multi.Status.Items[0].Created.Unix() + 1, map[int]string{index: "1", listed: "Unknown"}},
 		{"nothing, and the tag is gone", []string{repository + ":none"}, multi.Status.Items[0].Created.Unix(), map[int]string{gone: "Unknown"}},
 		{"nothing, by a tag that nothing is known of", []string{repository + ":v9"}, 1, nil},

@@ -81,7 +81,7 @@ const (
 // ErrPlatform is in errors about Options.Platforms.
 var ErrPlatform = errors.New("platform")
 
-var platformPattern = regexp.MustCompile(`^[a-z0-9]+/[a-z0-9_-]+(/[a-z0-9.]+)?(:[0-9A-Za-z.]+)?$`)
+var platformPattern = regexp.MustCompile(`^[A-Za-z0-9]+/[A-Za-z0-9_-]+(/[A-Za-z0-9.]+)?(:[0-9A-Za-z.]+)?$`)
 
 func (o Options) validate() error {
 	for _, p := range o.Platforms {

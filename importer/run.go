@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,7 +259,7 @@ func (r *run) importImage(ctx context.Context, n node, found *imagev1.Image, m *
 			return nil, pull.Describe(n.reference, err)
 		}
 		platform = pull.Clean(config.Platform.Exact())
-		if n.child != nil && !r.wants(&config.Platform, false) {
+		if n.child != nil && !r.wants(listed(n.child, config.Platform), false) {
 			return nil, errNotWanted
 		}
 		switch {
@@ -476,6 +477,17 @@ func (r *run) wants(p *manifest.Platform, anyVersion bool) bool {
 	return slices.ContainsFunc(r.platforms, func(wanted manifest.Platform) bool {
 		return p.Is(wanted) && (wanted.OSVersion == "" || anyVersion || strings.HasPrefix(p.OSVersion+".", wanted.OSVersion+"."))
 	})
+}
+
+// listed returns the platform by which runtimes choose an entry of an index: its own, with the OS
+// version of the config if it has none, or else the config's. Configs often lack the variant.
+func listed(entry *manifest.Descriptor, config manifest.Platform) *manifest.Platform {
+	if entry.Platform == nil {
+		return &config
+	}
+	p := *entry.Platform
+	p.OSVersion = cmp.Or(p.OSVersion, config.OSVersion)
+	return &p
 }
 
 // newImage returns what an import knows of an image, except its config.

@@ -137,3 +137,61 @@ func (a annotator) Listed(name.Repository, []string, time.Time) {}
 func (a annotator) Find(context.Context, name.Digest, reference.Reference, http.RoundTripper, time.Time, bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
 	return nil, a, nil, nil
 }
+
+// referrersFinder is a tagFinder that asks for the referrers first, and goes on without them.
+type referrersFinder struct{ tagFinder }
+
+func (f *referrersFinder) Find(ctx context.Context, digest name.Digest, ref reference.Reference, transport http.RoundTripper, at time.Time, demanded bool) ([]imagev1.ImageSignature, map[string]string, []string, error) {
+	of := digest.Context()
+	url := of.Scheme() + "://" + of.RegistryStr() + "/v2/" + of.RepositoryStr() + "/referrers/" + digest.DigestStr()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if resp, err := (&http.Client{Transport: transport}).Do(request); err == nil {
+		resp.Body.Close()
+	}
+	return f.tagFinder.Find(ctx, digest, ref, transport, at, demanded)
+}
+
+// Referrers that a registry refuses for an hour, or that a gateway has lost, keep nobody from the
+// signature that a tag has.
+func TestRefusedReferrersPauseNothing(t *testing.T) {
+	t.Parallel()
+	const page = "/-/page"
+	toPage := func(http.Handler) http.Handler {
+		return http.RedirectHandler(page, http.StatusSeeOther)
+	}
+	for what, faults := range map[string]map[string]registrytest.Fault{
+		"429":            {"/referrers/": registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600")},
+		"503":            {"/referrers/": registrytest.Status(503, "UNAVAILABLE", "Retry-After", "60")},
+		"a spent quota":  {"/referrers/": registrytest.Status(429, "TOOMANYREQUESTS", "RateLimit-Remaining", "0", "RateLimit-Reset", "3600")},
+		"303, then 429":  {"/referrers/": toPage, page + "$": registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "3600")},
+		"no gateway 502": {"/referrers/": registrytest.Status(502, "UNKNOWN")},
+	} {
+		registry, images := registrytest.New(t), &registrytest.Images{}
+		digest := registry.Push("app:v1", newImage(t, sample.Spec{}))
+		signature, err := sample.Artifact("application/vnd.test.signature", []byte("signature"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry.Push("app:"+strings.Replace(digest, ":", "-", 1)+".sig", signature)
+		for match, fault := range faults {
+			registry.Inject(match, 0, fault)
+		}
+		skipping := &skippingClock{}
+		im := newImporter(t, importer.Options{Clock: skipping, Signatures: &referrersFinder{}})
+		result := mustImport(t, im, registry.Host+"/app:v1", images)
+		if n := len(result.Images[0].Image.Signatures); n != 1 {
+			t.Errorf("%s: %d signatures, %v", what, n, result.Warnings)
+		}
+		for _, wait := range skipping.waited() {
+			if wait > 2*time.Second {
+				t.Errorf("%s: a wait of %s", what, wait)
+			}
+		}
+		if n := registry.Count("/referrers/"); n == 0 || n > 3 {
+			t.Errorf("%s: referrers are asked for %d times", what, n)
+		}
+	}
+}

@@ -530,8 +530,8 @@ func (l *looker) usesOfPods(ctx context.Context, namespace string) (*useCounts, 
 		for i := range list.Items {
 			var containers []podContainer
 			podimages.Containers(&list.Items[i], func(_, image string, status corev1.ContainerStatus) {
-				c := podContainer{image, podimages.Runs(image, status.ImageID).Digest}
-				if id := podimages.ID(status.ImageID); c.Digest == "" && id != "" {
+				c := podContainer{image, podimages.Manifest(image, status.ImageID)}
+				if id := podimages.ID(image, status.ImageID); c.Digest == "" && id != "" {
 					c.Digest = l.identify(ctx, podContainer{image, id}, known)
 				}
 				containers = append(containers, c)

@@ -239,8 +239,8 @@ func (c *Clusters) Uses() usage.Source {
 			pod.Images = append(pod.Images, podimages.Runs(container.Image, container.ImageID))
 			pod.Keys = append(pod.Keys, podimages.Keys(container.Image, container.ImageID)...)
 			ref, err := reference.Parse(container.Image)
-			runs := podimages.Runs(container.Image, container.ImageID).Digest
-			if id := podimages.ID(container.ImageID); runs == "" && id != "" {
+			runs := podimages.Manifest(container.Image, container.ImageID)
+			if id := podimages.ID(container.Image, container.ImageID); runs == "" && id != "" {
 				runs = podimages.Unsettled("", id)
 			}
 			if err == nil && ref.Digest == "" {

@@ -41,16 +41,22 @@ func parseImageID(id string) reference.Reference {
 	return ref
 }
 
-// ID returns the digest of an imageID that names no repository: "sha256:…", or "docker://sha256:…".
-// It is "" for any other imageID. A runtime writes it if it does not know the manifest of an image,
-// such as one that was loaded from a file: then it is the digest of the image's config. Some mean
-// the manifest.
-func ID(imageID string) string {
+// ID returns the digest of an imageID that need not be a manifest's of the repository that the spec
+// names: "sha256:…", "docker://sha256:…", or one below another repository's name. It is "" for any
+// other imageID. A runtime writes it if it does not know the manifest of an image, such as one that
+// was loaded from a file: then it is the digest of the image's config, or of a manifest that the
+// runtime made, as `kind load` shows. Some mean the manifest.
+func ID(image, imageID string) string {
+	digest := imageID
 	for _, prefix := range []string{"docker://", "docker-pullable://"} {
-		imageID = strings.TrimPrefix(imageID, prefix)
+		digest = strings.TrimPrefix(digest, prefix)
 	}
-	if reference.IsDigest(imageID) {
-		return imageID
+	if reference.IsDigest(digest) {
+		return digest
+	}
+	spec, runs := Parse(image), parseImageID(imageID)
+	if runs.Digest != "" && spec.Tag != "" && spec.Digest == "" && spec.Bare() != runs.Bare() {
+		return runs.Digest
 	}
 	return ""
 }
@@ -65,15 +71,26 @@ func Runs(image, imageID string) reference.Reference {
 	return Parse(image)
 }
 
+// Manifest returns the digest of the manifest that a container runs; "" if only an [ID] is known,
+// or nothing.
+func Manifest(image, imageID string) string {
+	if runs := Runs(image, imageID); runs.Digest != ID(image, imageID) || Parse(image).Digest != "" {
+		return runs.Digest
+	}
+	return ""
+}
+
 // Keys returns the keys of the image that a container uses: its digest, or else the reference with
 // a tag that the spec names. If the status has an [ID], the key has it, too: see [Unsettled].
 func Keys(image, imageID string) []string {
-	runs, id := Runs(image, imageID), ID(imageID)
-	switch {
+	runs, id := Runs(image, imageID), ID(image, imageID)
+	switch spec := Parse(image); {
 	case id == "":
 		return slices.DeleteFunc([]string{Key(runs)}, func(key string) bool { return key == "" })
 	case runs.Digest == "":
 		return []string{Unsettled(Key(runs), id)}
+	case runs.Digest == id && spec.Digest == "" && spec.Tag != "":
+		return []string{id, Unsettled(Key(spec), id)}
 	case runs.Digest == id:
 		return []string{id}
 	}
@@ -137,7 +154,7 @@ func Values(image, imageID string) (all []string) {
 	for _, key := range Keys(image, imageID) {
 		all = append(all, Value(key))
 	}
-	all = append(all, ID(imageID))
+	all = append(all, ID(image, imageID))
 	if ref, err := reference.Parse(image); err == nil {
 		pulled := ref.Pulled()
 		pulled.Digest = ""

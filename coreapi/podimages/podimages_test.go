@@ -120,7 +120,11 @@ func TestKeysOfIDs(t *testing.T) {
 		{"nginx", "docker://" + digestA, []string{"docker.io/library/nginx:latest?" + digestA}},
 		{"nginx", "docker-pullable://" + digestA, []string{"docker.io/library/nginx:latest?" + digestA}},
 		{"nginx", "sha256:abc123", []string{"docker.io/library/nginx:latest"}},
-		{"nginx", "docker.io/library/import-2024@" + digestA, []string{digestA}},
+		// loaded from a file, or pulled by another name
+		{"nginx", "docker.io/library/import-2024@" + digestA, []string{digestA, "docker.io/library/nginx:latest?" + digestA}},
+		{"nginx", "docker.io/library/nginx@" + digestA, []string{digestA}},
+		{"nginx", "docker-pullable://nginx@" + digestA, []string{digestA}},
+		{"nginx@" + digestB, "docker.io/library/import-2024@" + digestA, []string{digestA}},
 		{"nginx@" + digestB, digestA, []string{digestB, "?" + digestA}},
 		{"nginx@" + digestA, digestA, []string{digestA}},
 		{"NOT A REFERENCE", digestA, []string{"?" + digestA}},

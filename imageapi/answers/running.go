@@ -120,10 +120,10 @@ func (s *session) identify(ctx context.Context, id string, ref reference.Referen
 
 // runs returns the digest of what a container runs, as far as that is known: see identify.
 func (s *session) runs(ctx context.Context, image, imageID string, ref reference.Reference, leads *resolved) (string, error) {
-	if runs := podimages.Runs(image, imageID); runs.Digest != "" {
-		return runs.Digest, nil
+	if digest := podimages.Manifest(image, imageID); digest != "" {
+		return digest, nil
 	}
-	id := podimages.ID(imageID)
+	id := podimages.ID(image, imageID)
 	if id == "" {
 		return "", nil
 	}

@@ -153,10 +153,13 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 		if err == nil {
 			now := w.client.Clock.Now()
 			h.answered(now, now.Sub(began), resp.StatusCode)
-			asked, isAsked = pauseAsked(resp, now)
+			// A refusal of referrers alone hides no signature that a tag has: the tag is asked for next.
+			if !isRefusal(resp.StatusCode) || !isReferrers(req) {
+				asked, isAsked = pauseAsked(resp, now)
+			}
 			h.pause(asked, !isRefusal(resp.StatusCode))
 		}
-		again := (req.Method == http.MethodGet || req.Method == http.MethodHead || w.tokens.isFor(req) && req.GetBody != nil) && n < w.attempts(h, resp)
+		again := (req.Method == http.MethodGet || req.Method == http.MethodHead || w.tokens.isFor(req) && req.GetBody != nil) && n < w.attempts(h, req, resp)
 		wait := backoff(n)
 		switch {
 		case err != nil:
@@ -189,12 +192,17 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 
 // attempts is how often to try a request whose answer was resp, or nil for none. A gateway fails
 // for a shorter time than the registry behind it, so its failures are worth more attempts, unless
-// it has failed for a while.
-func (w *registryTransport) attempts(h *host, resp *http.Response) int {
-	if resp != nil && isGatewayFailure(resp.StatusCode) && h.gatewayFailures.Load() <= maxGatewayFailures {
+// it has failed for a while, or what is asked for has another place.
+func (w *registryTransport) attempts(h *host, req *http.Request, resp *http.Response) int {
+	if resp != nil && isGatewayFailure(resp.StatusCode) && !isReferrers(req) && h.gatewayFailures.Load() <= maxGatewayFailures {
 		return 2 * w.client.Limits.Attempts
 	}
 	return w.client.Limits.Attempts
+}
+
+// isReferrers reports whether a request is for an image's referrers, or a redirect from there.
+func isReferrers(req *http.Request) bool {
+	return strings.Contains(guard.First(req).URL.Path, "/referrers/")
 }
 
 // isRefusal reports whether a host refuses a request for now, whatever it is about.

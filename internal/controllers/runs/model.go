@@ -69,7 +69,7 @@ func keyOf(namespace string, p *clusters.ClusterPodSpec, c *clusters.ClusterPodC
 		return k, false
 	}
 	// The image in the spec may differ from the one that runs.
-	ran := cmp.Or(podimages.ID(c.ImageID), podimages.Runs(c.Image, c.ImageID).Digest, c.ImageID)
+	ran := cmp.Or(podimages.ID(c.Image, c.ImageID), podimages.Runs(c.Image, c.ImageID).Digest, c.ImageID)
 	return key{namespace, p.Workload, c.Name, c.Image, ran, p.Platform}, true
 }
 
@@ -148,7 +148,7 @@ func (c *cluster) begin(k key, container *clusters.ClusterPodContainer) *run {
 			Digest: podimages.Runs(k.image, container.ImageID).Digest, Platform: k.platform,
 		},
 	}}
-	if podimages.ID(container.ImageID) != "" {
+	if podimages.ID(k.image, container.ImageID) != "" && podimages.Runs("", container.ImageID).Digest == "" {
 		r.object.Spec.Digest = "" // until it is known which image has the ID
 	}
 	c.runs[k] = r
