@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
@@ -46,6 +45,7 @@ type podsOptions struct {
 	cluster       string
 	allNamespaces bool
 	outdated      string // a value of the field "outdated"
+	watch         watchFlag
 }
 
 func newPodsCommand() *cobra.Command {
@@ -88,6 +88,9 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
   # What does a namespace of a cluster run?
   tidewaiter pods --cluster prod -n team
 
+  # Watch a rollout
+  tidewaiter pods --watch registry.example.com/team/app
+
   # Which pods have not been restarted since the tag moved?
   tidewaiter pods --outdated registry.example.com/team/app:v1`,
 		Args: cobra.MaximumNArgs(1),
@@ -106,6 +109,7 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.Flags().StringVar(&o.outdated, "outdated", "", "list only pods that run a different image than their tag leads to now (true, false, unknown)")
 	cmd.Flags().Lookup("outdated").NoOptDefVal = "true"
+	o.watch.addFlag(cmd, "list the pods, and then what changes")
 	o.addFlags(cmd)
 	o.completeNames(cmd)
 	return cmd
@@ -149,6 +153,9 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	list := func() (*metav1.Table, error) {
 		return cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {selected.AsSelector().String()}, "includeObject": {string(metav1.IncludeObject)}})
 	}
+	if o.watch {
+		return o.runWatch(cmd, l, list)
+	}
 	table, err := list()
 	if apierrors.IsForbidden(err) && l.local != "" {
 		return o.runLocal(cmd, l, args, err)
@@ -185,9 +192,24 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 	case o.output.Wide():
 		return cli.WriteTable(cmd.OutOrStdout(), table, true)
 	case o.output.ForPeople():
-		return printPods(cmd.OutOrStdout(), table)
+		return podsTable(table, false).Print(cmd.OutOrStdout())
 	}
 	return nil
+}
+
+// runWatch lists the pods, and then what changes.
+func (o *podsOptions) runWatch(cmd *cobra.Command, l *looker, list func() (*metav1.Table, error)) error {
+	if !o.output.ForPeople() || o.output.Wide() {
+		return errWatchIsTable
+	}
+	rows := &rowsWatch{out: cmd.OutOrStdout(), keys: 2}
+	return l.eachChange(cmd.Context(), []string{clusterPodsPath, imagesPath, imageTagsPath}, func() error {
+		table, err := list()
+		if err != nil {
+			return err
+		}
+		return rows.show(podsTable(table, true))
+	})
 }
 
 // podsDocument has each of the pods of a table once: it has a row for each container.
@@ -206,13 +228,14 @@ func podsDocument(table *metav1.Table) cli.Document {
 	return d
 }
 
-// printPods prints a table of pods in the width of a terminal: without the columns that say why
-// something does not run or is not imported if none of the pods has such a reason.
-func printPods(out io.Writer, table *metav1.Table) error {
+// podsTable is a table of pods in the width of a terminal: without the columns that say why
+// something does not run or is not imported, unless a pod has such a reason, or all columns are
+// wanted.
+func podsTable(table *metav1.Table, all bool) cli.Table {
 	t := cli.Table{Rows: make([][]string, len(table.Rows))}
 	for i, column := range table.ColumnDefinitions {
 		reason := column.Name == "Waiting" || column.Name == "Not Imported"
-		if column.Priority > 0 || reason && !slices.ContainsFunc(table.Rows, func(row metav1.TableRow) bool { return row.Cells[i] != tablecells.None }) {
+		if column.Priority > 0 || reason && !all && !slices.ContainsFunc(table.Rows, func(row metav1.TableRow) bool { return row.Cells[i] != tablecells.None }) {
 			continue
 		}
 		name := strings.ToUpper(column.Name)
@@ -224,7 +247,7 @@ func printPods(out io.Writer, table *metav1.Table) error {
 			t.Rows[r] = append(t.Rows[r], strings.TrimPrefix(fmt.Sprint(row.Cells[i]), "sha256:"))
 		}
 	}
-	return t.Print(out)
+	return t
 }
 
 // withoutPods is the error if the caller may not see what runs.
@@ -284,6 +307,7 @@ type imagesOptions struct {
 	namespace     string
 	allNamespaces bool
 	at            atFlag
+	watch         watchFlag
 }
 
 func newImagesCommand() *cobra.Command {
@@ -318,6 +342,9 @@ The verdicts do not change it: tidewaiter verify is for that.`,
   # Of all namespaces of a cluster that the server follows
   tidewaiter images --cluster prod -A
 
+  # What changes while a new version is rolled out?
+  tidewaiter images -A --watch
+
   # What did they run last Tuesday?
   tidewaiter images --cluster prod -A --at "2026-11-24 16:45"`,
 		Args: cobra.NoArgs,
@@ -328,6 +355,8 @@ The verdicts do not change it: tidewaiter verify is for that.`,
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the pods (default: that of the kubeconfig's context)")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list what the pods of all namespaces run")
 	o.at.addFlag(f, "list what they ran at this time")
+	o.watch.addFlag(cmd, "list what they run, and then what changes")
+	cmd.MarkFlagsMutuallyExclusive("at", "watch")
 	o.output.AddFlag(cmd, "a table", cli.ListFormats...)
 	o.addFlags(cmd)
 	o.completeNames(cmd)
@@ -420,6 +449,9 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	} else if ok {
 		return o.runThen(cmd, l, namespace, at)
 	}
+	if o.watch {
+		return o.runWatch(cmd, l, namespace)
+	}
 	var unknown error // whether pods run anything
 	counts, everywhere, err := o.count(cmd.Context(), l, namespace)
 	switch {
@@ -449,7 +481,7 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	}
 	uses, all = counts.join(uses, all)
 	if o.output.ForPeople() {
-		return printUses(cmd.OutOrStdout(), uses, counts.pods, all, namespace == metav1.NamespaceAll)
+		return usesTable(uses, counts.pods, all, namespace == metav1.NamespaceAll).Print(cmd.OutOrStdout())
 	}
 	list := usedImages{metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, make([]usedImage, len(all))}
 	d := cli.Document{}
@@ -462,6 +494,39 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	return unknown
+}
+
+// runWatch lists the images, and then what changes.
+func (o *imagesOptions) runWatch(cmd *cobra.Command, l *looker, namespace string) error {
+	pods := clusterPodsPath
+	switch {
+	case !o.output.ForPeople():
+		return errWatchIsTable
+	case o.cluster == "" && !o.allNamespaces:
+		pods = "/api/v1/namespaces/" + namespace + "/pods"
+	}
+	rows := &rowsWatch{out: cmd.OutOrStdout(), keys: 2}
+	if namespace == metav1.NamespaceAll {
+		rows.keys = 3
+	}
+	return l.eachChange(cmd.Context(), []string{pods, imagesPath, imageTagsPath}, func() error {
+		counts, _, err := o.count(cmd.Context(), l, namespace)
+		if err != nil {
+			return err
+		}
+		if len(counts.pods) == 0 {
+			if err := l.noUses(cmd.Context(), o.cluster); err != nil {
+				return err
+			}
+		}
+		uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
+		all, err := l.askUses(cmd.Context(), uses)
+		if err != nil {
+			return err
+		}
+		uses, all = counts.join(uses, all)
+		return rows.show(usesTable(uses, counts.pods, all, namespace == metav1.NamespaceAll))
+	})
 }
 
 // usedImages are the images that pods run, as -o json prints them.
@@ -674,8 +739,8 @@ func usedVerdict(a *answers.Answer) (verdict, why string) {
 	return verdict, why
 }
 
-// printUses prints the table of images.
-func printUses(out io.Writer, uses []imageUse, pods map[imageUse][]int, all []answers.Answer, namespaces bool) error {
+// usesTable is the table of images.
+func usesTable(uses []imageUse, pods map[imageUse][]int, all []answers.Answer, namespaces bool) cli.Table {
 	t := cli.Table{Columns: []string{"IMAGE", "DIGEST", "VERDICT", "PODS", "SIGNER OR REASON…"}}
 	for i, use := range uses {
 		a := &all[i]
@@ -689,7 +754,7 @@ func printUses(out io.Writer, uses []imageUse, pods map[imageUse][]int, all []an
 	if namespaces {
 		t.Columns = append([]string{"NAMESPACE"}, t.Columns...)
 	}
-	return t.Print(out)
+	return t
 }
 
 // noUses is the error if it is unknown what the pods of a cluster run; cluster is "" for those that

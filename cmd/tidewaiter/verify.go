@@ -42,6 +42,7 @@ type verifyOptions struct {
 	policy     string
 	registries registryOptions
 	output     cli.Output
+	watch      watchFlag
 }
 
 func newVerifyCommand() *cobra.Command {
@@ -85,6 +86,9 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
   # In a script
   tidewaiter verify --policy policy.yaml -o json registry.example.com/team/app:v1 | jq .verified
 
+  # Wait until it is signed
+  tidewaiter verify --watch registry.example.com/team/app:v1
+
   # Judge all images of the server of ./tidewaiter-data again
   tidewaiter verify --all
 
@@ -96,6 +100,8 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case bool(o.watch) && (o.all || o.policy != ""):
+				return cli.Misuse(errors.New("--watch asks a server about one reference, by its own policies"), "leave out --all and --policy")
 			case o.local.namespace != "" && (o.all || o.policy != ""):
 				return cli.Misuse(errors.New("-n asks a server about one reference, by its own policies"), "leave out --all and --policy")
 			case !o.all && cmd.Flags().Changed("fail-on"):
@@ -117,6 +123,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	o.output.AddFlag(cmd, "a page", cli.ListFormats...)
 	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.ValidArgsFunction = o.completeReferences(1)
+	o.watch.addFlag(cmd, "print the verdict, and again whenever the answer changes")
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
 	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts of which --all exits 1 if there are any; none for never")
 	o.addFlags(cmd)
@@ -150,7 +157,7 @@ type verdictReport struct {
 
 func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if o.policy == "" {
-		if _, found, err := o.server(cmd); found || err != nil {
+		if _, found, err := o.server(cmd); found || err != nil || bool(o.watch) {
 			return o.verifyByServer(cmd, arg)
 		}
 	}
@@ -223,6 +230,33 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	o.local.apply(l, &o.clientOptions)
+	if !o.watch {
+		return o.askServer(cmd, l, arg, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	said, verdict := "", error(nil) // the last that was said
+	err = l.eachChange(cmd.Context(), []string{imagesPath, imageTagsPath}, func() error {
+		var out, notes strings.Builder
+		answer := o.askServer(cmd, l, arg, &out, &notes)
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		now := out.String() + notes.String()
+		if exit, ok := errors.AsType[*cli.Exit](answer); answer != nil && (!ok || exit.Err != nil) {
+			fmt.Fprintf(&notes, "%s\n", printable.Text(answer.Error())) // such as that it is not imported
+			now += answer.Error()
+		}
+		if now != said {
+			fmt.Fprint(cmd.OutOrStdout(), out.String())
+			fmt.Fprint(cmd.ErrOrStderr(), notes.String())
+		}
+		said, verdict = now, answer
+		return nil
+	})
+	return cmp.Or(err, verdict)
+}
+
+// askServer asks a server once, and writes its answer, and warnings.
+func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out, notes io.Writer) error {
 	f, err := l.withImage(cmd.Context(), arg, "")
 	if err != nil {
 		if exit, ok := errors.AsType[*cli.Exit](err); ok {
@@ -230,8 +264,8 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		}
 		return err
 	}
-	warnUnknown(cmd.ErrOrStderr(), f.Unknowns)
-	warnOverwritten(cmd.ErrOrStderr(), f.Checked.Overwritten)
+	warnUnknown(notes, f.Unknowns)
+	warnOverwritten(notes, f.Checked.Overwritten)
 	v := f.Verdict
 	if v == nil {
 		var in []string
@@ -244,7 +278,7 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
 		Reason: v.Reason, Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
-	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
+	if err := report.print(out, &o.output); err != nil {
 		return err
 	}
 	return report.exit()

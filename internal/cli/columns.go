@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -38,23 +39,43 @@ type Table struct {
 	Fixed []string
 	// Indent is how far the table is from the left.
 	Indent int
+	// Least are the widths of the columns, if their cells need no more, and NoNames leaves their
+	// names out: for rows below a table with the same columns.
+	Least   []int
+	NoNames bool
+}
+
+// Widths are the widths that the columns need, also if they have no names in this table.
+func (t Table) Widths() []int {
+	widths := make([]int, len(t.Columns))
+	for i, name := range t.Columns {
+		widths[i] = utf8.RuneCountInString(strings.TrimSuffix(name, "…"))
+		if i < len(t.Least) {
+			widths[i] = max(widths[i], t.Least[i])
+		}
+		for _, row := range t.Rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(shownCell(row[i])))
+		}
+	}
+	return widths
+}
+
+// shownCell is a cell as it is printed where there is the room.
+func shownCell(cell string) string {
+	return cmp.Or(printable.Line(cell, 0), none)
 }
 
 // Print prints the table.
 func (t Table) Print(w io.Writer) error {
-	names, isText, widths := make([]string, len(t.Columns)), make([]bool, len(t.Columns)), make([]int, len(t.Columns))
+	names, isText, widths := make([]string, len(t.Columns)), make([]bool, len(t.Columns)), t.Widths()
 	for i, name := range t.Columns {
 		names[i], isText[i] = strings.CutSuffix(name, "…")
-		widths[i] = utf8.RuneCountInString(names[i])
 	}
 	rows := make([][]string, len(t.Rows))
 	for r, row := range t.Rows {
 		rows[r] = make([]string, len(row))
 		for i, cell := range row {
-			if cell = printable.Line(cell, 0); cell == "" {
-				cell = none
-			}
-			rows[r][i], widths[i] = cell, max(widths[i], utf8.RuneCountInString(cell))
+			rows[r][i] = shownCell(cell)
 		}
 	}
 	last, below := len(names)-1, -1
@@ -63,7 +84,9 @@ func (t Table) Print(w io.Writer) error {
 	}
 	t.narrow(widths, names)
 	out := &strings.Builder{}
-	t.line(out, names, widths)
+	if !t.NoNames {
+		t.line(out, names, widths)
+	}
 	for _, row := range rows {
 		cells := make([][]string, len(row))
 		height := 1
