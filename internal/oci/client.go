@@ -18,6 +18,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -132,7 +133,7 @@ func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]
 // Next returns the path of the page after the one at path, by the Link header of its
 // answer (RFC 8288), or "". elsewhere is set when that page is not on the registry.
 func (c *Client) Next(header http.Header, path string) (next string, elsewhere bool) {
-	for _, value := range header.Values("Link") {
+	for _, value := range links(header) {
 		target, params, ok := strings.Cut(value, ">")
 		target, opened := strings.CutPrefix(strings.TrimSpace(target), "<")
 		rel := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(params, " ", "")), `"`, "")
@@ -152,6 +153,24 @@ func (c *Client) Next(header http.Header, path string) (next string, elsewhere b
 	}
 	return "", false
 }
+
+// betweenLinks is between two links of one header, and not within one.
+var betweenLinks = regexp.MustCompile(`,\s*<`)
+
+// links returns the links of an answer. A header may have several: the page before, and the next.
+func links(header http.Header) (all []string) {
+	for _, value := range header.Values("Link") {
+		for _, at := range slices.Backward(betweenLinks.FindAllStringIndex(value, maxLinks)) {
+			all = append(all, value[at[1]-1:])
+			value = value[:at[0]]
+		}
+		all = append(all, value)
+	}
+	return all
+}
+
+// maxLinks bounds the links that are read of a header.
+const maxLinks = 16
 
 // Pages finds the pages of a list. Make one with [Client.List], read the page at Path, and pass it
 // to Read, until Path is empty. How many pages are read is the caller's to bound.

@@ -58,7 +58,11 @@ func TestNext(t *testing.T) {
 		`<//evil.example.com/x>; rel="next"`:                        "elsewhere",
 		`<http://169.254.169.254/latest/meta-data/>; rel="next"`:    "elsewhere",
 		`<https://r.example.com%2f@evil.example.com/x>; rel="next"`: "elsewhere",
-		`</x`: "",
+		`</x`:                                "",
+		`</a>; rel="prev", </b>; rel="next"`: "/b",
+		`</b>; rel="next",</a>; rel="prev"`:  "/b",
+		`</a>; rel="prev"; title="a, b", <?c=1,2>; rel="next"`: "/v2/team/app/tags/list?c=1,2",
+		`</a>; rel="first", </c>; rel="last"`:                  "",
 	} {
 		next, elsewhere := c.Next(http.Header{"Link": {link}}, c.Path("tags/list?n=1"))
 		if elsewhere {
