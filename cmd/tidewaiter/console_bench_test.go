@@ -18,6 +18,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
@@ -213,8 +214,9 @@ func BenchmarkLivePages(b *testing.B) {
 		path, _, _ := strings.Cut(after, `"`)
 		ctx, stop := context.WithCancel(b.Context())
 		var open sync.WaitGroup
-		for range pages {
+		for i := range pages {
 			config := restclient.CopyConfig(s.Config)
+			config.Impersonate = restclient.ImpersonationConfig{UserName: fmt.Sprint("person-", i/50), Groups: []string{user.SystemPrivilegedGroup}}
 			// a function of its own, so that each has its own connection
 			config.Proxy = http.ProxyFromEnvironment
 			client, err := restclient.HTTPClientFor(config)

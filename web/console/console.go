@@ -66,7 +66,7 @@ func New(api http.Handler, o Options) *Console {
 		o.Secret = []byte(rand.Text() + rand.Text())
 	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), unread: unread{max: maxUnread}, turn: o.Turn}
+	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), open: room.New(math.MaxInt64, maxOpen), unread: unread{max: maxUnread}, turn: o.Turn}
 	c.liveEvents = &liveEvents{pages: c.pages, clock: o.Clock, byLine: map[string]*liveEvent{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)

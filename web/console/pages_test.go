@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -394,6 +395,55 @@ func TestLive(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// A person has at most maxOpen live pages. One more gets 429 until one of them is closed; other
+// people have their own.
+func TestLivePagesOfOnePerson(t *testing.T) {
+	watched := make(chan struct{})
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == whoAmIPath {
+			fmt.Fprintf(w, `{"metadata":{"name":%q}}`, r.Header.Get("Authorization"))
+			return
+		}
+		watched <- struct{}{}
+		<-r.Context().Done()
+	})
+	c := New(api, Options{})
+	ask := func(ctx context.Context, person string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequestWithContext(ctx, http.MethodGet, Root+livePath+"?after=7", nil), httptest.NewRecorder()
+		r.Header.Set("Authorization", person)
+		c.ServeHTTP(w, r)
+		return w
+	}
+	var pages sync.WaitGroup
+	open := func(person string) (leave func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		pages.Go(func() {
+			defer close(ended)
+			ask(ctx, person)
+		})
+		<-watched
+		return func() {
+			cancel()
+			<-ended
+		}
+	}
+	var all []func()
+	for range maxOpen {
+		all = append(all, open("ann"))
+	}
+	if w := ask(t.Context(), "ann"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "close one of them") {
+		t.Errorf("a page too many: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	all = append(all, open("bob"))
+	all[0]()
+	all = append(all[1:], open("ann"))
+	for _, leave := range all {
+		leave()
+	}
+	pages.Wait()
 }
 
 // Signing out ends the live pages of that session, also one that somebody has opened with a copy of

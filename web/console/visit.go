@@ -28,6 +28,7 @@ type Console struct {
 	making     *room.Room // places for pages that are made
 	heavy      *room.Room // places for heavy pages
 	resting    *room.Room // one place for each person, taken by a heavy page and the rest after it
+	open       *room.Room // live pages, of which a person has at most maxOpen
 	turn       func(ctx context.Context, w http.ResponseWriter, user, remote string) Turn
 	unread     unread
 	liveEvents *liveEvents
