@@ -3,6 +3,7 @@ package hooks
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/internal/push"
@@ -96,24 +97,34 @@ var ecrActions = map[string]bool{"ECR Image Action": true, "ECR Referrer Action"
 
 const ecrCached = "ECR Pull Through Cache Action"
 
+// ecrEndpoint begins an endpoint that AWS names: of one account.
+var ecrEndpoint = regexp.MustCompile(`^[0-9]{12}\.dkr[.-]ecr(-fips)?\.`)
+
 // ecrHosts returns the configured hosts that are endpoints of an account's registry, whatever the
-// domain of the partition: AWS adds some. If there is none, it returns the usual endpoint, which is
-// then refused by name. It returns an empty host when account or region is unknown; then the
-// receiver's only host is taken.
+// domain of the partition: AWS adds some. Without one, those that AWS does not name count, such as
+// a proxy's: they may stand for any account. If there is none either, it returns the usual
+// endpoint, which is then refused by name. It returns an empty host when account or region is
+// unknown; then the receiver's only host is taken.
 func ecrHosts(account, region string, configured []string) []string {
 	if account == "" || region == "" {
 		return []string{""}
 	}
-	var hosts []string
+	var hosts, named []string
 	for _, host := range configured {
+		if !ecrEndpoint.MatchString(host) {
+			named = append(named, host)
+		}
 		for _, service := range []string{"dkr.ecr", "dkr.ecr-fips", "dkr-ecr", "dkr-ecr-fips"} {
 			if strings.HasPrefix(host, account+"."+service+"."+region+".") {
 				hosts = append(hosts, host)
 			}
 		}
 	}
-	if len(hosts) > 0 {
+	switch {
+	case len(hosts) > 0:
 		return hosts
+	case len(named) > 0:
+		return named
 	}
 	domain := "amazonaws.com"
 	switch {
