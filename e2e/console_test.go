@@ -561,7 +561,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 		if len(violations) > 0 {
 			t.Errorf("%q, %s: %q", path, theme, violations)
 		}
-		for _, width := range []int64{360, 1280} { // Reflow, 1.4.10 of WCAG
+		for _, width := range []int64{360, 1280, 1920} { // Reflow, 1.4.10 of WCAG
 			var wide bool
 			b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(`document.documentElement.scrollWidth > document.documentElement.clientWidth`, &wide))
 			if wide {
@@ -585,7 +585,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
 	for _, theme := range []string{"light", "dark"} {
 		choose(theme)
-		for _, path := range []string{"compare?a=" + d.digest(t, "ferry:v1") + "&b=" + d.digest(t, "buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+		for _, path := range []string{"compare?a=" + d.digest(t, "ferry:v1") + "&b=" + d.digest(t, "buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "images?q=ferr", "impact", "impact?package=openssl", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
 			check(path, theme)
 		}
 	}
@@ -627,7 +627,7 @@ func TestConsoleTour(t *testing.T) {
 	}
 	pages := map[string]string{
 		"attention": "", "images": "images", "nothing": "images?q=nothing:v1", "image": "image?ref=ferry:v1", "index": "image?ref=lighthouse:v1", "repositories": "repositories",
-		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/buoy"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity",
+		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/buoy"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity", "impact": "impact?package=openssl", "search": "images?q=harb",
 	}
 	must(t, os.MkdirAll(*tour, 0o755))
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}

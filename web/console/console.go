@@ -87,6 +87,8 @@ func New(api http.Handler, o Options) *Console {
 		"GET " + Root + "repositories": (*visit).repositories,
 		"GET " + Root + "repository":   (*visit).repository,
 		"GET " + Root + "compare":      (*visit).compare,
+		"GET " + Root + "impact":       (*visit).impact,
+		"POST " + Root + "impact":      (*visit).askImpact,
 		"GET " + Root + "running":      (*visit).running,
 		"GET " + Root + "running.csv":  (*visit).runningCSV,
 		"GET " + Root + "policies":     (*visit).policies,

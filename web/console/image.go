@@ -31,6 +31,10 @@ type imageView struct {
 	// Documents list the image's packages. If there are none, NoPackages may say why.
 	Documents  []document
 	NoPackages *notice
+	Search     string      // part of the packages' names
+	Packages   []packageOf // that match: the first shownPackages
+	Matching   int
+	Listed     bool // the packages were read
 	Refused    *notice
 	MayAsk     bool     // the person may import the image
 	Done       string   // confirms the import that was just requested
@@ -156,7 +160,50 @@ func (v *visit) readImage(data *imageView) error {
 	for _, one := range packages.Items {
 		data.Documents = append(data.Documents, one.Sources...)
 	}
+	if err := v.readPackages(data); err != nil {
+		return err
+	}
 	return v.countLayers(data.Layers)
+}
+
+// Bounds of the packages on the page of an image.
+const (
+	shownPackages = 50
+	readPackages  = 2000 // of an image with more, packages are read for a search alone
+)
+
+// readPackages reads the packages of an image that match the search.
+func (v *visit) readPackages(data *imageView) error {
+	data.Search = strings.TrimSpace(printable.Line(v.r.URL.Query().Get("packages"), 256))
+	count := 0
+	for _, d := range data.Documents {
+		count += d.Count
+	}
+	if count == 0 || count > readPackages && data.Search == "" {
+		return nil
+	}
+	var all imagePackages
+	err := v.call.get(v.ctx(), packagesPath+"/"+string(data.Answer.Meaning.Digest), nil, &all)
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	if data.NoPackages = noticeOf("list the packages of images", err); err != nil {
+		return nil
+	}
+	data.Listed = true
+	known := map[packageOf]bool{} // several documents list a package
+	for _, d := range all.Sources {
+		for _, p := range d.Packages {
+			if known[p] || !contains(p.Name, data.Search) && !contains(p.PURL, data.Search) {
+				continue
+			}
+			known[p] = true
+			if data.Matching++; data.Matching <= shownPackages {
+				data.Packages = append(data.Packages, p)
+			}
+		}
+	}
+	return nil
 }
 
 // Bounds of the count of the images that have a layer.

@@ -175,7 +175,7 @@ type base struct {
 	Message   text      `json:"message"`
 }
 
-// document is an SBOM or a VEX document of an ImagePackages, without its packages.
+// document is an SBOM or a VEX document of an ImagePackages, whose packages a list leaves out.
 type document struct {
 	Type       text `json:"type"`
 	Format     text `json:"format"`
@@ -189,6 +189,15 @@ type document struct {
 		Status        text `json:"status"`
 		Justification text `json:"justification"`
 	} `json:"statements"`
+	Packages []packageOf `json:"packages"` // only of an image that is read by its name
+}
+
+// packageOf is a package of an image.
+type packageOf struct {
+	Name    text `json:"name"`
+	Version text `json:"version"`
+	PURL    text `json:"purl"`
+	License text `json:"license"`
 }
 
 type imagePackages struct {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -44,6 +45,30 @@ type page struct {
 
 // When formats a time for the page.
 func (p *page) When(t time.Time) moment { return when(t, p.Now) }
+
+// dated is a part of a message: text, or a time.
+type dated struct {
+	Text text
+	When *moment
+}
+
+// timesIn are times within a message of the API.
+var timesIn = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// Dated splits a message at the times in it, which the page shows as it shows all times.
+func (p *page) Dated(message text) (parts []dated) {
+	rest := string(brief(message))
+	for _, at := range timesIn.FindAllString(rest, -1) {
+		t, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			continue
+		}
+		before, after, _ := strings.Cut(rest, at)
+		m := p.When(t)
+		parts, rest = append(parts, dated{Text: text(before)}, dated{When: &m}), after
+	}
+	return append(parts, dated{Text: text(rest)})
+}
 
 // pages are the templates, each with the layout.
 type pages struct{ byName map[string]*template.Template }

@@ -60,7 +60,11 @@ func hostileAnswers() map[string]any {
 			"dockerImageLayers":   l{m{"name": hostile, "size": 5}},
 			"signatures":          l{m{"type": hostile, "conditions": condition, "signedClaims": m{hostile: hostile}, "issuedTo": m{"commonName": hostile, "publicKeyID": hostile}}},
 		},
-		"GET " + packagesPath: m{"items": l{m{"sources": l{m{"type": hostile, "format": hostile, "index": hostile, "problem": hostile, "statements": l{m{"vulnerability": hostile, "status": hostile, "justification": hostile}}}}}}},
+		"GET " + packagesPath + "/" + digestA: m{"sources": l{m{"packages": l{m{"name": hostile, "version": hostile, "purl": hostile, "license": hostile}}}}},
+		"POST " + impactPath: m{"status": m{"summary": m{"images": 1, "unlisted": 1}, "unknowns": l{m{"part": hostile, "reason": hostile}}, "rows": l{m{
+			"reference": hostile, "namespace": hostile, "effect": hostile, "neededBy": l{hostile}, "packages": l{m{"name": hostile, "version": hostile, "vouched": hostile, "unknown": hostile}},
+			"statements": l{m{"vulnerability": hostile, "status": hostile, "author": hostile}}, "advisories": l{m{"id": hostile, "fixed": hostile, "fixedBy": hostile, "package": m{"name": hostile, "vouched": "True", "vouchedBy": hostile}}}}}}},
+		"GET " + packagesPath: m{"items": l{m{"sources": l{m{"count": 1, "type": hostile, "format": hostile, "index": hostile, "problem": hostile, "statements": l{m{"vulnerability": hostile, "status": hostile, "justification": hostile}}}}}}},
 		"GET " + tagsPath: m{"items": l{m{"metadata": metadata, "spec": m{"name": hostile, "from": m{"kind": "DockerImage", "name": hostile}},
 			"status": m{"items": l{m{"created": at, "image": hostile}, m{"created": at, "image": hostile}}, "conditions": l{m{"type": "ImportSuccess", "status": "False", "reason": hostile, "message": hostile}}}}}},
 		"GET " + podsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "namespace": hostile, "name": hostile, "since": at, "containers": l{m{
@@ -140,7 +144,7 @@ func TestHostileTextIsText(t *testing.T) {
 	b := newBrowser(t, hostileAnswers())
 	b.signIn("good")
 	q := url.QueryEscape(hostile)
-	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "running?at=" + at, "policies?try=" + q, "activity", "images?verdict=" + q} {
+	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "running?at=" + at, "policies?try=" + q, "activity", "images?verdict=" + q, "impact?package=" + q} {
 		w := b.do("GET", Root+path, nil)
 		if w.Code != http.StatusOK {
 			t.Errorf("%q: %d %s", path, w.Code, w.Body)

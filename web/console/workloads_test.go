@@ -162,3 +162,15 @@ func TestPlatformsAreFoldedIntoTheirIndex(t *testing.T) {
 		last += 1 + at
 	}
 }
+
+// A time within a message is shown as all times are.
+func TestTimesInMessages(t *testing.T) {
+	b := newBrowser(t, map[string]any{
+		"GET " + verificationPath: m{}, "GET " + policiesPath: m{},
+		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": m{"name": "team"}, "status": m{"conditions": l{m{"type": "CoversImages", "status": "True", "message": "6 images, as of 2026-11-01T07:00:00Z, of 7"}}}}}},
+	})
+	b.signIn("good")
+	if body := b.do("GET", Root+"policies", nil).Body.String(); !strings.Contains(body, `6 images, as of <time datetime="2026-11-01T07:00:00Z" title="1 November 2026, 07:00:00 UTC">60m ago</time>, of 7`) {
+		t.Errorf("the page is\n%s", body)
+	}
+}
