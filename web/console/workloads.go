@@ -49,7 +49,11 @@ func (w *workload) need() int {
 // workloadsOf groups pods by their workloads, those that need somebody first.
 func workloadsOf(pods []clusterPod) (all []*workload) {
 	type place struct{ cluster, namespace, workload text }
-	places := map[place]*workload{}
+	type runs struct {
+		*workload
+		workloadImage
+	}
+	places, counted := map[place]*workload{}, map[runs]*workloadImage{}
 	for i := range pods {
 		p := &pods[i].Spec
 		name := cmp.Or(p.Workload, "Pod/"+p.Name)
@@ -68,7 +72,13 @@ func workloadsOf(pods []clusterPod) (all []*workload) {
 			w.Since = p.Since
 		}
 		for _, c := range p.Containers {
-			w.add(workloadImage{c.Name, c.Image, c.Digest, c.Verified, c.Outdated, c.OutdatedUnknown, c.Waiting, c.NotImported, 1})
+			one := runs{w, workloadImage{c.Name, c.Image, c.Digest, c.Verified, c.Outdated, c.OutdatedUnknown, c.Waiting, c.NotImported, 0}}
+			if counted[one] == nil {
+				counted[one] = &workloadImage{}
+				*counted[one] = one.workloadImage
+				w.Runs = append(w.Runs, counted[one])
+			}
+			counted[one].Pods++
 		}
 	}
 	for _, w := range all {
@@ -78,18 +88,6 @@ func workloadsOf(pods []clusterPod) (all []*workload) {
 		return cmp.Or(cmp.Compare(a.need(), b.need()), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return all
-}
-
-// add counts what a container of one more pod runs.
-func (w *workload) add(one workloadImage) {
-	for _, r := range w.Runs {
-		same := *r
-		if same.Pods = one.Pods; same == one {
-			r.Pods++
-			return
-		}
-	}
-	w.Runs = append(w.Runs, &one)
 }
 
 // Bounds of the workloads that a card names.
