@@ -91,8 +91,8 @@ func TestTooOldVersionsAreNamed(t *testing.T) {
 }
 
 // .ci/vuln says loudly that it looked at nothing where the database of vulnerabilities cannot be
-// reached, and takes no other failure for that. It is not parallel: a file that it runs, and another
-// test's child inherits while it is written, would be busy.
+// reached, and takes no other failure for that. It is not parallel: a file that it runs, and
+// another test's child inherits while it is written, would be busy.
 func TestVulnSaysWhatItLookedAt(t *testing.T) {
 	script, err := os.ReadFile("../../.ci/vuln")
 	if err != nil {

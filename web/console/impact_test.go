@@ -50,7 +50,8 @@ func TestAdvisoryHasAnAddress(t *testing.T) {
 	}
 }
 
-// What has a package is asked by an address, too; nothing found is not none while SBOMs are missing.
+// What has a package is asked by an address, too; nothing found is not none while SBOMs are
+// missing.
 func TestWhatHasAPackage(t *testing.T) {
 	answers := map[string]any{"POST " + impactPath: m{"status": m{"summary": m{"examined": 9, "unlisted": 2, "podsComplete": true}}}}
 	b := newBrowser(t, answers)

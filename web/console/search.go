@@ -108,7 +108,8 @@ func (v *visit) findTags(part string) ([]*finding, error) {
 	return []*finding{byTag, byName}, err
 }
 
-// findWorkloads finds workloads and pods by their names, or by a part of these among the first pods.
+// findWorkloads finds workloads and pods by their names, or by a part of these among the first
+// pods.
 func (v *visit) findWorkloads(part string) ([]*finding, error) {
 	found := &finding{Title: "Workloads", Link: link("running", "pod", part)}
 	var pods list[clusterPod]

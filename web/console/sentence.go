@@ -54,8 +54,9 @@ func atLeast(c counted) string {
 	return ""
 }
 
-// whoRuns says how many workloads, and where, the cards with these selectors are about: "3 workloads
-// in prod run". It counts pods if not all workloads are known, and is empty if there are none.
+// whoRuns says how many workloads, and where, the cards with these selectors are about: "3
+// workloads in prod run". It counts pods if not all workloads are known, and is empty if there are
+// none.
 func (v *attentionView) whoRuns(where []string) string {
 	var pods counted
 	var all []*workload

@@ -131,8 +131,8 @@ func TestVerdictsHaveOneLook(t *testing.T) {
 	}
 }
 
-// An index has one row with its platforms, the worst of their verdicts and their sizes; what runs and
-// fails is first.
+// An index has one row with its platforms, the worst of their verdicts and their sizes; what runs
+// and fails is first.
 func TestPlatformsAreFoldedIntoTheirIndex(t *testing.T) {
 	columns := l{}
 	for _, name := range []string{"Name", "Repository", "Tags", "Verdict", "Pods", "Size", "Platform"} {

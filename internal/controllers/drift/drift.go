@@ -45,6 +45,9 @@ type Client interface {
 type Answers interface {
 	// Drift returns what the pods that name a tag run.
 	Drift(ctx context.Context, tag reference.Reference) (answers.Drift, error)
+	// DriftOf is Drift with the pods that name the tag on a mirror. A pod that has several of its names
+	// counts once.
+	DriftOf(ctx context.Context, tag reference.Reference) (answers.Drift, error)
 	// NamesOf returns a tag and its names on mirrors: pods that have any of these name the tag.
 	NamesOf(tag reference.Reference) []reference.Reference
 }
@@ -129,15 +132,32 @@ func (t *Tracker) Recheck(tags []string) {
 	}
 }
 
-// Naming returns the counts of the pods that name a tag, or its name on a mirror. known is false
-// before all tags have been compared.
-func (t *Tracker) Naming(tag reference.Reference) (n Counts, known bool) {
+// Naming returns the counts of the pods that name a tag, or its name on a mirror; a pod counts once.
+// known is false before all tags have been compared.
+func (t *Tracker) Naming(ctx context.Context, tag reference.Reference) (n Counts, known bool) {
+	n, names, known := t.byName(tag)
+	if names < 2 {
+		return n, known
+	}
+	// one pod may have several of these names
+	found, err := t.Answers.DriftOf(ctx, tag)
+	if err != nil {
+		return Counts{}, false
+	}
+	return countsOf(found), known
+}
+
+// byName sums the counts of the names of a tag that pods have and that lead elsewhere, or may.
+func (t *Tracker) byName(tag reference.Reference) (n Counts, names int, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range t.Answers.NamesOf(tag) {
-		n.add(countsOf(t.drifted[name.String()]))
+		if d, has := t.drifted[name.String()]; has {
+			n.add(countsOf(d))
+			names++
+		}
 	}
-	return n, t.known
+	return n, names, t.known
 }
 
 // Pods returns the counts of all known pods.

@@ -75,6 +75,10 @@ func (w *world) NamesOf(tag reference.Reference) []reference.Reference {
 	return []reference.Reference{tag}
 }
 
+func (w *world) DriftOf(ctx context.Context, ref reference.Reference) (answers.Drift, error) {
+	return w.Drift(ctx, ref)
+}
+
 func (w *world) Drift(_ context.Context, ref reference.Reference) (answers.Drift, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +150,7 @@ func TestTracker(t *testing.T) {
 			synctest.Wait()
 			for text, n := range map[string]int{v1: ofV1, v2: ofV2} {
 				ref, _ := reference.Parse(text)
-				if got, isKnown := tracker.Naming(ref); got.Outdated != n || isKnown != known || got.Unknown != w.runs[text][unstarted] {
+				if got, isKnown := tracker.Naming(ctx, ref); got.Outdated != n || isKnown != known || got.Unknown != w.runs[text][unstarted] {
 					t.Errorf("%s: %s has pods %+v, known %v", when, text, got, isKnown)
 				}
 			}
@@ -227,6 +231,46 @@ func TestTracker(t *testing.T) {
 		w.move(t, v1, third, time.Now())
 		time.Sleep(2 * time.Second)
 		want("it moved while nobody watched", true, 2, 1, 3, strings.NewReplacer(v2, v1, "222222222222", "333333333333", "1 pod runs", "2 pods run").Replace(moved))
+		stop()
+		<-ended
+	})
+}
+
+// mirrored is a world in which a tag has a name on a mirror.
+type mirrored struct {
+	*world
+	name string
+}
+
+func (m mirrored) NamesOf(tag reference.Reference) []reference.Reference {
+	name, _ := reference.Parse(m.name)
+	return []reference.Reference{tag, name}
+}
+
+// A pod that names a tag and the tag's name on a mirror is one pod.
+func TestNamesOfOneTag(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const source, mirror = "registry.example.com/app:v1", "mirror.example.com/app:v1"
+		w := &world{synced: true, leads: map[string]*imagev1.ImageTag{}, runs: map[string]map[string]int{source: {digestOf("1"): 1}, mirror: {digestOf("1"): 1}}}
+		for _, name := range []string{source, mirror} {
+			w.move(t, name, digestOf("2"), time.Now().Add(-time.Hour))
+		}
+		tracker := drift.New(drift.Options{
+			Index: w, Client: w, Answers: mirrored{w, mirror}, Clock: clock.RealClock{}, Notify: func(*imagev1.ImageTag, string) {},
+			Gauge: drift.NewGauge(), UnknownGauge: drift.NewUnknownGauge(),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { _ = tracker.Run(ctx); close(ended) }()
+		synctest.Wait()
+		ref, _ := reference.Parse(source)
+		if got, known := tracker.Naming(ctx, ref); got != (drift.Counts{Outdated: 1}) || !known {
+			t.Errorf("%+v, known %v", got, known)
+		}
+		w.fail = errors.New("the database is gone")
+		if got, known := tracker.Naming(ctx, ref); got != (drift.Counts{}) || known {
+			t.Errorf("without an answer %+v, known %v", got, known)
+		}
 		stop()
 		<-ended
 	})
