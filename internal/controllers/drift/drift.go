@@ -45,8 +45,8 @@ type Client interface {
 type Answers interface {
 	// Drift returns what the pods that name a tag run.
 	Drift(ctx context.Context, tag reference.Reference) (answers.Drift, error)
-	// DriftOf is Drift with the pods that name the tag on a mirror. A pod that has several of its names
-	// counts once.
+	// DriftOf is Drift with the pods that name the tag on a mirror. A pod that has several of its
+	// names counts once.
 	DriftOf(ctx context.Context, tag reference.Reference) (answers.Drift, error)
 	// NamesOf returns a tag and its names on mirrors: pods that have any of these name the tag.
 	NamesOf(tag reference.Reference) []reference.Reference
@@ -132,8 +132,8 @@ func (t *Tracker) Recheck(tags []string) {
 	}
 }
 
-// Naming returns the counts of the pods that name a tag, or its name on a mirror; a pod counts once.
-// known is false before all tags have been compared.
+// Naming returns the counts of the pods that name a tag, or its name on a mirror. A pod counts
+// once. known is false before all tags have been compared.
 func (t *Tracker) Naming(ctx context.Context, tag reference.Reference) (n Counts, known bool) {
 	n, names, known := t.byName(tag)
 	if names < 2 {
