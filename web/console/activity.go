@@ -146,7 +146,7 @@ func (v *visit) queue() error {
 const maxOpen = 64
 
 // errManyLive is the error of a live page too many. Its browser asks again, more and more rarely.
-var errManyLive = &apiError{Code: http.StatusTooManyRequests, Message: text(fmt.Sprintf("%d pages that follow Events are open already: close one of them.", maxOpen))}
+var errManyLive = &apiError{Code: http.StatusTooManyRequests, Message: text(fmt.Sprintf("A person may have at most %d of the pages that follow Events: close one of them.", maxOpen))}
 
 // live sends Events to an open page as they happen, as server-sent events whose data are rows of
 // its table.

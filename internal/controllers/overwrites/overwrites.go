@@ -180,12 +180,26 @@ func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	t.mu.Lock()
-	maps.DeleteFunc(t.found, func(name string, _ Tag) bool { return !seen[name] })
-	t.known = true
-	t.mu.Unlock()
+	for _, to := range t.forget(seen) {
+		t.Turned(to)
+	}
 	t.measure()
 	return version, nil
+}
+
+// forget drops the tags that were not seen when all were read, and returns where they led: the
+// watch reports such a tag later, or missed it.
+func (t *Tracker) forget(seen map[string]bool) (led []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = true
+	maps.DeleteFunc(t.found, func(name string, tag Tag) bool {
+		if !seen[name] {
+			led = append(led, tag.To)
+		}
+		return !seen[name]
+	})
+	return led
 }
 
 func (t *Tracker) measure() {

@@ -182,3 +182,30 @@ func TestTracker(t *testing.T) {
 	default:
 	}
 }
+
+// A tag that moved back while nobody watched has turned, too.
+func TestMovedBackUnseen(t *testing.T) {
+	t.Parallel()
+	begun := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	w := &world{tags: map[string]*imagev1.ImageTag{}, rules: "v1", turned: make(chan string, 100)}
+	w.lead(t, "v1", "1", begun.Add(-2*time.Hour))
+	w.lead(t, "v1", "2", begun.Add(-time.Hour))
+	tracker := overwrites.New(overwrites.Options{
+		Client: w, Answers: w, Clock: testingclock.NewFakeClock(begun), Gauge: overwrites.NewGauge(),
+		Notifier: make(notices, 100), Turned: func(digest string) { w.turned <- digest[7:8] },
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = tracker.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	if got := <-w.turned; got != "2" {
+		t.Fatalf("what has image %s turned", got)
+	}
+	w.mu.Lock()
+	delete(w.tags, "v1")
+	w.mu.Unlock()
+	tracker.Recheck()
+	if got := <-w.turned; got != "2" {
+		t.Errorf("after it moved back, what has image %s turned", got)
+	}
+}
