@@ -15,8 +15,8 @@ import (
 // concernDoors are what the console's first page counts, and the doors of which one must be open to
 // who sees a number: what is not open is unknown.
 var concernDoors = map[string]string{
-	"Runs and is not verified": "clusterpods summary", "Runs and is not signed": "clusterpods summary", "Runs something else than its tag leads to": "clusterpods summary",
-	"Runs and is gone from its registry": "summary", "Not verified": "images summary", "Not signed": "images summary", "Verdict unknown": "images summary",
+	"Runs and is not verified": "clusterpods summary", "Runs and is unsigned": "clusterpods summary", "Runs something else than its tag leads to": "clusterpods summary",
+	"Runs and is gone from its registry": "summary", "Not verified": "images summary", "Unsigned": "images summary", "Verdict unknown": "images summary",
 	"Imports that failed": "spool", "Registries that are away": "spool", "Clusters that are away": "clusters", "Access to clusters that ends soon": "clusters",
 	"Policies that do nothing": "policies", "Certificates and keys that end soon": "policies", "Exceptions that end soon": "policies",
 	"Certificates of this server that end soon": "summary",
@@ -63,8 +63,8 @@ func (s *sides) askPages() {
 		return len(s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == verified }))
 	}
 	numbers := map[string]int{
-		"Runs and is not verified": naming("False"), "Runs and is not signed": naming("Unsigned"), "Runs something else than its tag leads to": len(s.podsSo("true")),
-		"Not verified": int(right.images["False"]), "Not signed": int(right.images["Unsigned"]), "Verdict unknown": int(right.images["Unknown"]),
+		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"), "Runs something else than its tag leads to": len(s.podsSo("true")),
+		"Not verified": int(right.images["False"]), "Unsigned": int(right.images["Unsigned"]), "Verdict unknown": int(right.images["Unknown"]),
 	}
 	for user, doors := range sideUsers {
 		open := strings.Fields(doors)

@@ -262,10 +262,11 @@ func (s *sides) metric(all, name string) string {
 }
 
 var (
-	concernShown = regexp.MustCompile(`<strong>([^<]+)</strong>(?:[^<]|<span class="by">|</span>|<time[^>]*>|</time>)*<span class="many">([^<]+)</span>`)
+	concernShown = regexp.MustCompile(`<strong>([^<]+)</strong></a><span class="many">([^<]+)</span>`)
 	concernFine  = regexp.MustCompile(`<li>([^<:]+): <span class="quiet">none`)
 	shareShown   = regexp.MustCompile(`verdict=([A-Za-z]+)"[^\n]*?<span class="number">([^<]+)</span>`)
-	rowOfPod     = regexp.MustCompile(`<td class="first">([^<]+)<span class="by">(\S+) / (\S+) `)
+	// a pod that nothing owns is a workload of its own
+	rowOfPod = regexp.MustCompile(`<td class="first"[^>]*><a href="[^"]*">([^<]+)</a> <span class="quiet">[^<]*</span><span class="by">(\S+) / ([^<]+)</span>`)
 )
 
 // attention are the numbers of the console's first page, by what they are about.
@@ -308,9 +309,9 @@ func (s *sides) askConsole(want totals, outdated, unknown int) {
 		s.is("Running", "outdated="+value, slices.Compact(got), s.podsSo(value))
 	}
 	for title, n := range map[string]any{
-		"Runs and is not verified": naming("False"), "Runs and is not signed": naming("Unsigned"),
+		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"),
 		"Runs something else than its tag leads to": drifted, "Runs and is gone from its registry": 0,
-		"Not verified": want.images["False"], "Not signed": want.images["Unsigned"], "Verdict unknown": want.images["Unknown"], "Clusters that are away": 0,
+		"Not verified": want.images["False"], "Unsigned": want.images["Unsigned"], "Verdict unknown": want.images["Unknown"], "Clusters that are away": 0,
 	} {
 		s.is("Attention", title, shown[title], n)
 	}
