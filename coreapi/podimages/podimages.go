@@ -46,20 +46,34 @@ func parseImageID(id string) reference.Reference {
 // other imageID. A runtime writes it if it does not know the manifest of an image, such as one that
 // was loaded from a file: then it is the digest of the image's config, or of a manifest that the
 // runtime made, as `kind load` shows. Some mean the manifest.
-func ID(image, imageID string) string {
+func ID(image, imageID string) string { return read(image, imageID).id }
+
+// told is what the spec and the status of a container say, each parsed once.
+type told struct {
+	spec, runs reference.Reference // runs is what [Runs] returns
+	id         string              // what [ID] returns
+}
+
+func read(image, imageID string) told {
+	t := told{spec: Parse(image), runs: parseImageID(imageID)}
 	digest := imageID
 	for _, prefix := range []string{"docker://", "docker-pullable://"} {
 		digest = strings.TrimPrefix(digest, prefix)
 	}
-	if reference.IsDigest(digest) {
-		return digest
+	switch {
+	case reference.IsDigest(digest):
+		t.id = digest
+	case t.runs.Digest != "" && t.namesTag() && t.spec.Bare() != t.runs.Bare():
+		t.id = t.runs.Digest
 	}
-	spec, runs := Parse(image), parseImageID(imageID)
-	if runs.Digest != "" && spec.Tag != "" && spec.Digest == "" && spec.Bare() != runs.Bare() {
-		return runs.Digest
+	if t.runs.Digest == "" {
+		t.runs = t.spec
 	}
-	return ""
+	return t
 }
+
+// namesTag reports whether the spec names a tag and no digest.
+func (t told) namesTag() bool { return t.spec.Tag != "" && t.spec.Digest == "" }
 
 // Runs returns what a container runs whose spec names image and whose status has imageID: the
 // digest of the status, if it has a repository, else the image of the spec; the zero Reference if
@@ -74,27 +88,28 @@ func Runs(image, imageID string) reference.Reference {
 // Manifest returns the digest of the manifest that a container runs; "" if only an [ID] is known,
 // or nothing.
 func Manifest(image, imageID string) string {
-	if runs := Runs(image, imageID); runs.Digest != ID(image, imageID) || Parse(image).Digest != "" {
-		return runs.Digest
+	if t := read(image, imageID); t.runs.Digest != t.id || t.spec.Digest != "" {
+		return t.runs.Digest
 	}
 	return ""
 }
 
 // Keys returns the keys of the image that a container uses: its digest, or else the reference with
 // a tag that the spec names. If the status has an [ID], the key has it, too: see [Unsettled].
-func Keys(image, imageID string) []string {
-	runs, id := Runs(image, imageID), ID(image, imageID)
-	switch spec := Parse(image); {
-	case id == "":
-		return slices.DeleteFunc([]string{Key(runs)}, func(key string) bool { return key == "" })
-	case runs.Digest == "":
-		return []string{Unsettled(Key(runs), id)}
-	case runs.Digest == id && spec.Digest == "" && spec.Tag != "":
-		return []string{id, Unsettled(Key(spec), id)}
-	case runs.Digest == id:
-		return []string{id}
+func Keys(image, imageID string) []string { return read(image, imageID).keys() }
+
+func (t told) keys() []string {
+	switch {
+	case t.id == "":
+		return slices.DeleteFunc([]string{Key(t.runs)}, func(key string) bool { return key == "" })
+	case t.runs.Digest == "":
+		return []string{Unsettled(Key(t.runs), t.id)}
+	case t.runs.Digest == t.id && t.namesTag():
+		return []string{t.id, Unsettled(Key(t.spec), t.id)}
+	case t.runs.Digest == t.id:
+		return []string{t.id}
 	}
-	return []string{runs.Digest, Unsettled("", id)}
+	return []string{t.runs.Digest, Unsettled("", t.id)}
 }
 
 // unsettled is between the tag and the ID of a key. It is in no reference.
@@ -148,13 +163,14 @@ type Known struct {
 // Values are the values of the field "image" in lists for a container whose spec names image and
 // whose status has imageID: what it runs, what it names, and the repositories of both.
 func Values(image, imageID string) (all []string) {
-	if runs := Runs(image, imageID); runs.Repository != "" {
-		all = append(all, runs.Name())
+	t := read(image, imageID)
+	if t.runs.Repository != "" {
+		all = append(all, t.runs.Name())
 	}
-	for _, key := range Keys(image, imageID) {
+	for _, key := range t.keys() {
 		all = append(all, Value(key))
 	}
-	all = append(all, ID(image, imageID))
+	all = append(all, t.id)
 	if ref, err := reference.Parse(image); err == nil {
 		pulled := ref.Pulled()
 		pulled.Digest = ""
