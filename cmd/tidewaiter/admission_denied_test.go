@@ -3,19 +3,15 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
-	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 // A registry that denies to HEAD what it gives to GET has the image of a pod that nobody knows yet:
@@ -59,19 +55,14 @@ func TestAdmissionWhereHeadsAreDenied(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), Policy: file, Isolated: true}, listen(t))
-			client, err := restclient.HTTPClientFor(server)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(client.CloseIdleConnections)
+			ask := serveAdmission(t, dir, file)
 			registry.Inject("HEAD ", 0, registrytest.Status(status, "MANIFEST_UNKNOWN"))
 			for image, want := range map[string]string{
 				"team/signed:tag": "", "team/signed@" + digests["team/signed:digest"]: "",
 				"team/plain:tag": "Unsigned", "team/plain@" + digests["team/plain:digest"]: "Unsigned",
 				"team/gone:tag": "could not be imported",
 			} {
-				got, said := askAdmission(t, client, server.Host+admission.Path+"?timeout=30s", review(registry.Host+"/"+image)), ""
+				got, said := ask(registry.Host+"/"+image), ""
 				if got.Result != nil {
 					said = got.Result.Message
 				}

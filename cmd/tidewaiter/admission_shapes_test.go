@@ -6,19 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
-	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
-	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
 // Whatever a pusher makes of an image, and however a pod names it, it is not let through as
@@ -101,15 +97,10 @@ func TestAttackShapesAndNamesThatForceUnknown(t *testing.T) {
 	if err := os.WriteFile(file, bytes.Replace(text, []byte("metadata:"), []byte(allow), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), Policy: file, Isolated: true}, listen(t))
-	client, err := restclient.HTTPClientFor(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	ask := serveAdmission(t, dir, file)
 	refused := func(t *testing.T, what string, images ...string) {
 		t.Helper()
-		if got := askAdmission(t, client, server.Host+admission.Path+"?timeout=30s", review(images...)); got.Allowed {
+		if got := ask(images...); got.Allowed {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}

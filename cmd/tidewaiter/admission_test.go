@@ -49,6 +49,21 @@ func review(images ...string) []byte {
 		"object":{"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[%s]}}}}`, strings.Join(containers, ","))
 }
 
+// serveAdmission serves with the policies of a file, and returns a function that asks whether a pod
+// with some images is admitted.
+func serveAdmission(t *testing.T, dir, policies string) func(images ...string) *admissionv1.AdmissionResponse {
+	t.Helper()
+	config := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), Policy: policies, Isolated: true}, listen(t))
+	client, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return func(images ...string) *admissionv1.AdmissionResponse {
+		return askAdmission(t, client, config.Host+admission.Path+"?timeout=30s", review(images...))
+	}
+}
+
 // askAdmission asks a server about a pod.
 func askAdmission(t testing.TB, client *http.Client, url string, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()

@@ -803,9 +803,13 @@ func livePages(ctx context.Context, t *testing.T, s *process, n int, begun func(
 	}
 	client := s.attacker(t)
 	var clients sync.WaitGroup
+	var answered sync.WaitGroup // every client has its answer, or an error
 	var open, refused, large, shown atomic.Int64
+	answered.Add(n)
 	for range n {
 		clients.Go(func() {
+			done := sync.OnceFunc(answered.Done)
+			defer done()
 			resp, err := client.Do(s.get(ctx, t, "/console/activity/live?after="+list.ResourceVersion))
 			if err != nil {
 				t.Error(err)
@@ -820,6 +824,7 @@ func livePages(ctx context.Context, t *testing.T, s *process, n int, begun func(
 				t.Errorf("a live page: %s", resp.Status)
 			}
 			open.Add(1)
+			done()
 			for lines := bufio.NewReader(resp.Body); ; {
 				line, err := lines.ReadString('\n')
 				if err != nil {
@@ -834,8 +839,7 @@ func livePages(ctx context.Context, t *testing.T, s *process, n int, begun func(
 			}
 		})
 	}
-	for deadline := time.Now().Add(time.Minute); open.Load()+refused.Load() < int64(n) && time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
-	}
+	answered.Wait()
 	for i := 0; ctx.Err() == nil; i++ {
 		size := 2_900_000
 		if i%2 == 1 {

@@ -319,7 +319,7 @@ Next:
 	return &cli.Exit{Code: cli.ExitSome, Err: cli.WithHint(fmt.Errorf("the cluster does not let the account %s", strings.Join(unseen, "; ")), "something beside its roles refuses that, such as an authorization webhook; until it may, the server deletes no images")}
 }
 
-// printCommands prints what does the same for somebody who has the rights.
+// printCommands prints the commands by which an administrator of the cluster does the same.
 func (c *toFollow) printCommands(out io.Writer, duration time.Duration) error {
 	file := "kubectl --kubeconfig " + cli.Quote(c.kubeconfig) + " config"
 	_, err := fmt.Fprintf(out, `# The account, which may list and watch these kinds:

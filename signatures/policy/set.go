@@ -230,7 +230,7 @@ func (s *Set) Named(key types.NamespacedName) *Policy {
 	return nil
 }
 
-// Len returns how many policies there are.
+// Len returns the number of policies.
 func (s *Set) Len() int {
 	if s == nil {
 		return 0
@@ -313,8 +313,8 @@ func (s *Set) Overrides(scope string) bool {
 // address or a mirror's name. With the namespace "", only ClusterImagePolicies count.
 func (s *Set) Uncovered(namespace string) bool { return s.uncovered(namespace, nil) }
 
-// UncoveredWith is Uncovered for the Set with a policy added, or replaced, for the pods of that
-// policy's namespace.
+// UncoveredWith reports what Uncovered would report if the Set also had p, instead of any policy of
+// that name. It looks at the pods of p's namespace.
 func (s *Set) UncoveredWith(p *Policy) bool {
 	if s == nil {
 		s = &Set{}

@@ -155,10 +155,11 @@ func (v *visit) live() error {
 	if strings.ContainsFunc(after, func(r rune) bool { return r < '0' || r > '9' }) {
 		return &apiError{Code: http.StatusBadRequest, Message: "the resourceVersion to begin at is not a number"}
 	}
-	if !v.open.TryAdd(v.who(), 0, 1) {
+	who := v.who()
+	if !v.open.TryAdd(who, 0, 1) {
 		return errManyLive
 	}
-	defer v.open.Remove(v.who(), 1)
+	defer v.open.Remove(who, 1)
 	ctx, stop := context.WithTimeout(v.ctx(), longestLive)
 	defer stop()
 	if v.session != nil {

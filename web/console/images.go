@@ -77,7 +77,7 @@ type imageList struct {
 	Done     string // confirms the import that was just requested
 }
 
-// Hits reports whether a search found something of another kind.
+// Hits reports whether a search found anything that is not an image, such as a tag or a workload.
 func (data *imageList) Hits() bool {
 	return slices.ContainsFunc(data.Elsewhere, func(f *finding) bool { return f.Count > 0 })
 }

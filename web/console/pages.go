@@ -55,7 +55,7 @@ type dated struct {
 // timesIn are times within a message of the API.
 var timesIn = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// Dated splits a message at the times in it, which the page shows as it shows all times.
+// Dated splits a message at its times, so that the page can show them as it shows all other times.
 func (p *page) Dated(message text) (parts []dated) {
 	rest := string(brief(message))
 	for _, at := range timesIn.FindAllString(rest, -1) {

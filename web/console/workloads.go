@@ -107,10 +107,11 @@ func (v *visit) workloadsWith(selector string) (all []*workload, whole bool, err
 			return nil, false, err
 		}
 		found = append(found, pods.Items...)
-		if whole = pods.Metadata.Continue == ""; whole || len(workloadsOf(found)) > namedWorkloads {
+		all, whole = workloadsOf(found), pods.Metadata.Continue == ""
+		if whole || len(all) > namedWorkloads {
 			break
 		}
 		ask.Set("continue", pods.Metadata.Continue)
 	}
-	return workloadsOf(found), whole, nil
+	return all, whole, nil
 }

@@ -1,5 +1,5 @@
-// Package follower makes the account with which a server follows a cluster. The account may list
-// and watch pods, nodes and workloads, and nothing else.
+// Package follower creates the service account that a server uses to follow a cluster. The account
+// may list and watch pods, nodes and workloads, and nothing else.
 package follower
 
 import (
@@ -151,7 +151,7 @@ func (a *Account) Create(ctx context.Context, duration time.Duration) (token str
 	if err != nil {
 		return "", end, err
 	}
-	// Whoever made the account by kubectl create is another manager of the same fields.
+	// If kubectl create made the account, kubectl is another manager of the same fields.
 	options := metav1.ApplyOptions{FieldManager: Name, Force: true}
 	if _, err := accounts.ServiceAccounts(a.Namespace).Apply(ctx, applycorev1.ServiceAccount(Name, a.Namespace), options); err != nil {
 		return "", end, err

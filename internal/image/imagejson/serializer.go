@@ -26,9 +26,9 @@ func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSeria
 	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, imageReader{})}
 }
 
-// NewBriefSerializer is NewClientSerializer for one who needs no content: of the Images of a list
-// it leaves out manifest, config and metadata where it can, which is most of what reading them
-// costs.
+// NewBriefSerializer is NewClientSerializer for a client that does not use the content of Images.
+// Where it can, it leaves manifest, config and metadata out of the Images of a list: reading these
+// costs most.
 func NewBriefSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, imageReader{brief: true})}
 }
