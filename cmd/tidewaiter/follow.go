@@ -56,8 +56,8 @@ or start it again.
 Run follow again before the token ends: the account is brought up to date, and the
 kubeconfig gets a new token, which the server uses within ten seconds.
 
-With --dry-run nothing is made or written. The commands that do the same are printed, for
-somebody who has the rights.`,
+With --dry-run, follow makes and writes nothing. It prints the commands that do the same,
+for an administrator of the cluster to run.`,
 		Example: `  # The cluster of the kubeconfig's current context
   tidewaiter follow
   tidewaiter serve --config tidewaiter.yaml
@@ -112,7 +112,7 @@ func (o *followOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	if len(lacks) > 0 {
 		again := "tidewaiter follow " + cli.Quote(c.context) + " --dry-run"
-		return cli.WithHint(fmt.Errorf("in the cluster of the context %s you lack the rights to: %s", c.context, strings.Join(lacks, "; ")), "somebody who has them can run what this prints: %s", again)
+		return cli.WithHint(fmt.Errorf("the cluster of the context %s does not let you: %s", c.context, strings.Join(lacks, "; ")), "an administrator of the cluster can run the commands that this prints: %s", again)
 	}
 	token, end, err := c.account.Create(cmd.Context(), o.duration)
 	if err != nil {
@@ -203,13 +203,13 @@ func unknownContext(name string, kubeconfig *clientcmdapi.Config, rules *clientc
 	files := strings.Join(rules.GetLoadingPrecedence(), ", ")
 	switch near := nearest.Likely(name, names); {
 	case len(names) == 0:
-		return cli.WithHint(fmt.Errorf("there is no context in %s", files), "--kubeconfig names the file with the cluster's context")
+		return cli.WithHint(fmt.Errorf("%s has no context", files), "--kubeconfig names the file with the cluster's context")
 	case name == "":
-		return cli.WithHint(fmt.Errorf("no context is the current one in %s", files), "tidewaiter follow %s", cli.Quote(names[0]))
+		return cli.WithHint(fmt.Errorf("%s has no current context", files), "tidewaiter follow %s", cli.Quote(names[0]))
 	case near != "":
-		return cli.WithHint(fmt.Errorf("there is no context %s in %s", name, files), "did you mean %s? Try: tidewaiter follow %[1]s", cli.Quote(near))
+		return cli.WithHint(fmt.Errorf("%s has no context %s", files, name), "did you mean %s? Try: tidewaiter follow %[1]s", cli.Quote(near))
 	}
-	return cli.WithHint(fmt.Errorf("there is no context %s in %s", name, files), "it has: %s", strings.Join(names[:min(len(names), maxContexts)], ", "))
+	return cli.WithHint(fmt.Errorf("%s has no context %s", files, name), "it has: %s", strings.Join(names[:min(len(names), maxContexts)], ", "))
 }
 
 func contextNames(kubeconfig *clientcmdapi.Config) (names []string) {
