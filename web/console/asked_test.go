@@ -145,6 +145,10 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Nothing needs you") {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
 	}
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"Unknown": 2, "True": 4000}, "outdated": 0, "overwritten": 0, "gone": 0}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Some of what runs cannot be judged.") || strings.Contains(body, "is in order") {
+		t.Errorf("while something cannot be judged the first page is\n%s", body)
+	}
 	// Who may not read the summary sees what runs while that is little enough to be read for the
 	// page.
 	answers["GET "+summaryPath] = http.StatusForbidden

@@ -48,6 +48,7 @@ type attentionView struct {
 	Sentence string // what follows for somebody
 	Concerns []*concern
 	Alone    bool       // no cluster is followed
+	Unjudged *bool      // pods run something that cannot be judged; nil if that is not known
 	Fine     []*concern // those with a count of 0
 	Refused  []*concern
 	Shares   []share
@@ -403,6 +404,13 @@ func (v *visit) attention() error {
 			return err
 		})
 	}
+	group.Go(func() error {
+		if c, err := used("Unknown")(); err == nil {
+			some := c.Count > 0
+			data.Unjudged = &some
+		}
+		return nil
+	})
 	group.Go(func() (err error) {
 		if data.Counted = stored.ImagesAsOf; !data.Counted.IsZero() {
 			data.Total = stored.Images

@@ -25,7 +25,7 @@ func (v *attentionView) sentence() string {
 	if at := slices.IndexFunc(v.Concerns, func(c *concern) bool { return c.Title == "Runs and is gone from its registry" }); at >= 0 {
 		parts = slices.Insert(parts, min(1, len(parts)), atLeast(v.Concerns[at].counted)+tablecells.Clause(v.Concerns[at].Count, "image", "run")+" and "+isGone(v.Concerns[at].Count)+" gone from the registry")
 	}
-	known := !slices.ContainsFunc(v.Refused, func(c *concern) bool { return strings.HasPrefix(c.Title, "Runs ") })
+	known := v.Unjudged != nil && !slices.ContainsFunc(v.Refused, func(c *concern) bool { return strings.HasPrefix(c.Title, "Runs ") })
 	switch {
 	case len(parts) > 0:
 		return strings.Join(parts, "; ") + "."
@@ -33,6 +33,8 @@ func (v *attentionView) sentence() string {
 		return "It is not known whether all that runs is in order."
 	case v.Alone:
 		return "No cluster is followed, so what runs there is not known."
+	case *v.Unjudged:
+		return "Some of what runs cannot be judged."
 	case len(v.Concerns) > 0:
 		return fmt.Sprintf("What runs is in order; %s somebody.", tablecells.Clause(len(v.Concerns), "other thing", "need"))
 	}
