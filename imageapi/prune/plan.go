@@ -296,7 +296,7 @@ func (p *Pruner) planOne(ctx context.Context, plan *Plan, image *metav1.PartialO
 	case PlanDelete:
 		p.goes[keyOf(image.Name)] = true
 	case PlanUnknown:
-		p.counts[Fail]++ // as the exit code says
+		p.counts[counted{decision: Fail}]++ // as the exit code says
 	}
 	one := Image{Digest: image.Name, Reason: d.Reason, Message: printable.Line(d.Message, maxReason)}
 	if whole != nil {

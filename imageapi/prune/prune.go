@@ -100,8 +100,11 @@ type Pruner struct {
 	ask         func(context.Context, ...answers.Question) ([]answers.Answer, error)
 	revisionsOf map[imageKey]string // each with a tag that led to it
 	goes        map[imageKey]bool   // images that a plan deletes; nil if marks decide
-	counts      map[string]int      // by decision, and by decision and reason
+	counts      map[counted]int
 }
+
+// counted are decisions with the same reason, which is empty unless something needs the image.
+type counted struct{ decision, reason string }
 
 // New returns a pruner of images. client reads the same images and their tags, and ask asks for
 // their verdicts.
@@ -109,7 +112,7 @@ func New(o Options, images metadata.Getter, client *imageclient.Client, ask func
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Pruner{Options: o, images: images, client: client, ask: ask, counts: map[string]int{}}
+	return &Pruner{Options: o, images: images, client: client, ask: ask, counts: map[counted]int{}}
 }
 
 // imageKey is the key of an image's name: 16 bytes of a digest of it.
@@ -223,8 +226,7 @@ func (p *Pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata, r
 	}
 	d.Image, d.Repository = image.Name, repository
 	d.Message = printable.Line(d.Message, maxReason)
-	p.counts[d.Decision]++
-	p.counts[d.Decision+" "+d.Reason]++
+	p.counts[counted{d.Decision, d.Reason}]++
 	return report(d)
 }
 
@@ -422,21 +424,22 @@ func (p *Pruner) annotate(ctx context.Context, image *metav1.PartialObjectMetada
 // Summary counts the decisions, and the kept images by reason.
 func (p *Pruner) Summary() map[string]int {
 	counts := map[string]int{}
-	for what, n := range p.counts {
-		decision, reason, detailed := strings.Cut(what, " ")
-		if detailed == (decision == Keep) && (!detailed || reason != "") {
-			counts[what] = n
+	for of, n := range p.counts {
+		if of.decision == Keep {
+			of.decision += " " + of.reason
 		}
+		counts[of.decision] += n
 	}
 	return counts
 }
 
 // Undecided counts the images that could not be changed, and those of which it is unknown whether
 // something needs them.
-func (p *Pruner) Undecided() int {
-	n := p.counts[Fail]
-	for _, unknown := range []string{annotation.UnknownReason, annotation.WorkloadsReason} {
-		n += p.counts[Keep+" "+unknown] + p.counts[Unmark+" "+unknown]
+func (p *Pruner) Undecided() (n int) {
+	for of, images := range p.counts {
+		if of.decision == Fail || of.reason == annotation.UnknownReason || of.reason == annotation.WorkloadsReason {
+			n += images
+		}
 	}
 	return n
 }
