@@ -29,11 +29,11 @@ import (
 	"k8s.io/apiserver/pkg/server/routes"
 	"k8s.io/client-go/informers"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/tracing"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/web/filters"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -79,9 +79,8 @@ type Config struct {
 	// MaxReads and MaxWrites bound the requests in flight that read and that change
 	// something. 0 stands for Kubernetes' 400 and 200, a negative number for no bound.
 	MaxReads, MaxWrites int
-	// RegisterMetrics, if set, is called once with the metrics of refused requests:
-	// legacyregistry.MustRegister in production.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the metrics of refused requests; may be nil.
+	Registerer meter.Registerer
 	// Credentials are the server's certificates and the callers it knows.
 	Credentials *Credentials
 	// Authentication says how callers without such credentials prove who they are; nil for
@@ -188,7 +187,7 @@ func New(c Config) (_ *Server, err error) {
 	cfg.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(c.OpenAPI, namer)
 	cfg.OpenAPIV3Config.Info.Title = "Tidewaiter"
 	cfg.OpenAPIV3Config.Info.Version = c.Version
-	count := limits.NewRefused(c.RegisterMetrics)
+	count := limits.NewRefused(c.Registerer)
 	failures := limits.NewFailures(count)
 	callers, open, err := applyAuthentication(ctx, cfg, c, failures)
 	if err != nil {

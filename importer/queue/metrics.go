@@ -1,6 +1,10 @@
 package queue
 
-import "k8s.io/component-base/metrics"
+import (
+	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/internal/meter"
+)
 
 // queueMetrics are figures of imports, by receiver. Receivers are those of the
 // configuration, so labels are bounded.
@@ -10,26 +14,13 @@ type queueMetrics struct {
 	parked *metrics.Gauge
 }
 
-func newQueueMetrics(register func(...metrics.Registerable)) *queueMetrics {
+func newQueueMetrics(r meter.Registerer) *queueMetrics {
 	m := &queueMetrics{
-		delay: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Namespace: "tidewaiter", Subsystem: "queue", Name: "push_to_image_seconds",
-			Help:           "Time from the notification of a push until its Image was stored, by receiver.",
-			Buckets:        []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200},
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"receiver"}),
-		swept: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "tidewaiter", Subsystem: "sweep", Name: "tags_total",
-			Help:           "Tags looked at by sweeps, by result (known, imported, failed).",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"result"}),
+		delay: meter.HistogramVec("queue", "push_to_image_seconds", "Time from the notification of a push until its Image was stored, by receiver.",
+			[]float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200}, "receiver"),
+		swept:  meter.CounterVec("sweep", "tags_total", "Tags looked at by sweeps, by result (known, imported, failed).", "result"),
+		parked: meter.Gauge("queue", "parked_registries", "Registries that do not answer or asked for a pause, and whose jobs wait."),
 	}
-	m.parked = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "queue", Name: "parked_registries",
-		Help: "Registries that do not answer or asked for a pause, and whose jobs wait.", StabilityLevel: metrics.ALPHA,
-	})
-	if register != nil {
-		register(m.parked, m.delay, m.swept)
-	}
+	meter.Register(r, m.parked, m.delay, m.swept)
 	return m
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/runner"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
@@ -60,9 +60,8 @@ type Options struct {
 	Grace time.Duration
 	// Metrics are those of all runners; nil counts for itself.
 	Metrics *runner.Metrics
-	// RegisterMetrics, when not nil, is called with the Worker's metrics;
-	// legacyregistry.MustRegister in production.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the Worker's metrics; may be nil.
+	Registerer meter.Registerer
 	// Tracer records a span for each job, in the trace of the delivery that made it; nil records
 	// none.
 	Tracer trace.TracerProvider

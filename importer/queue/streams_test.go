@@ -95,7 +95,7 @@ func TestScheduledTagsAreSwept(t *testing.T) {
 	streams.scheduled = []reference.Reference{away, away.WithTag("v2"), ref("team/app", "gone"), ref("team/app", "v1"), ref("team/swept", "v1"), ref("team/app", "v1")}
 	o.Streams, o.Sweep.Repositories = streams, []string{w.registry.Host + "/team/swept"}
 	registry := metrics.NewKubeRegistry()
-	o.RegisterMetrics = registry.MustRegister
+	o.Registerer = registry
 	worker, err := queue.New(o)
 	if err != nil {
 		t.Fatal(err)

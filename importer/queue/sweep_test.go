@@ -37,7 +37,7 @@ func TestSweep(t *testing.T) {
 	}
 	w.registry.Inject("GET /v2/team/broken/tags/list", 0, registrytest.Status(503, "UNAVAILABLE"))
 	registry := metrics.NewKubeRegistry()
-	o.RegisterMetrics = registry.MustRegister
+	o.Registerer = registry
 	worker, err := queue.New(o)
 	if err != nil {
 		t.Fatal(err)

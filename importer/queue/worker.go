@@ -39,10 +39,10 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	worker := &Worker{
-		Options: o, metrics: newQueueMetrics(o.RegisterMetrics), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
+		Options: o, metrics: newQueueMetrics(o.Registerer), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
 	}
 	if o.Metrics == nil {
-		o.Metrics = runner.NewMetrics(o.RegisterMetrics)
+		o.Metrics = runner.NewMetrics(o.Registerer)
 	}
 	worker.Runner, err = runner.New(runner.Options[push.Source, push.Event]{
 		Queue: o.Queue, Work: work{worker}, Receivers: o.Receivers, Concurrency: o.Concurrency, HostConcurrency: o.HostConcurrency, Lease: o.Lease, Grace: o.Grace,

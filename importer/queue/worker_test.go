@@ -136,7 +136,7 @@ func TestWorkerStops(t *testing.T) {
 func TestWorkerKeepsItsLease(t *testing.T) {
 	images, registry := newBlockingImages(), metrics.NewKubeRegistry()
 	w := startWorker(t, func(o *queue.Options) {
-		o.Images, o.Lease, o.RegisterMetrics = images, 30*time.Millisecond, registry.MustRegister
+		o.Images, o.Lease, o.Registerer = images, 30*time.Millisecond, registry
 	})
 	w.push("team/app:1.0", "a")
 	w.start(1, "push team/app:1.0")
@@ -164,7 +164,7 @@ tidewaiter_queue_attempts_total{receiver="local",result="lost"} 1
 
 func TestWorkerMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	w := startWorker(t, func(o *queue.Options) { o.RegisterMetrics = registry.MustRegister })
+	w := startWorker(t, func(o *queue.Options) { o.Registerer = registry })
 	// The depth is looked at when the worker starts, and then now and then.
 	depth := `
 # HELP tidewaiter_queue_jobs [ALPHA] Jobs in the queues by receiver and state (waiting, leased, dead).

@@ -7,6 +7,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 )
 
 // Metrics are figures of queues by receiver. Receivers are those of the configuration, so labels
@@ -17,23 +18,14 @@ type Metrics struct {
 	jobs   *metrics.CounterVec // receiver, result
 }
 
-// NewMetrics returns the metrics of all Runners of a server. register may be nil.
-func NewMetrics(register func(...metrics.Registerable)) *Metrics {
-	gauge := func(name, help string, labels ...string) *metrics.GaugeVec {
-		return metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "tidewaiter", Subsystem: "queue", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels)
-	}
+// NewMetrics returns the metrics of all Runners of a server. r may be nil.
+func NewMetrics(r meter.Registerer) *Metrics {
 	m := &Metrics{
-		depth:  gauge("jobs", "Jobs in the queues by receiver and state (waiting, leased, dead).", "receiver", "state"),
-		oldest: gauge("oldest_job_age_seconds", "Age of the oldest job that is not dead, by receiver; 0 when there is none.", "receiver"),
-		jobs: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "tidewaiter", Subsystem: "queue", Name: "attempts_total",
-			Help:           "Attempts at a job by receiver and result (done, gone, failed, dead, released, lost).",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"receiver", "result"}),
+		depth:  meter.GaugeVec("queue", "jobs", "Jobs in the queues by receiver and state (waiting, leased, dead).", "receiver", "state"),
+		oldest: meter.GaugeVec("queue", "oldest_job_age_seconds", "Age of the oldest job that is not dead, by receiver; 0 when there is none.", "receiver"),
+		jobs:   meter.CounterVec("queue", "attempts_total", "Attempts at a job by receiver and result (done, gone, failed, dead, released, lost).", "receiver", "result"),
 	}
-	if register != nil {
-		register(m.depth, m.oldest, m.jobs)
-	}
+	meter.Register(r, m.depth, m.oldest, m.jobs)
 	return m
 }
 

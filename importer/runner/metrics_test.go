@@ -15,7 +15,7 @@ import (
 // its configuration, but none of the other's.
 func TestQueuesShareMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	m := NewMetrics(registry.MustRegister)
+	m := NewMetrics(registry)
 	now := time.Date(2026, 5, 28, 10, 0, 0, 0, time.UTC)
 	pushes, notifications := depths[job.Text]{metrics: m}, depths[job.Text]{metrics: m}
 	notifications.set([]job.Text{"notify/ci"}, map[job.Text]job.Depth{"notify/ci": {Dead: 1}}, now)

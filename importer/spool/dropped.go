@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 )
 
 // warnEvery is the least time between two warnings about one receiver.
@@ -28,14 +29,9 @@ func newDropped[S job.Source](log *slog.Logger, counter *metrics.CounterVec, w w
 }
 
 // newDroppedCounter returns the counter of all queues.
-func newDroppedCounter(register func(...metrics.Registerable)) *metrics.CounterVec {
-	counter := metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "tidewaiter", Subsystem: "spool", Name: "dropped_total", StabilityLevel: metrics.ALPHA,
-		Help: "Events of waiting jobs that were dropped because their receiver exceeded its quota.",
-	}, []string{"receiver"})
-	if register != nil {
-		register(counter)
-	}
+func newDroppedCounter(r meter.Registerer) *metrics.CounterVec {
+	counter := meter.CounterVec("spool", "dropped_total", "Events of waiting jobs that were dropped because their receiver exceeded its quota.", "receiver")
+	meter.Register(r, counter)
 	return counter
 }
 

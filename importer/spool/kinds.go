@@ -126,7 +126,7 @@ func Open(d *db.DB, opts Options) (*Pushes, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
-	counter := newDroppedCounter(opts.RegisterMetrics)
+	counter := newDroppedCounter(opts.Registerer)
 	notifications := opts
 	notifications.MaxSeen = min(opts.MaxSeen, maxSeenNotifications)
 	return &Pushes{

@@ -56,7 +56,7 @@ func TestLeakedSecretFillsItsOwnQuotaOnly(t *testing.T) {
 	const quota, flood = 50, 400
 	var log bytes.Buffer
 	registry := metrics.NewKubeRegistry()
-	s := open(t, spool.Options{Quota: quota, RegisterMetrics: registry.MustRegister, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := open(t, spool.Options{Quota: quota, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	var honest []string
 	enqueueHonest := func() {
 		key := fmt.Sprintf("honest:%03d", len(honest))
@@ -98,7 +98,7 @@ func TestLeakedSecretFillsItsOwnQuotaOnly(t *testing.T) {
 // TestRepeatedPushTakesNoQuota sends what waits already, under new event IDs.
 func TestRepeatedPushTakesNoQuota(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
-	s := open(t, spool.Options{Quota: 3, RegisterMetrics: registry.MustRegister, Logger: quiet})
+	s := open(t, spool.Options{Quota: 3, Registerer: registry, Logger: quiet})
 	for i := range 100 {
 		for _, key := range []string{"a", "b", "c"} {
 			s.enqueue(from("local", key, fmt.Sprint(key, i), "p"))
@@ -152,7 +152,7 @@ func TestSharedKeyIsNotDroppedForAnother(t *testing.T) {
 // event ID included.
 func TestQuota(t *testing.T) {
 	registry, ctx := metrics.NewKubeRegistry(), context.Background()
-	s := open(t, spool.Options{Quota: 4, RegisterMetrics: registry.MustRegister, Logger: quiet})
+	s := open(t, spool.Options{Quota: 4, Registerer: registry, Logger: quiet})
 	for i := range 4 {
 		s.enqueue(request(fmt.Sprint("k", i), "", "p"))
 		s.clock.Step(time.Second)

@@ -18,10 +18,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/component-base/metrics"
-
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
@@ -185,8 +184,8 @@ type Options struct {
 	// Logger gets receivers past their quota and dead jobs. Default
 	// slog.Default().
 	Logger *slog.Logger
-	// RegisterMetrics registers what the queues count; nil to count nothing.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the metrics; may be nil.
+	Registerer meter.Registerer
 }
 
 // Bounds of one job.

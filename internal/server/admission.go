@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/job"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -55,7 +56,7 @@ type awaited struct {
 
 func (s *Server) newAdmission() *admission.Handler {
 	o := admission.Options{
-		Verdicts: s.admitter, Cluster: usage.Local, RegisterMetrics: registerMetrics, Admitted: s.runs.Admitted,
+		Verdicts: s.admitter, Cluster: usage.Local, Registerer: meter.Process, Admitted: s.runs.Admitted,
 		Known: func(cluster string) bool {
 			return slices.ContainsFunc(s.Config.Clusters, func(c config.Cluster) bool { return c.Name == cluster })
 		},

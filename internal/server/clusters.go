@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -155,7 +156,7 @@ func (s *Server) keepCounts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	registerMetrics(goneImages, runningPods)
+	meter.Register(meter.Process, goneImages, runningPods)
 	return s.Verification.Inventory.Run(ctx, inventory.Sources{Tags: client, Images: client, Pods: podVerdicts{s}, Gone: goneImages, Verified: runningPods})
 }
 

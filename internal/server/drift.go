@@ -6,6 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -19,7 +20,7 @@ func (s *Server) followDrift() error {
 	if err != nil {
 		return err
 	}
-	registerMetrics(outdatedPods, unknownPods)
+	meter.Register(meter.Process, outdatedPods, unknownPods)
 	s.drift = drift.New(drift.Options{
 		Index: s.Usage, Client: client, Answers: s.answerer, Notify: s.outdated, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
 	})

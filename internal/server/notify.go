@@ -11,6 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/notices"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -29,12 +30,12 @@ func (s *Server) followChanges(storage *kubestore.Getter) {
 		Feed: func(rev int64) (*kubestore.Feed, error) {
 			return storage.Feed(rev, imagev1.GroupName, "images", "imagetags")
 		},
-		Notifier:        s.pushes.notifier,
-		Queue:           s.pushes.spool.Outbox,
-		Runs:            whatRuns{s},
-		Synced:          s.Usage.Synced,
-		Clock:           s.Options.Clock,
-		RegisterMetrics: registerMetrics,
+		Notifier:   s.pushes.notifier,
+		Queue:      s.pushes.spool.Outbox,
+		Runs:       whatRuns{s},
+		Synced:     s.Usage.Synced,
+		Clock:      s.Options.Clock,
+		Registerer: meter.Process,
 	})
 	s.Tasks = append(s.Tasks, Task{Name: "notifications", Run: s.notices.Run, One: true})
 }

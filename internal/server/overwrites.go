@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 )
 
 // overwrittenTags is one for all servers of a process, of which tests have several.
@@ -15,7 +16,7 @@ func (s *Server) followOverwrites() error {
 	if err != nil {
 		return err
 	}
-	registerMetrics(overwrittenTags)
+	meter.Register(meter.Process, overwrittenTags)
 	s.Verification.Overwrites = overwrites.New(overwrites.Options{
 		Client: client, Answers: s.answerer, Notifier: s.Events, Clock: s.Options.Clock, Gauge: overwrittenTags,
 		Turned: func(digest string) {

@@ -11,16 +11,15 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -42,7 +41,7 @@ type verification struct {
 	Inventory *inventory.Counter
 	// Overwrites knows the tags that have moved although they must not; nil without a listener.
 	Overwrites *overwrites.Tracker
-	changes    *kubestore.Changes // of Images, by any writer; nil if they are not followed
+	changes    reverify.Changes // of Images, by any writer; nil if they are not followed
 }
 
 // tallies count with the same sweep.
@@ -133,17 +132,13 @@ func (v *verification) connect(config *restclient.Config) error {
 	if err != nil {
 		return err
 	}
-	v.Sweeper = reverify.New(images, v.live, nil, registerMetrics)
-	v.Sweeper.Tally = tallies{v.Keeper, v.Inventory}
-	if v.changes != nil {
-		v.Sweeper.Changes = v.changes
-	}
+	v.Sweeper = reverify.New(reverify.Options{Images: images, Judge: v.live, Tally: tallies{v.Keeper, v.Inventory}, Changes: v.changes, Registerer: meter.Process})
 	return nil
 }
 
 // keepVerdicts keeps policies and verdicts up to date until ctx ends.
 func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Recorder) error {
-	registerMetrics(policyReloads, policyLoaded)
+	meter.Register(meter.Process, policyReloads, policyLoaded)
 	policyLoaded.Set(1)
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -194,12 +189,6 @@ func (v *verification) object() *corev1.ObjectReference {
 }
 
 var (
-	policyReloads = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "tidewaiter", Subsystem: "policy", Name: "reloads_total", StabilityLevel: metrics.ALPHA,
-		Help: "Attempts to reload policy files that changed, by result: success, error.",
-	}, []string{"result"})
-	policyLoaded = metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "policy", Name: "last_reload_successful", StabilityLevel: metrics.ALPHA,
-		Help: "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.",
-	})
+	policyReloads = meter.CounterVec("policy", "reloads_total", "Attempts to reload policy files that changed, by result: success, error.", "result")
+	policyLoaded  = meter.Gauge("policy", "last_reload_successful", "1 if the policies in force are those of the files, 0 if the files are broken and older policies are in force.")
 )

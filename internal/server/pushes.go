@@ -18,8 +18,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/tracing"
 
 	"github.com/tidewaiter/tidewaiter/db"
@@ -33,6 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/peers"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/push"
@@ -100,7 +99,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 		return nil, cfg.Fault("sweep", err)
 	}
 	p := &pushes{cfg: cfg}
-	o := spool.Options{RegisterMetrics: registerMetrics}
+	o := spool.Options{Registerer: meter.Process}
 	if shared {
 		if p.peers, err = peers.New(nil); err != nil {
 			return nil, err
@@ -118,7 +117,7 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 		return nil, err
 	}
 	p.importer.Store(im)
-	if p.handler, err = newReceivers(cfg, heardSpool{p}, registerMetrics); err != nil {
+	if p.handler, err = newReceivers(cfg, heardSpool{p}, meter.Process); err != nil {
 		return nil, err
 	}
 	if cfg.Hooks.Listen != "" {
@@ -133,11 +132,11 @@ func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connectio
 
 // newReceivers returns the handler of the receivers of webhooks, which put what they hear into a
 // spool.
-func newReceivers(cfg *config.Config, spool hooks.Spool, register func(...metrics.Registerable)) (*hooks.Handler, error) {
+func newReceivers(cfg *config.Config, spool hooks.Spool, registry meter.Registerer) (*hooks.Handler, error) {
 	if err := validateReceivers(cfg); err != nil {
 		return nil, err
 	}
-	handler, err := hooks.New(hooks.Options{Receivers: cfg.Receivers, Dir: filepath.Dir(cfg.Path()), Spool: spool, RegisterMetrics: register})
+	handler, err := hooks.New(hooks.Options{Receivers: cfg.Receivers, Dir: filepath.Dir(cfg.Path()), Spool: spool, Registerer: registry})
 	if err != nil {
 		return nil, cfg.Fault("receivers", err)
 	}
@@ -246,14 +245,6 @@ func (p *pushes) ask(ctx context.Context, text, by string) (whole string, err er
 	return ref.String(), hasten(ctx, p.spool, e)
 }
 
-// registerMetrics registers with the registry that /metrics shows. A second
-// server in one process, as in tests, leaves the first one's in place.
-func registerMetrics(all ...metrics.Registerable) {
-	for _, m := range all {
-		_ = legacyregistry.Register(m)
-	}
-}
-
 // worker returns the worker that imports what is pushed, used by pods and followed by streams. It
 // prepares the runner of notifications, too.
 func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods queue.Pods, running queue.Running, streams queue.Streams) (*queue.Worker, error) {
@@ -266,7 +257,7 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	}
 	p.packages = images
 	p.importer.Load().KeepPackages(images)
-	counted := runner.NewMetrics(registerMetrics)
+	counted := runner.NewMetrics(meter.Process)
 	sends, err := runner.New(runner.Options[notify.To, notify.Notification]{
 		Queue: p.spool.Outbox, Work: p.notifier, Receivers: p.notifier.Receivers, Metrics: counted, Tracer: p.tracer,
 	})
@@ -275,20 +266,20 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	}
 	p.sends.Store(sends)
 	o := queue.Options{
-		Importer:        p.importer.Load,
-		Images:          images,
-		Queue:           p.spool,
-		Pods:            pods,
-		Running:         running,
-		Streams:         streams,
-		Finder:          queue.ListFinder{Images: images},
-		Sweep:           queue.SweepOptions(p.cfg.Sweep),
-		Notifier:        notifier,
-		Receivers:       p.receiverNames,
-		OfScript:        p.ofScript,
-		RegisterMetrics: registerMetrics,
-		Metrics:         counted,
-		Tracer:          p.tracer,
+		Importer:   p.importer.Load,
+		Images:     images,
+		Queue:      p.spool,
+		Pods:       pods,
+		Running:    running,
+		Streams:    streams,
+		Finder:     queue.ListFinder{Images: images},
+		Sweep:      queue.SweepOptions(p.cfg.Sweep),
+		Notifier:   notifier,
+		Receivers:  p.receiverNames,
+		OfScript:   p.ofScript,
+		Registerer: meter.Process,
+		Metrics:    counted,
+		Tracer:     p.tracer,
 	}
 	if p.peers != nil {
 		o.Owners = p.peers

@@ -61,6 +61,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/version"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -394,7 +395,7 @@ func (s *Server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := policyapi.Options{Live: s.Verification.live, Clock: clock.RealClock{}, Changed: s.Verification.resync, RegisterMetrics: registerMetrics}
+	kept := policyapi.Options{Live: s.Verification.live, Clock: clock.RealClock{}, Changed: s.Verification.resync, Registerer: meter.Process}
 	if storage, ok := p.Storage.(*kubestore.Getter); ok {
 		kept.Changes = func() (policyapi.Changes, error) { return storage.Changes(policyapi.Resources...) }
 		if s.listener != nil {
@@ -469,28 +470,28 @@ func (s *Server) newImages(p *Parts, core *coreapi.API) (*imageapi.Storages, err
 
 func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupVersion]map[string]rest.Storage) web.Config {
 	c := web.Config{
-		Scheme:          legacyscheme.Scheme,
-		Codecs:          legacyscheme.Codecs,
-		Serializers:     p.Serializers,
-		ParameterCodec:  legacyscheme.ParameterCodec,
-		Groups:          groups,
-		OpenAPI:         openAPIDefinitions,
-		Listener:        s.listener,
-		Connections:     s.connections,
-		Turns:           s.turns,
-		Tracer:          s.tracer,
-		MaxReads:        s.Options.MaxReads,
-		MaxWrites:       s.Options.MaxWrites,
-		RegisterMetrics: registerMetrics,
-		Credentials:     s.Credentials,
-		Authentication:  s.authentication(),
-		Tokens:          s.tokens,
-		Accounts:        core.Accounts,
-		Audit:           p.Audit,
-		Local:           s.local,
-		BeforeAPI:       p.BeforeAPI,
-		Hooks:           s.pushes.hooks(),
-		Version:         version.Build(),
+		Scheme:         legacyscheme.Scheme,
+		Codecs:         legacyscheme.Codecs,
+		Serializers:    p.Serializers,
+		ParameterCodec: legacyscheme.ParameterCodec,
+		Groups:         groups,
+		OpenAPI:        openAPIDefinitions,
+		Listener:       s.listener,
+		Connections:    s.connections,
+		Turns:          s.turns,
+		Tracer:         s.tracer,
+		MaxReads:       s.Options.MaxReads,
+		MaxWrites:      s.Options.MaxWrites,
+		Registerer:     meter.Process,
+		Credentials:    s.Credentials,
+		Authentication: s.authentication(),
+		Tokens:         s.tokens,
+		Accounts:       core.Accounts,
+		Audit:          p.Audit,
+		Local:          s.local,
+		BeforeAPI:      p.BeforeAPI,
+		Hooks:          s.pushes.hooks(),
+		Version:        version.Build(),
 	}
 	if s.cluster != nil {
 		c.Cluster, c.Tokens, c.Accounts = s.cluster, nil, nil

@@ -7,10 +7,9 @@ import (
 	"net/url"
 	"time"
 
-	"k8s.io/component-base/metrics"
-
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 	"github.com/tidewaiter/tidewaiter/signatures/trustedroot"
 )
@@ -60,7 +59,7 @@ func (s *Server) openTrustedRoots(context.Context) error {
 	if err != nil || keeper == nil {
 		return err
 	}
-	registerMetrics(trustedRootTime)
+	meter.Register(meter.Process, trustedRootTime)
 	if err := keeper.Missing(); err != nil {
 		return cli.WithHint(err, "check that the mirror can be reached and that rootFile is its root.json, or put a trusted root there by hand")
 	}
@@ -90,7 +89,5 @@ func logTrustedRoot() func(trustedroot.Source, time.Time, error) {
 	}
 }
 
-var trustedRootTime = metrics.NewGaugeVec(&metrics.GaugeOpts{
-	Namespace: "tidewaiter", Subsystem: "trusted_root", Name: "last_success_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-	Help: "When a trusted root was last confirmed by its TUF repository, by file; its age is the time since.",
-}, []string{"file"})
+var trustedRootTime = meter.GaugeVec("trusted_root", "last_success_timestamp_seconds",
+	"When a trusted root was last confirmed by its TUF repository, by file; its age is the time since.", "file")

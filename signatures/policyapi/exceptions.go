@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -19,14 +20,9 @@ const (
 	exceptionEnded    = "ended"
 )
 
-func newExceptionsMetric(register func(...metrics.Registerable)) *metrics.GaugeVec {
-	g := metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Subsystem: "policy", Name: "exceptions", StabilityLevel: metrics.ALPHA,
-		Help: "Exceptions of policies by state: in_force, ends_soon (within a week), ended.",
-	}, []string{"state"})
-	if register != nil {
-		register(g)
-	}
+func newExceptionsMetric(r meter.Registerer) *metrics.GaugeVec {
+	g := meter.GaugeVec("policy", "exceptions", "Exceptions of policies by state: in_force, ends_soon (within a week), ended.", "state")
+	meter.Register(r, g)
 	return g
 }
 

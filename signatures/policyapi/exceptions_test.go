@@ -32,7 +32,7 @@ func TestEndsOfExceptionsAreTold(t *testing.T) {
 	}
 	set := signaturestest.SetFrom(t, document)
 	registry := metrics.NewKubeRegistry()
-	k := newKeeper(Options{Live: signatures.NewLive(set, clock), Clock: clock, Changed: func() {}, RegisterMetrics: func(all ...metrics.Registerable) { registry.MustRegister(all...) }})
+	k := newKeeper(Options{Live: signatures.NewLive(set, clock), Clock: clock, Changed: func() {}, Registerer: registry})
 	for _, step := range []struct {
 		after                    time.Duration
 		log                      string // its one line has these words; "" if there is none

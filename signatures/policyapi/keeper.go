@@ -86,7 +86,7 @@ type fault struct{ reason, message string }
 var errNotLoaded = errors.New("the policies in the API are still being read")
 
 func newKeeper(o Options) *Keeper {
-	k := &Keeper{exceptions: newExceptionsMetric(o.RegisterMetrics), live: o.Live, files: o.Live.Set(), clock: o.Clock, changed: o.Changed, ready: make(chan struct{}), loaded: errNotLoaded, objects: map[types.NamespacedName]*entry{}, logged: map[types.NamespacedName]string{}}
+	k := &Keeper{exceptions: newExceptionsMetric(o.Registerer), live: o.Live, files: o.Live.Set(), clock: o.Clock, changed: o.Changed, ready: make(chan struct{}), loaded: errNotLoaded, objects: map[types.NamespacedName]*entry{}, logged: map[types.NamespacedName]string{}}
 	k.queue = reconcile.New(k, reconcile.Options[string]{Task: "updating the objects of policies", Retry: retryAfter, MaxRetry: retryAfter, Clock: o.Clock})
 	k.live.CatchUp = k.Current
 	return k

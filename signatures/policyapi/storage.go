@@ -12,9 +12,9 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
@@ -29,8 +29,8 @@ type Options struct {
 	Changes func() (Changes, error)
 	// Changed is called each time the policies in force change. It must not wait. Required.
 	Changed func()
-	// RegisterMetrics registers metrics; nil registers none.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the metrics; may be nil.
+	Registerer meter.Registerer
 }
 
 // Storages are the storages of config.openshift.io/v1, and the Keeper that puts their objects in

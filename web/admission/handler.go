@@ -17,10 +17,10 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
@@ -60,8 +60,8 @@ type Options struct {
 	// true if it is not known whether the image meets the policies. It must not block; nil for
 	// nobody.
 	Admitted func(cluster, namespace, image string, as admit.Action, unknown bool, message string)
-	// RegisterMetrics registers the metrics; nil for nowhere.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the metrics; may be nil.
+	Registerer meter.Registerer
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTickerAndDelayedExecution
 	// Logger gets refusals. Default slog.Default().
@@ -80,7 +80,7 @@ type Handler struct {
 func New(o Options) *Handler {
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 50)
 	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
-	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.RegisterMetrics), warnings: warn.Limiter{Logger: o.Logger}}
+	return &Handler{Options: o, places: newWaitSlots(o.MaxWaiting), metrics: newMetrics(o.Registerer), warnings: warn.Limiter{Logger: o.Logger}}
 }
 
 // Serve answers requests to Path, and passes the others to next.
@@ -325,13 +325,11 @@ func (h *Handler) take(ctx context.Context, p Pod, f *finding) *place {
 
 const tooMany = "too many admissions are waiting for images: try again"
 
-// say adds a reason why nothing is known, once.
+// say adds a reason why nothing is known.
 func (f *finding) say(more string) {
 	f.Findings = slices.Clone(f.Findings)
 	for i := range f.Findings {
-		if reason := &f.Findings[i].Reason; !strings.HasSuffix(*reason, more) {
-			*reason += "; " + more
-		}
+		f.Findings[i].Reason += "; " + more
 	}
 }
 

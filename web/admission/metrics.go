@@ -1,6 +1,10 @@
 package admission
 
-import "k8s.io/component-base/metrics"
+import (
+	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/internal/meter"
+)
 
 // admissionMetrics count reviews. Label values are constants of this package.
 type admissionMetrics struct {
@@ -8,20 +12,12 @@ type admissionMetrics struct {
 	duration *metrics.HistogramVec // waited
 }
 
-func newMetrics(register func(...metrics.Registerable)) *admissionMetrics {
+func newMetrics(r meter.Registerer) *admissionMetrics {
 	m := &admissionMetrics{
-		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "tidewaiter", Subsystem: "admission", Name: "reviews_total", StabilityLevel: metrics.ALPHA,
-			Help: "Pods judged on admission, by decision: allowed, audited, warned, denied, exempt, or failed if the API server's failurePolicy decides.",
-		}, []string{"decision"}),
-		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Namespace: "tidewaiter", Subsystem: "admission", Name: "duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help:    "Time to judge a pod on admission, by whether it waited for the import of an unknown image.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .1, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"waited"}),
+		reviews: meter.CounterVec("admission", "reviews_total", "Pods judged on admission, by decision: allowed, audited, warned, denied, exempt, or failed if the API server's failurePolicy decides.", "decision"),
+		duration: meter.HistogramVec("admission", "duration_seconds", "Time to judge a pod on admission, by whether it waited for the import of an unknown image.",
+			[]float64{.0001, .00025, .0005, .001, .002, .005, .01, .025, .1, .5, 1, 2.5, 5, 10, 30}, "waited"),
 	}
-	if register != nil {
-		register(m.reviews, m.duration)
-	}
+	meter.Register(r, m.reviews, m.duration)
 	return m
 }

@@ -16,9 +16,9 @@ import (
 
 	"github.com/gorilla/mux"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
@@ -62,9 +62,8 @@ type Options struct {
 	Dir string
 	// Spool takes the events. Required.
 	Spool Spool
-	// RegisterMetrics, when not nil, is called once with the Handler's metrics;
-	// legacyregistry.MustRegister in production.
-	RegisterMetrics func(...metrics.Registerable)
+	// Registerer gets the Handler's metrics; may be nil.
+	Registerer meter.Registerer
 	// Clock is the clock; nil is the real one.
 	Clock clock.PassiveClock
 	// Logger gets each delivery. Default slog.Default().
@@ -98,7 +97,7 @@ func New(o Options) (*Handler, error) {
 		dir:     o.Dir,
 		nobody:  newNobody(o.Clock.Now),
 		spool:   o.Spool,
-		metrics: newMetrics(o.RegisterMetrics),
+		metrics: newMetrics(o.Registerer),
 		timeout: bodyTimeout,
 		now:     o.Clock.Now,
 		log:     o.Logger,

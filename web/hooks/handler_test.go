@@ -199,7 +199,7 @@ func TestNoSecretAnywhere(t *testing.T) {
 	receivers := oneOfEach(t, dir)
 	h, err := hooks.New(hooks.Options{
 		Receivers: receivers, Dir: dir, Spool: &memorySpool{err: errors.New("disk full")},
-		RegisterMetrics: registry.MustRegister, Clock: testclock.NewFakePassiveClock(testTime),
+		Registerer: registry, Clock: testclock.NewFakePassiveClock(testTime),
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -244,7 +244,7 @@ func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	h, err := hooks.New(hooks.Options{
 		Receivers: []hooks.Receiver{newReceiver(t, dir, "generic", "r.example.com")}, Dir: dir, Spool: spool,
-		RegisterMetrics: registry.MustRegister,
+		Registerer: registry,
 	})
 	if err != nil {
 		t.Fatal(err)

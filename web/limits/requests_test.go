@@ -188,7 +188,7 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	const kind = "change"
 	o := options()
-	o.Refused = NewRefused(metrics.NewKubeRegistry().MustRegister)
+	o.Refused = NewRefused(metrics.NewKubeRegistry())
 	count := func() float64 {
 		n, err := testutil.GetCounterMetricValue(o.Refused.requests.WithLabelValues(kind, string(byAddress)))
 		if err != nil {

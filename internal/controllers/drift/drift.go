@@ -22,6 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/table"
@@ -109,20 +110,12 @@ func New(o Options) *Tracker {
 
 // NewGauge returns a gauge for [Options], which the caller registers.
 func NewGauge() *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Name: "outdated_pods",
-		Help:           "Known pods of a cluster that name a tag but run a different image than it leads to now. A pod counts once for each of its tags.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"cluster"})
+	return meter.GaugeVec("", "outdated_pods", "Known pods of a cluster that name a tag but run a different image than it leads to now. A pod counts once for each of its tags.", "cluster")
 }
 
 // NewUnknownGauge returns another gauge for [Options], which the caller registers.
 func NewUnknownGauge() *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Name: "outdated_unknown_pods",
-		Help:           "Known pods of a cluster of which it is not known whether they run a different image than their tag leads to now. A pod counts once for each of its tags.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"cluster"})
+	return meter.GaugeVec("", "outdated_unknown_pods", "Known pods of a cluster of which it is not known whether they run a different image than their tag leads to now. A pod counts once for each of its tags.", "cluster")
 }
 
 // Recheck makes the Tracker compare tags soon.

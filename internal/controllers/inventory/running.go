@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 )
 
@@ -49,18 +50,12 @@ type Images interface {
 
 // NewGoneGauge returns a gauge for [Sources], which the caller registers.
 func NewGoneGauge() *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Name: "gone_running_images", StabilityLevel: metrics.ALPHA,
-		Help: "Images that pods use and a registry no longer has; absent while that is not known.",
-	}, nil)
+	return meter.GaugeVec("", "gone_running_images", "Images that pods use and a registry no longer has; absent while that is not known.")
 }
 
 // NewVerdictsGauge returns a gauge for [Sources], which the caller registers.
 func NewVerdictsGauge() *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Name: "running_pods", StabilityLevel: metrics.ALPHA,
-		Help: "Known pods by the worst verdict of what their containers name, by the policies that count for their namespaces; absent while that could not be counted.",
-	}, []string{"verified"})
+	return meter.GaugeVec("", "running_pods", "Known pods by the worst verdict of what their containers name, by the policies that count for their namespaces; absent while that could not be counted.", "verified")
 }
 
 // RecountRunning counts what runs soon. It does not wait.

@@ -18,10 +18,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 )
 
-// Options are required, except RegisterMetrics.
+// Options are required, except Registerer.
 type Options struct {
 	DB *db.DB
 	// Feed returns the changes of images and imagetags after a revision.
@@ -31,9 +32,9 @@ type Options struct {
 	Queue    Queue
 	Runs     Runs
 	// Synced reports whether all stored pods are known.
-	Synced          func() bool
-	Clock           clock.WithTicker
-	RegisterMetrics func(...metrics.Registerable)
+	Synced     func() bool
+	Clock      clock.WithTicker
+	Registerer meter.Registerer
 }
 
 // Notifier has the receivers of notifications.
@@ -71,14 +72,9 @@ const (
 func New(o Options) *Follower {
 	f := &Follower{
 		Options: o, maker: maker{o.Runs, o.Clock.Now}, wake: make(chan struct{}, 1), drifted: make(chan *imagev1.ImageTag, maxDrifts),
-		missed: metrics.NewCounter(&metrics.CounterOpts{
-			Namespace: "tidewaiter", Subsystem: "notifications", Name: "missed_total", StabilityLevel: metrics.ALPHA,
-			Help: "Changes, or stretches of changes, about which no notification could be sent.",
-		}),
+		missed: meter.Counter("notifications", "missed_total", "Changes, or stretches of changes, about which no notification could be sent."),
 	}
-	if o.RegisterMetrics != nil {
-		o.RegisterMetrics(f.missed)
-	}
+	meter.Register(o.Registerer, f.missed)
 	return f
 }
 

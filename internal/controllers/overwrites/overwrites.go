@@ -21,6 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 )
@@ -88,11 +89,7 @@ func New(o Options) *Tracker {
 
 // NewGauge returns a gauge for [Options], which the caller registers.
 func NewGauge() *metrics.Gauge {
-	return metrics.NewGauge(&metrics.GaugeOpts{
-		Namespace: "tidewaiter", Name: "overwritten_tags",
-		Help:           "Tags that have moved although the configuration or a policy forbids that, until somebody accepts the move or they move back.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	return meter.Gauge("", "overwritten_tags", "Tags that have moved although the configuration or a policy forbids that, until somebody accepts the move or they move back.")
 }
 
 // Recheck makes the Tracker look at all tags soon, because rules may have changed.

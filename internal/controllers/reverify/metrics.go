@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 )
 
 // Outcomes of an Image in a sweep: values of the label result.
@@ -23,27 +25,15 @@ type sweepMetrics struct {
 	succeeded *metrics.Gauge
 }
 
-func newMetrics(register func(...metrics.Registerable)) *sweepMetrics {
-	counter := func(name, help string) *metrics.CounterVec {
-		return metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "tidewaiter", Subsystem: "reverify", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
-		}, []string{"result"})
-	}
-	gauge := func(name, help string) *metrics.Gauge {
-		return metrics.NewGauge(&metrics.GaugeOpts{
-			Namespace: "tidewaiter", Subsystem: "reverify", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
-		})
-	}
+func newMetrics(r meter.Registerer) *sweepMetrics {
 	m := &sweepMetrics{
-		examined:  counter("images_total", "Images examined for an outdated verdict, by result: unchanged, changed, failed, unreadable."),
-		remaining: gauge("remaining_images", "Images that the current sweep has yet to examine; 0 between sweeps."),
-		sweeps:    counter("sweeps_total", "Sweeps over all images, by result: success, error."),
-		duration:  gauge("last_sweep_duration_seconds", "How long the last sweep took, with its pauses."),
-		succeeded: gauge("last_success_timestamp_seconds", "When the last complete sweep ended, in which every image could be examined and written."),
+		examined:  meter.CounterVec("reverify", "images_total", "Images examined for an outdated verdict, by result: unchanged, changed, failed, unreadable.", "result"),
+		remaining: meter.Gauge("reverify", "remaining_images", "Images that the current sweep has yet to examine; 0 between sweeps."),
+		sweeps:    meter.CounterVec("reverify", "sweeps_total", "Sweeps over all images, by result: success, error.", "result"),
+		duration:  meter.Gauge("reverify", "last_sweep_duration_seconds", "How long the last sweep took, with its pauses."),
+		succeeded: meter.Gauge("reverify", "last_success_timestamp_seconds", "When the last complete sweep ended, in which every image could be examined and written."),
 	}
-	if register != nil {
-		register(m.examined, m.remaining, m.sweeps, m.duration, m.succeeded)
-	}
+	meter.Register(r, m.examined, m.remaining, m.sweeps, m.duration, m.succeeded)
 	return m
 }
 

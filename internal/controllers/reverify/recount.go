@@ -60,7 +60,7 @@ func (p *pending) forget() { p.names, p.lost, p.since = map[string]struct{}{}, f
 
 // wrote records that the sweep has written an Image, which it counts itself. The caller holds mu.
 func (s *Sweeper) wrote(image *imagev1.Image) {
-	if rev, err := strconv.ParseInt(image.ResourceVersion, 10, 64); err == nil && s.Changes != nil {
+	if rev, err := strconv.ParseInt(image.ResourceVersion, 10, 64); err == nil && s.changes != nil {
 		s.pending.own[image.Name] = rev
 	}
 }
@@ -68,13 +68,13 @@ func (s *Sweeper) wrote(image *imagev1.Image) {
 // note collects the changes since its last call and reports whether there were any. It ignores the
 // sweep's own writes, because the sweep counts those itself and may write more than maxPending.
 func (s *Sweeper) note(ctx context.Context) (changed bool) {
-	if s.Changes == nil {
+	if s.changes == nil {
 		return false
 	}
 	p := &s.pending
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lost, err := s.Changes.Since(ctx, func(_, name string, rev int64) {
+	lost, err := s.changes.Since(ctx, func(_, name string, rev int64) {
 		if p.own[name] == rev {
 			delete(p.own, name)
 			return
@@ -113,16 +113,16 @@ func (s *Sweeper) due(changing bool) bool {
 // recount counts the pending changes. If that fails, a sweep counts all Images.
 func (s *Sweeper) recount(ctx context.Context) {
 	p := &s.pending
-	if s.Tally == nil {
+	if s.tally == nil {
 		p.forget()
 		return
 	}
-	if p.lost = !s.Tally.Resume(); p.lost {
+	if p.lost = !s.tally.Resume(); p.lost {
 		return
 	}
 	began, n := s.clock.Now(), len(p.names)
 	err := s.countPending(ctx)
-	s.Tally.End(err)
+	s.tally.End(err)
 	if err == nil {
 		p.cost = max(s.clock.Since(began)/time.Duration(n), time.Microsecond)
 		p.forget()
@@ -157,7 +157,7 @@ func (s *Sweeper) countNamed(ctx context.Context, names []string) error {
 				s.recounted(&list.Items[i])
 			}
 			for name := range gone {
-				s.Tally.Gone(name)
+				s.tally.Gone(name)
 			}
 			return nil
 		}
@@ -166,14 +166,14 @@ func (s *Sweeper) countNamed(ctx context.Context, names []string) error {
 		image, err := s.images.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			s.Tally.Gone(name)
+			s.tally.Gone(name)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err):
 			return err
 		case err != nil: // a sweep skips it, too
 			slog.Error("Counting images skips one that cannot be read", "image", name, "err", err)
-			s.Tally.Gone(name)
+			s.tally.Gone(name)
 		default:
 			s.recounted(image)
 		}
@@ -182,7 +182,7 @@ func (s *Sweeper) countNamed(ctx context.Context, names []string) error {
 }
 
 func (s *Sweeper) recounted(image *imagev1.Image) {
-	s.Tally.Count(image)
+	s.tally.Count(image)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expires(image)

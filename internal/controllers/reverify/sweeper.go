@@ -16,9 +16,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -114,15 +114,26 @@ func (p *Progress) Count(image *imagev1.Image, changed bool) {
 	}
 }
 
+// Options of a Sweeper. Images and Judge are required.
+type Options struct {
+	Images Images
+	Judge  Judge
+	// Tally counts what each sweep examines.
+	Tally Tally
+	// Changes reports the Images that Tally counts again between sweeps.
+	Changes Changes
+	// Clock is for tests; nil is the real one.
+	Clock clock.WithTicker
+	// Registerer gets the metrics; may be nil.
+	Registerer meter.Registerer
+}
+
 // Sweeper keeps verdicts up to date. New makes one.
 type Sweeper struct {
-	// Tally, if set before the first sweep, counts with it.
-	Tally Tally
-	// Changes, if set before Run, reports the Images to count again between sweeps.
-	Changes Changes
-
 	images  Images
 	judge   Judge
+	tally   Tally
+	changes Changes
 	clock   clock.WithTicker
 	trigger chan struct{}
 	metrics *sweepMetrics
@@ -138,12 +149,11 @@ type Sweeper struct {
 	followers  followers
 }
 
-// New makes a Sweeper. A nil c is the real clock. registerMetrics registers its metrics:
-// legacyregistry.MustRegister in production, nil for nowhere.
-func New(images Images, judge Judge, c clock.WithTicker, registerMetrics func(...metrics.Registerable)) *Sweeper {
-	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
+// New makes a Sweeper.
+func New(o Options) *Sweeper {
 	return &Sweeper{
-		images: images, judge: judge, clock: c, trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(registerMetrics),
+		images: o.Images, judge: o.Judge, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
+		trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(o.Registerer),
 		pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
 	}
 }
@@ -201,8 +211,8 @@ func (s *Sweeper) await(ctx context.Context, wait time.Duration) {
 	timer := s.clock.NewTimer(wait)
 	defer timer.Stop()
 	var ready <-chan struct{}
-	if s.Changes != nil {
-		ready = s.Changes.Ready()
+	if s.changes != nil {
+		ready = s.changes.Ready()
 	}
 	listen, settling := ready, (<-chan time.Time)(nil)
 	for {
@@ -275,8 +285,8 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Unlock()
 
 	started := s.clock.Now()
-	if s.Tally != nil {
-		s.Tally.Begin()
+	if s.tally != nil {
+		s.tally.Begin()
 	}
 	prompt := 0
 	if asked {
@@ -286,8 +296,8 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	if err == nil {
 		err = s.judgeFollowers(ctx)
 	}
-	if s.Tally != nil {
-		s.Tally.End(err)
+	if s.tally != nil {
+		s.tally.End(err)
 	}
 
 	s.mu.Lock()
@@ -401,8 +411,8 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 		result = resultChanged
 	}
 	s.followers.check(image)
-	if s.Tally != nil {
-		s.Tally.Count(image)
+	if s.tally != nil {
+		s.tally.Count(image)
 	}
 
 	s.mu.Lock()
