@@ -50,24 +50,24 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 		}
 		repositories = append(repositories, repository)
 	}
-	if cut {
-		warnings = append(warnings, mayBeCut(host, "repositories", len(names)))
+	if cut != "" {
+		warnings = append(warnings, mayBeCut(host, "repositories", len(names), cut))
 	}
 	return repositories, warnings, nil
 }
 
-func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut bool, err error) {
+func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut string, err error) {
 	config, options, err := im.Rules(host, false)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	registry, err := name.NewRegistry(host, options...)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	s, err := im.Connect(ctx, registry, registry, "", config, registry.Scope(transport.CatalogScope))
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
 	path := fmt.Sprintf("/v2/_catalog?n=%d", catalogPageSize)
@@ -83,21 +83,21 @@ func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut
 }
 
 // readList reads all pages of a list; names decodes one page. Errors call the list what, and its
-// entries of. More than maxPages pages or maxEntries entries are an error. cut is true if the
-// registry may have more names than it shows.
-func readList(ctx context.Context, s *pull.Session, list *oci.Pages, what, of string, maxPages, maxEntries int, names func(raw []byte) ([]string, error)) (all []string, cut bool, err error) {
+// entries of. More than maxPages pages or maxEntries entries are an error. cut says why the
+// registry may have more names than it shows, if it may.
+func readList(ctx context.Context, s *pull.Session, list *oci.Pages, what, of string, maxPages, maxEntries int, names func(raw []byte) ([]string, error)) (all []string, cut string, err error) {
 	for range maxPages {
 		raw, header, err := s.Registry.Read(ctx, list.Path(), "application/json", manifest.MaxManifestSize)
 		if list.IsGuess() && isDenied(err) {
 			list.End()
-			return all, list.MayBeCut(), nil
+			return all, list.Cut(), nil
 		}
 		if err != nil {
-			return nil, false, err
+			return nil, "", err
 		}
 		page, err := names(raw)
 		if err != nil {
-			return nil, false, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s is not JSON: %s", what, pull.Clean(err.Error())), err)
+			return nil, "", pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s is not JSON: %s", what, pull.Clean(err.Error())), err)
 		}
 		isNew, elsewhere := list.Read(header, page)
 		if isNew {
@@ -105,17 +105,17 @@ func readList(ctx context.Context, s *pull.Session, list *oci.Pages, what, of st
 		}
 		switch {
 		case elsewhere:
-			return nil, false, &pull.Error{Reason: pull.Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
+			return nil, "", &pull.Error{Reason: pull.Unexpected, Message: fmt.Sprintf("the next page of the %s is not on the registry", what)}
 		case len(all) > maxEntries:
-			return nil, false, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d %s", what, maxEntries, of)}
+			return nil, "", &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d %s", what, maxEntries, of)}
 		case list.Path() == "":
-			return all, list.MayBeCut(), nil
+			return all, list.Cut(), nil
 		}
 	}
-	return nil, false, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, maxPages)}
+	return nil, "", &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", what, maxPages)}
 }
 
-// mayBeCut is the warning for a list that ends where the registry may have cut it.
-func mayBeCut(of, what string, n int) string {
-	return fmt.Sprintf("%s lists exactly %d %s, links to no more, and does not go on after the last: there may be more", of, n, what)
+// mayBeCut is the warning for a list that may lack names.
+func mayBeCut(of, what string, n int, why string) string {
+	return fmt.Sprintf("%s lists %d %s, and there may be more: %s", of, n, what, why)
 }

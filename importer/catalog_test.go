@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,15 +67,17 @@ func TestCatalogIsPaged(t *testing.T) {
 func TestCatalogsThatCannotBeRead(t *testing.T) {
 	registry := registrytest.New(t)
 	im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}})
+	asked := 0
 	link := func(to string) registrytest.Fault {
 		return func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Link", "<"+to+`>; rel="next"`)
-				fmt.Fprint(w, `{"repositories":["a"]}`)
+				asked++
+				w.Header().Set("Link", fmt.Sprintf(`<%s%d>; rel="next"`, to, asked))
+				fmt.Fprintf(w, `{"repositories":["a%d"]}`, asked)
 			})
 		}
 	}
-	many := make([]string, 60_000)
+	many := make([]string, 120_000)
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
@@ -90,7 +93,7 @@ func TestCatalogsThatCannotBeRead(t *testing.T) {
 		"method":         {registrytest.Status(405, "UNSUPPORTED"), pull.Unexpected, advice},
 		"endless":        {link("/v2/_catalog?n=1000&last=a"), pull.TooLarge, "1000 pages"},
 		"another host":   {link("http://localhost:1/v2/_catalog"), pull.Unexpected, "not on the registry"},
-		"too many":       {catalogPages(t, many, many), pull.TooLarge, "more than 100000 repositories"},
+		"too many":       {catalogPages(t, many[:60_000], many[60_000:]), pull.TooLarge, "more than 100000 repositories"},
 		"huge":           {registrytest.Append(5<<20, false), pull.TooLarge, ""},
 		"asks for peace": {registrytest.Status(429, "TOOMANYREQUESTS", "Retry-After", "0"), pull.RateLimited, ""},
 	} {
@@ -101,6 +104,45 @@ func TestCatalogsThatCannotBeRead(t *testing.T) {
 			var e *pull.Error
 			if !errors.As(err, &e) || e.Reason != tc.want || e.Host != registry.Host || !strings.Contains(err.Error(), tc.text) || !strings.HasPrefix(err.Error(), registry.Host+": ") {
 				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// A list that leads back, to itself or in a circle, ends there, with a warning.
+func TestListsThatLeadBack(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		link func(page int) int // by the number of the page that links
+		want int
+	}{
+		"to the page itself": {func(page int) int { return page }, 1},
+		"to the first page":  {func(page int) int { return (page + 1) % 3 }, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry := registrytest.New(t)
+			registry.Push("app:v1", newImage(t, sample.Spec{}))
+			registry.Inject("/(tags/list|_catalog)", 0, func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					page, _ := strconv.Atoi(req.FormValue("page"))
+					w.Header().Set("Link", fmt.Sprintf(`<%s?n=1000&page=%d>; rel="next"`, req.URL.Path, tc.link(page)))
+					names := []string{fmt.Sprint("a", page)}
+					_ = json.NewEncoder(w).Encode(map[string]any{"tags": names, "repositories": names})
+				})
+			})
+			im := newImporter(t, importer.Options{})
+			tags, warnings, err := im.Tags(t.Context(), parse(t, registry.Host+"/app"))
+			if err != nil || len(tags) != tc.want || len(warnings) != 1 || !strings.Contains(warnings[0], "there may be more: a page leads back") {
+				t.Errorf("tags %q, warnings %q, error %v", tags, warnings, err)
+			}
+			repositories, warnings, err := im.Repositories(t.Context(), registry.Host)
+			if err != nil || len(repositories) != tc.want || len(warnings) != 1 || !strings.Contains(warnings[0], "there may be more: a page leads back") {
+				t.Errorf("repositories %v, warnings %q, error %v", repositories, warnings, err)
+			}
+			// The first request has no number of a page, so it is read once more by its number.
+			if n, most := registry.Count("/(tags/list|_catalog)"), 2*(tc.want+1); n > most {
+				t.Errorf("%d pages were read, want at most %d", n, most)
 			}
 		})
 	}

@@ -44,18 +44,18 @@ func SubjectOfTag(tag string) (digest string, ok bool) {
 // Import.
 func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (tags, warnings []string, err error) {
 	ref := repository.Bare()
-	cut := false
+	cut := ""
 	if err := im.Reach(ctx, ref, func(s *pull.Session) (err error) {
 		read := im.Now()
-		if tags, cut, err = listTags(ctx, s); err == nil && !cut && im.finder != nil {
+		if tags, cut, err = listTags(ctx, s); err == nil && cut == "" && im.finder != nil {
 			im.finder.Listed(s.Repository, tags, read)
 		}
 		return err
 	}); err != nil {
 		return nil, nil, err
 	}
-	if cut {
-		warnings = append(warnings, mayBeCut(ref.Name(), "tags", len(tags)))
+	if cut != "" {
+		warnings = append(warnings, mayBeCut(ref.Name(), "tags", len(tags), cut))
 	}
 	refused, last := 0, ""
 	tags = slices.DeleteFunc(tags, func(tag string) bool {
@@ -73,8 +73,8 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 	return slices.Compact(tags), warnings, nil
 }
 
-// listTags reads all pages of the distribution-spec's tag listing. cut says that there may be more.
-func listTags(ctx context.Context, s *pull.Session) (tags []string, cut bool, err error) {
+// listTags reads all pages of the distribution-spec's tag listing. cut says why there may be more.
+func listTags(ctx context.Context, s *pull.Session) (tags []string, cut string, err error) {
 	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
 	path := s.Registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))
 	return readList(ctx, s, s.Registry.List(path, tagPageSize), "tag list", "tags", maxTagPages, math.MaxInt, func(raw []byte) ([]string, error) {

@@ -186,14 +186,16 @@ type Pages struct {
 	guess  bool
 	// the names of the page before, as sorted hashes, if this one is a guess
 	before []uint64
-	seed   maphash.Seed
-	cut    bool
+	// hashes of the paths and of the names of all pages that were read
+	read map[uint64]bool
+	seed maphash.Seed
+	cut  string
 }
 
 // List begins to read a list at a path, which may have a query. asked is how many names the query
 // asks for; 0 if it does not say.
 func (c *Client) List(path string, asked int) *Pages {
-	return &Pages{base: &Client{base: c.base}, path: path, asked: asked, seed: maphash.MakeSeed()}
+	return &Pages{base: &Client{base: c.base}, path: path, asked: asked, read: map[uint64]bool{}, seed: maphash.MakeSeed()}
 }
 
 // Path is where the next page is; "" if there is none.
@@ -203,41 +205,69 @@ func (p *Pages) Path() string { return p.path }
 // read, call End.
 func (p *Pages) IsGuess() bool { return p.guess }
 
-// MayBeCut reports whether the list ended with as many names as were asked for, and the registry
-// did not go on when it was asked to.
-func (p *Pages) MayBeCut() bool { return p.cut }
+// Cut says why there may be more names than the list has shown: it ended with as many as were asked
+// for, and the registry did not go on when it was asked to, or it led back to a page that was read.
+// It is "" for a list that ended as lists end.
+func (p *Pages) Cut() string { return p.cut }
 
 // End ends the list before a guess.
-func (p *Pages) End() { p.path, p.cut = "", p.guess && len(p.before) == p.asked }
+func (p *Pages) End() {
+	if p.path = ""; p.guess && len(p.before) == p.asked {
+		p.cut = fmt.Sprintf("a page has exactly the %d names that were asked for, links to no more, and the list does not go on after the last", p.asked)
+	}
+}
 
 // Read takes the names of the page at Path, in their order, with the header of its answer. isNew
-// says that they are to be taken, and not the page before once more, from a registry that does not
-// know what it was asked. elsewhere is set when the next page is not on the registry; then the list
-// ends.
+// says that they are to be taken, and not a page that was read once more. elsewhere is set when the
+// next page is not on the registry; then the list ends. It ends, too, where a page repeats: a link
+// may lead back, or to the same names for ever.
 func (p *Pages) Read(header http.Header, names []string) (isNew, elsewhere bool) {
 	if p.guess && len(names) > 0 && !slices.ContainsFunc(names, p.isAfter) {
-		p.End()
+		p.End() // it does not know what it was asked
 		return false, false
 	}
 	here := p.path
+	p.read[p.hash(here)] = true
+	if len(names) > 0 {
+		page := p.hash(names...)
+		if p.read[page] {
+			p.leadBack()
+			return false, false
+		}
+		p.read[page] = true
+	}
 	p.path, elsewhere = p.base.Next(header, here)
 	p.linked, p.guess, p.before = p.linked || p.path != "" || elsewhere, false, nil
 	// One page with more names than were asked for is from a registry that knows no pages.
-	n := len(names)
-	if p.linked || n == 0 || n != p.asked && !isPageSize(n) || p.asked > 0 && n > p.asked {
-		return true, elsewhere
+	if n := len(names); !p.linked && n > 0 && (n == p.asked || isPageSize(n)) && (p.asked == 0 || n <= p.asked) {
+		p.guess, p.path = true, withLast(here, names[n-1])
+		for _, name := range names {
+			p.before = append(p.before, p.hash(name))
+		}
+		slices.Sort(p.before)
 	}
-	p.guess, p.path = true, withLast(here, names[n-1])
-	for _, name := range names {
-		p.before = append(p.before, maphash.String(p.seed, name))
+	if p.read[p.hash(p.path)] {
+		p.leadBack()
 	}
-	slices.Sort(p.before)
 	return true, elsewhere
+}
+
+// leadBack ends the list where a page repeats.
+func (p *Pages) leadBack() { p.path, p.cut = "", "a page leads back to one that was read" }
+
+func (p *Pages) hash(texts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	for _, text := range texts {
+		_, _ = h.WriteString(text)
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
 }
 
 // isAfter reports whether a name was not on the page before.
 func (p *Pages) isAfter(name string) bool {
-	_, was := slices.BinarySearch(p.before, maphash.String(p.seed, name))
+	_, was := slices.BinarySearch(p.before, p.hash(name))
 	return !was
 }
 

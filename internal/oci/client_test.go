@@ -168,7 +168,50 @@ func TestListsWithoutLinksAreReadToTheirEnd(t *testing.T) {
 			}
 		}
 		if got != len(all) {
-			t.Errorf("pages of %d: %d of %d, mayBeCut=%t", size, got, len(all), p.MayBeCut())
+			t.Errorf("pages of %d: %d of %d, cut=%q", size, got, len(all), p.Cut())
 		}
+	}
+}
+
+// A list ends where a page repeats, by its path or by its names, and says that it may lack names.
+func TestListsThatLeadBackEnd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		link  func(asked int) string
+		names func(asked int) []string
+		want  int // names, of the pages that are read
+		reads int
+	}{
+		"to itself":          {func(int) string { return "?n=2" }, numbered(2), 2, 1},
+		"to itself, empty":   {func(int) string { return "?n=2" }, numbered(0), 0, 1},
+		"in a circle":        {func(asked int) string { return fmt.Sprint("?n=2&page=", asked%3) }, numbered(2), 8, 4},
+		"to the same names":  {func(asked int) string { return fmt.Sprint("?n=2&page=", asked) }, func(int) []string { return []string{"a", "b"} }, 2, 2},
+		"to names in circle": {func(asked int) string { return fmt.Sprint("?n=2&page=", asked) }, func(asked int) []string { return []string{"a", fmt.Sprint(asked % 3)} }, 6, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := oci.New("https", "r.example.com", "a", nil).List("/v2/a/tags/list?n=2", 2)
+			reads, got := 0, 0
+			for p.Path() != "" && reads < 100 {
+				reads++
+				names := tc.names(reads)
+				if isNew, _ := p.Read(http.Header{"Link": {"<" + tc.link(reads) + `>; rel="next"`}}, names); isNew {
+					got += len(names)
+				}
+			}
+			if reads != tc.reads || got != tc.want || !strings.Contains(p.Cut(), "leads back") {
+				t.Errorf("%d names of %d pages, cut=%q; want %d of %d", got, reads, p.Cut(), tc.want, tc.reads)
+			}
+		})
+	}
+}
+
+// numbered returns n other names for each page.
+func numbered(n int) func(int) []string {
+	return func(asked int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprint(asked, "-", i))
+		}
+		return all
 	}
 }

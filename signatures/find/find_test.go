@@ -553,6 +553,25 @@ func TestFindBounds(t *testing.T) {
 			t.Errorf("%d pages were read", pages)
 		}
 	})
+	t.Run("pages that repeat under other names", func(t *testing.T) {
+		f := newFixture(t, true)
+		pages := 0
+		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+			if !strings.Contains(r.URL.Path, "/referrers/") {
+				inner.ServeHTTP(w, r)
+				return
+			}
+			pages++
+			w.Header().Set("Link", fmt.Sprintf(`</v2/demo/app/referrers/%s?page=%d>; rel="next"`, f.digest, pages))
+			fmt.Fprintf(w, `{"manifests":[{"digest":%q}]}`, "sha256:"+strings.Repeat("0", 64))
+		}
+		r := f.find(find.Options{})
+		r.expect(t, "", "leads back", "does not have it")
+		r.expectUnusable(t, "leads back", true)
+		if pages != 2 {
+			t.Errorf("%d pages were read", pages)
+		}
+	})
 	t.Run("a page that leads back, or elsewhere", func(t *testing.T) {
 		f := newFixture(t, true)
 		link, pages := "", 0

@@ -386,7 +386,7 @@ func (l *tagPages) page(ctx context.Context, c *client) error {
 	}
 	_, elsewhere := l.next.Read(header, list.Tags)
 	// An empty list cannot be right, because the repository has something.
-	if elsewhere || l.next.Path() == here || len(l.tags) > maxSignatureTags || l.listed == 0 && !l.goesOn() {
+	if elsewhere || l.next.Cut() != "" || len(l.tags) > maxSignatureTags || l.listed == 0 && !l.goesOn() {
 		return errNotListed
 	}
 	l.whole = !l.goesOn()

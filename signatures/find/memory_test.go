@@ -263,6 +263,10 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 			w.Header().Set("Link", `<http://169.254.169.254/latest>; rel="next"`)
 			io.WriteString(w, tags(7))
 		},
+		"a page that leads back": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", fmt.Sprintf(`<%s>; rel="next"`, req.URL))
+			io.WriteString(w, tags(7))
+		},
 		"pages without end": func(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Link", fmt.Sprintf(`</v2/demo/app/tags/list?n=1000&last=%s0>; rel="next"`, req.FormValue("last")))
 			io.WriteString(w, tags(1000))

@@ -94,13 +94,11 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	}
 	var list []descriptor
 	pages := s.client.List(s.client.Path("referrers/"+s.digest), 0)
-	visited := map[string]bool{}
 	for page := 0; pages.Path() != ""; page++ {
-		if page == maxPages || visited[pages.Path()] {
-			s.cut("more than %d pages of referrers, or a page that leads back; the rest was not read", maxPages)
+		if page == maxPages {
+			s.cut("more than %d pages of referrers; the rest was not read", maxPages)
 			return list, nil
 		}
-		visited[pages.Path()] = true
 		referrers, header, err := s.referrersPage(ctx, pages.Path(), page)
 		answered()
 		switch {
@@ -127,6 +125,9 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 		isNew, elsewhere := pages.Read(header, digests)
 		if isNew {
 			list = append(list, referrers...)
+		}
+		if why := pages.Cut(); why != "" {
+			s.cut("referrers: %s; the rest was not read", why)
 		}
 		if elsewhere {
 			s.notRead("the next page of the referrers is on another host; the rest was not read")
