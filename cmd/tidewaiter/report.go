@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
@@ -309,11 +310,11 @@ func (l *looker) hasSBOM(ctx context.Context, one onPlatform) (string, error) {
 		return auditreport.SBOMNoneFound, nil
 	}
 	answer := ""
-	for _, m := range image.DockerImageManifests {
-		if m.OS+"/"+m.Architecture != one.platform {
+	for i, nodes := range manifest.Nodes(manifest.Platforms(image.DockerImageManifests)) {
+		if !slices.Contains(nodes, one.platform) {
 			continue
 		}
-		of, err := l.hasSBOM(ctx, onPlatform{digest: m.Digest})
+		of, err := l.hasSBOM(ctx, onPlatform{digest: image.DockerImageManifests[i].Digest})
 		if err != nil || answer != "" && answer != of { // variants of an architecture
 			return auditreport.SBOMUnknown, err
 		}

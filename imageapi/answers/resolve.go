@@ -500,12 +500,13 @@ func (r *resolver) absent(ctx context.Context, text string, ref reference.Refere
 
 // choose goes from an index to its image for a platform.
 func (r *resolver) choose(ctx context.Context, m *resolved, platform string) error {
-	list := platformsOf(m.image)
-	if len(list) == 0 {
-		if own := platformOf(m.image); own != "" && !manifest.ParsePlatform(own).Is(manifest.ParsePlatform(platform)) {
-			m.isFor([]PlatformImage{{own, m.digest}}, platform)
-		}
+	list, own := platformsOf(m.image), platformOf(m.image)
+	switch {
+	case len(list) > 0:
+	case own == "":
 		return nil
+	default:
+		list = []PlatformImage{{own, m.digest}}
 	}
 	var all []manifest.Platform
 	for _, p := range list {
@@ -514,6 +515,9 @@ func (r *resolver) choose(ctx context.Context, m *resolved, platform string) err
 	i := manifest.Choose(all, manifest.ParsePlatform(platform))
 	if i < 0 {
 		m.isFor(list, platform)
+		return nil
+	}
+	if own != "" {
 		return nil
 	}
 	p, index := list[i], m.digest
@@ -544,8 +548,8 @@ func (m *resolved) isFor(platforms []PlatformImage, asked string) {
 
 // platformsOf are the images that an index lists.
 func platformsOf(image *imagev1.Image) (all []PlatformImage) {
-	for _, m := range image.DockerImageManifests {
-		all = append(all, PlatformImage{Platform: manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String(), Digest: m.Digest})
+	for i, p := range manifest.Platforms(image.DockerImageManifests) {
+		all = append(all, PlatformImage{p.String(), image.DockerImageManifests[i].Digest})
 	}
 	return all
 }

@@ -33,8 +33,8 @@ func listed(image *imagev1.Image) []string {
 }
 
 // usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the
-// index: then the pod uses the index, and the image that it lists for the platform of the pod's
-// node; if the platform is not known, each image counts. Other runtimes tell the digest of the
+// index: then the pod uses the index, and the images that it lists for the platform of the pod's
+// node ([manifest.Nodes]); if the platform is not known, each image counts. Other runtimes tell the digest of the
 // listed image: then the pod uses the index, too. A workload that needs an image counts here as a
 // pod on a node of no known platform. usedIndexes knows no other indexes, so it is as small as what
 // is used and needed.
@@ -50,7 +50,7 @@ type usedIndexes struct {
 	calls      uint64                   // of refresh so far
 	refreshing map[string]*refreshCalls // by the digest of an index: the looks that have begun
 	listed     map[string][]string      // by the digest of an index: the images that it lists
-	// by the digest of an image: the indexes that list it, each with its platform there
+	// by the digest of an image: the indexes that list it, each with a platform of nodes that may take it
 	in map[string][]string
 	// by the digest of an image that pods use: the indexes that list it
 	above map[string][]string
@@ -321,15 +321,15 @@ func (x *usedIndexes) add(index string, lists []imagev1.ImageManifest) {
 		}
 	}
 	delete(x.listed, index)
-	for _, m := range lists {
-		as := index
-		if m.OS != "" && m.Architecture != "" {
-			// as nodes tell their platforms, without a variant
-			p := manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.Normalized()
-			as += "@" + p.OS + "/" + p.Architecture
+	for i, nodes := range manifest.Nodes(manifest.Platforms(lists)) {
+		image := lists[i].Digest
+		if len(nodes) == 0 {
+			x.in[image] = append(x.in[image], index)
 		}
-		x.in[m.Digest] = append(x.in[m.Digest], as)
-		x.listed[index] = append(x.listed[index], m.Digest)
+		for _, node := range nodes {
+			x.in[image] = append(x.in[image], index+"@"+node)
+		}
+		x.listed[index] = append(x.listed[index], image)
 	}
 }
 

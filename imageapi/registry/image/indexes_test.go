@@ -74,6 +74,31 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// An image of an index counts for the nodes whose runtimes may take it, by any name of its platform.
+func TestImagesOfAnIndexCountByPlatform(t *testing.T) {
+	t.Parallel()
+	index := &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{
+		{Digest: "arm64", OS: "linux", Architecture: "aarch64"},
+		{Digest: "386", OS: "linux", Architecture: "386"},
+		{Digest: "unknown"},
+	}}
+	x := followIndexes(used{}, func(context.Context, string) (*imagev1.Image, error) { return index, nil }, nothingAbove, nothingAbove)
+	x.refresh(t.Context(), "index")
+	for image, want := range map[string][]string{
+		"arm64":   {"index@linux/arm64"},
+		"386":     {"index@linux/386", "index@linux/amd64"},
+		"unknown": {"index"},
+	} {
+		if got := x.listing(image); !slices.Equal(got, want) {
+			t.Errorf("%s counts as %v, want %v", image, got, want)
+		}
+	}
+	index = &imagev1.Image{}
+	if x.refresh(t.Context(), "index"); len(x.images()) != 0 || len(x.in) != 0 {
+		t.Errorf("the index lists nothing any more, and %v counts", x.in)
+	}
+}
+
 // What an index lists that cannot be read any more is still known, and nobody is told that images
 // are not used. Who asks next has it read again.
 func TestUnreadableIndexIsNotAbsent(t *testing.T) {

@@ -262,8 +262,8 @@ func platforms(image *imagev1.Image, metadata *docker10.DockerImage) string {
 			return some(all, maxPlatforms)
 		}
 	}
-	for _, m := range image.DockerImageManifests {
-		all = append(all, orNone(manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String()))
+	for _, p := range manifest.Platforms(image.DockerImageManifests) {
+		all = append(all, orNone(p.String()))
 	}
 	return some(all, maxPlatforms)
 }

@@ -343,18 +343,22 @@ func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
 // Linux on the server's processor, else on amd64, else the first it lists. A client that asks for
 // an image without a tag wants to know what it runs: oc new-app reads its ports.
 func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
-	listed := images[0].DockerImageManifests
-	for _, architecture := range []string{goruntime.GOARCH, "amd64", ""} {
-		for i := range listed {
-			if architecture != "" && (listed[i].Architecture != architecture || listed[i].OS != "linux") {
-				continue
-			}
-			if at := slices.IndexFunc(images, func(image *imagev1.Image) bool { return image.Name == listed[i].Digest }); at > 0 {
-				return images[at:]
-			}
+	var from []int // of the images that it lists, as far as they are here
+	var listed []imagev1.ImageManifest
+	for _, m := range images[0].DockerImageManifests {
+		if at := slices.IndexFunc(images, func(image *imagev1.Image) bool { return image.Name == m.Digest }); at > 0 {
+			from, listed = append(from, at), append(listed, m)
 		}
 	}
-	return images
+	if len(from) == 0 {
+		return images
+	}
+	for _, architecture := range []string{goruntime.GOARCH, "amd64"} {
+		if i := manifest.Choose(manifest.Platforms(listed), manifest.Platform{OS: "linux", Architecture: architecture}); i >= 0 {
+			return images[from[i]:]
+		}
+	}
+	return images[from[0]:]
 }
 
 // described returns images that were not stored, with the fields that the server would have

@@ -58,8 +58,8 @@ func Of(image *imagev1.Image) Content {
 		return Content{}
 	}
 	c := Content{Size: metadata.Size}
-	for _, m := range image.DockerImageManifests {
-		c.Platforms = append(c.Platforms, Platform{manifest.Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}.String(), m.Digest})
+	for i, p := range manifest.Platforms(image.DockerImageManifests) {
+		c.Platforms = append(c.Platforms, Platform{p.String(), image.DockerImageManifests[i].Digest})
 	}
 	if p := cmp.Or(image.Annotations[annotation.Platform], metadata.Architecture); p != "" && len(c.Platforms) == 0 {
 		c.Platforms = []Platform{{Platform: p}}

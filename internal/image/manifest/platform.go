@@ -2,11 +2,11 @@ package manifest
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/containerd/platforms"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	imagev1 "github.com/openshift/api/image/v1"
 )
 
 // Platform is the platform of an image (OCI image index, "platform").
@@ -24,6 +24,15 @@ func ParsePlatform(text string) (p Platform) {
 	p.OS, p.Architecture, _ = strings.Cut(text, "/")
 	p.Architecture, p.Variant, _ = strings.Cut(p.Architecture, "/")
 	return p
+}
+
+// Platforms are the platforms of the images that an index lists.
+func Platforms(listed []imagev1.ImageManifest) []Platform {
+	all := make([]Platform, len(listed))
+	for i, m := range listed {
+		all[i] = Platform{OS: m.OS, Architecture: m.Architecture, Variant: m.Variant}
+	}
+	return all
 }
 
 // String is os/architecture[/variant], as docker and containerd write it; empty when neither is
@@ -61,24 +70,75 @@ func (p Platform) Normalized() Platform {
 	return p
 }
 
-// Is reports whether p is the platform that is wanted, whatever its versions. A platform that is
-// wanted without a variant is any of its variants.
-func (p Platform) Is(wanted Platform) bool {
-	anyVariant := wanted.Variant == ""
-	if a := strings.ToLower(wanted.Architecture); a == "armhf" || a == "armel" {
-		anyVariant = false // these names imply one
+// runner returns a matcher of the platforms whose images a runtime takes on a node of platform p,
+// best first: on linux/arm64 those of linux/arm, too, and on linux/amd64 none of linux/amd64/v3.
+// Versions of operating systems do not count.
+func (p Platform) runner() platforms.MatchComparer {
+	spec := p.spec()
+	if len(spec.Variant) > maxVariant { // containerd counts down from any number
+		return platforms.OnlyStrict(spec)
 	}
-	p, wanted = p.Normalized(), wanted.Normalized()
-	return p.OS == wanted.OS && p.Architecture == wanted.Architecture && (anyVariant || p.Variant == wanted.Variant)
+	return platforms.Only(spec)
 }
 
-// Choose returns which of all platforms is the wanted one, -1 if none is. Of several variants it is
-// the one that a runtime takes for the name without a variant, or else the first.
-func Choose(all []Platform, wanted Platform) int {
-	n := wanted.Normalized()
-	exact := func(p Platform) bool { return p.Is(wanted) && p.Normalized().Variant == n.Variant }
-	if i := slices.IndexFunc(all, exact); i >= 0 {
-		return i
+// maxVariant is the length of the longest variant that there is, v9.5.
+const maxVariant = 4
+
+// spec returns the names that runtimes compare. Without the name of an operating system, it is for
+// none.
+func (p Platform) spec() ocispec.Platform {
+	return ocispec.Platform{OS: cmp.Or(p.OS, "unknown"), Architecture: p.Architecture, Variant: p.Variant}
+}
+
+// Is reports whether p is the platform that is wanted, whatever its versions. Wanted without a
+// variant, it is each variant of the architecture whose images a runtime takes there: linux/arm/v6
+// is linux/arm, and linux/amd64/v3 is not linux/amd64.
+func (p Platform) Is(wanted Platform) bool {
+	is, want := p.Normalized(), wanted.Normalized()
+	if wanted.Variant != "" || !strings.EqualFold(wanted.Architecture, "arm") && want.Architecture == "arm" { // armhf and armel imply one
+		return is.String() == want.String()
 	}
-	return slices.IndexFunc(all, func(p Platform) bool { return p.Is(wanted) })
+	return is.Architecture == want.Architecture && Choose([]Platform{p}, wanted) == 0
+}
+
+// Choose returns which of all platforms a runtime takes on a node of the wanted one, -1 if it takes
+// none.
+func Choose(all []Platform, wanted Platform) int {
+	runner, chosen := wanted.runner(), -1
+	for i, p := range all {
+		same := p.Normalized().String() == wanted.Normalized().String()
+		switch spec := p.spec(); {
+		case !same && !runner.Match(spec):
+		case chosen < 0, runner.Less(spec, all[chosen].spec()):
+			chosen = i
+		}
+	}
+	return chosen
+}
+
+// Nodes returns, for each entry of an index, the nodes' platforms whose runtimes may take it, as
+// os/architecture: nodes do not tell variants. There is none for an entry
+// without a platform. An entry for another architecture counts where the
+// index has none for the node's, as linux/386 for linux/amd64.
+func Nodes(entries []Platform) [][]string {
+	all := make([][]string, len(entries))
+	own := func(p Platform) Platform {
+		p = p.Normalized()
+		return Platform{OS: p.OS, Architecture: p.Architecture}
+	}
+	has := map[string]bool{}
+	for i, p := range entries {
+		if node := own(p).String(); p.OS != "" && p.Architecture != "" {
+			all[i], has[node] = []string{node}, true
+		}
+	}
+	for i, p := range entries {
+		for _, architecture := range []string{"amd64", "arm64"} {
+			node := Platform{OS: own(p).OS, Architecture: architecture}
+			if !has[node.String()] && Choose([]Platform{p}, node) == 0 {
+				all[i] = append(all[i], node.String())
+			}
+		}
+	}
+	return all
 }

@@ -16,13 +16,16 @@ func TestPlatformsAreNormalized(t *testing.T) {
 		{"linux/arm64", "linux/arm64/v8", true},
 		{"linux/arm64", "linux/aarch64", true},
 		{"linux/aarch64", "linux/arm64/v8", true},
-		{"linux/arm64/v9", "linux/arm64", true},
+		{"linux/arm64/v9", "linux/arm64", false},
 		{"linux/arm64/v9", "linux/arm64/v8", false},
+		{"linux/arm64/v8", "linux/arm64/v9", false},
+		{"linux/arm/v7", "linux/arm64", false},
 		{"linux/arm/v7", "linux/arm", true},
 		{"linux/arm/v6", "linux/arm", true},
 		{"linux/arm", "linux/arm/v7", true},
 		{"linux/arm", "linux/arm/7", true},
 		{"linux/arm", "linux/arm/v6", false},
+		{"linux/arm/v6", "linux/arm/v7", false},
 		{"linux/arm/v7", "linux/armhf", true},
 		{"linux/arm/v6", "linux/armhf", false},
 		{"linux/arm/v6", "linux/armel", true},
@@ -30,6 +33,9 @@ func TestPlatformsAreNormalized(t *testing.T) {
 		{"linux/amd64/v1", "linux/amd64", true},
 		{"linux/amd64", "linux/x86_64", true},
 		{"linux/amd64/v3", "linux/amd64/v1", false},
+		{"linux/amd64/v3", "linux/amd64", false},
+		{"linux/amd64/v2", "linux/amd64/v3", false},
+		{"linux/386", "linux/amd64", false},
 		{"linux/386", "linux/i386", true},
 		{"Linux/AMD64", "linux/amd64", true},
 		{"macos/arm64", "darwin/arm64", true},
@@ -50,9 +56,16 @@ func TestChoosePlatform(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ all, wanted, want string }{
 		{"linux/arm/v6 linux/arm/v7", "linux/arm", "linux/arm/v7"},
-		{"linux/arm/v5 linux/arm/v6", "linux/arm", "linux/arm/v5"},
+		{"linux/arm/v5 linux/arm/v6", "linux/arm", "linux/arm/v6"},
 		{"linux/arm64/v9 linux/arm64/v8", "linux/arm64", "linux/arm64/v8"},
+		{"linux/arm/v7 linux/arm/v8", "linux/arm64", "linux/arm/v8"},
+		{"linux/arm/v7 linux/arm64", "linux/arm64", "linux/arm64"},
 		{"linux/amd64/v3 linux/amd64", "linux/x86_64", "linux/amd64"},
+		{"linux/amd64/v3", "linux/amd64", ""},
+		{"linux/amd64/v3 linux/386", "linux/amd64", "linux/386"},
+		{"linux/amd64 linux/amd64/v2", "linux/amd64/v3", "linux/amd64/v2"},
+		{"linux/amd64/v999999999", "linux/amd64/v999999999", "linux/amd64/v999999999"},
+		{"linux/amd64 windows/amd64:10.0.1", "windows/amd64", "windows/amd64"},
 		{"linux/amd64/v3 linux/amd64", "linux/amd64/v3", "linux/amd64/v3"},
 		{"linux/amd64", "linux/s390x", ""},
 	} {
@@ -66,6 +79,29 @@ func TestChoosePlatform(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s of %s: %q, want %q", c.wanted, c.all, got, c.want)
+		}
+	}
+}
+
+func TestNodesOfAnIndex(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ entries, want string }{
+		{"linux/x86_64 linux/aarch64", "linux/amd64;linux/arm64"},
+		{"linux/386 linux/arm/v7", "linux/386,linux/amd64;linux/arm,linux/arm64"},
+		{"linux/386 linux/amd64 windows/amd64", "linux/386;linux/amd64;windows/amd64"},
+		{"linux/amd64/v3", "linux/amd64"},
+		{"linux/s390x", "linux/s390x"},
+	} {
+		var entries []Platform
+		for text := range strings.FieldsSeq(c.entries) {
+			entries = append(entries, ParsePlatform(text))
+		}
+		var got []string
+		for _, nodes := range Nodes(entries) {
+			got = append(got, strings.Join(nodes, ","))
+		}
+		if strings.Join(got, ";") != c.want {
+			t.Errorf("%s run on %q, want %q", c.entries, got, c.want)
 		}
 	}
 }
