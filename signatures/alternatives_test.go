@@ -1,13 +1,21 @@
 package signatures_test
 
 import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/tidewaiter/tidewaiter/internal/payload"
 	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -71,6 +79,89 @@ func TestSubjectsByExpression(t *testing.T) {
 			want(t, verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, d.Keyless(t, leaf, key, digest, repository, time.Now())), set), tc.want)
 		})
 	}
+}
+
+// A reusable workflow is the subject, whoever calls it: who called it is in the extensions.
+func TestSubjectsByExtension(t *testing.T) {
+	t.Parallel()
+	d := signaturestest.NewDeployment(t)
+	const (
+		workflow = "https://github.com/acme/shared/.github/workflows/build.yml@refs/tags/v1"
+		caller   = "https://github.com/acme/app"
+		other    = "False SubjectMismatch / True"
+	)
+	called := map[int]string{5: "acme/app", 11: "github-hosted", 12: caller, 14: "refs/tags/v1.2.3", 16: "https://github.com/acme", 20: "push"}
+	older := map[int]string{2: "push", 5: "acme/app", 6: "refs/tags/v1.2.3"}
+	broken := func(c *x509.Certificate) {
+		signaturestest.Extensions(t, map[int]string{20: "push"})(c)
+		c.ExtraExtensions = append(c.ExtraExtensions, pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, 12}, Value: []byte(caller)})
+	}
+	for _, tc := range []struct {
+		name    string
+		edit    func(*x509.Certificate)
+		demands string
+		want    string
+		says    string
+	}{
+		{"no demand", signaturestest.Extensions(t, called), "", trusted, "sourceRepositoryURI " + caller},
+		{"the caller", signaturestest.Extensions(t, called), "{name: sourceRepositoryURI, value: %q}", trusted, "sourceRepositoryURI " + caller},
+		{"all of them", signaturestest.Extensions(t, called), `{name: sourceRepositoryURI, value: %q}, {name: sourceRepositoryRef, valueRegExp: 'refs/tags/v[0-9.]+'}, {name: buildTrigger, value: push}, {name: runnerEnvironment, value: github-hosted}, {name: sourceRepositoryOwnerURI, value: "https://github.com/acme"}`, trusted, "buildTrigger push"},
+		{"all but one", signaturestest.Extensions(t, called), "{name: sourceRepositoryURI, value: %q}, {name: buildTrigger, value: pull_request}", other, "with buildTrigger push, the policy wants buildTrigger pull_request"},
+		{"another caller", signaturestest.Extensions(t, map[int]string{12: caller + "-evil"}), "{name: sourceRepositoryURI, value: %q}", other, caller + "-evil"},
+		{"more in front of it", signaturestest.Extensions(t, map[int]string{12: "https://evil.example.com/" + caller}), "{name: sourceRepositoryURI, valueRegExp: %q}", other, ""},
+		{"more behind it", signaturestest.Extensions(t, map[int]string{12: caller + "/evil"}), "{name: sourceRepositoryURI, valueRegExp: %q}", other, ""},
+		{"another case", signaturestest.Extensions(t, map[int]string{12: "https://github.com/Acme/app"}), "{name: sourceRepositoryURI, value: %q}", other, ""},
+		{"no extension", nil, "{name: sourceRepositoryURI, value: %q}", other, "no extension sourceRepositoryURI"},
+		{"an empty extension", signaturestest.Extensions(t, map[int]string{12: ""}), "{name: sourceRepositoryURI, value: %q}", other, "no extension sourceRepositoryURI"},
+		{"only the deprecated form", signaturestest.Extensions(t, older), "{name: sourceRepositoryURI, value: %q}", other, "no extension sourceRepositoryURI"},
+		{"the deprecated forms by name", signaturestest.Extensions(t, older), "{name: githubWorkflowRepository, value: acme/app}, {name: githubWorkflowRef, valueRegExp: 'refs/tags/.+'}, {name: githubWorkflowTrigger, value: push}", trusted, "githubWorkflowRepository acme/app"},
+		{"one that cannot be read", broken, "{name: buildTrigger, value: push}", "False InvalidSignature / Unknown", "string"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if strings.Contains(tc.demands, "%") {
+				tc.demands = fmt.Sprintf(tc.demands, caller)
+			}
+			subject := "signedURI: " + workflow
+			if tc.demands != "" {
+				subject += ", extensions: [" + tc.demands + "]"
+			}
+			leaf, key := d.Identity(t, workflow, tc.edit)
+			content := signaturestest.Marshal(t, d.Keyless(t, leaf, key, digest, repository, time.Now()))
+			for root, trust := range map[string]string{"trusted root": d.TrustRoot(t, subject, nil), "Fulcio": d.TrustFulcio(t, subject)} {
+				v := verify(t, signatures.TypeSimpleSigning, content, signaturestest.Set(t, trust, matchRepository))
+				want(t, v, tc.want)
+				if message := v.Conditions[0].Message; !strings.Contains(message, tc.says) {
+					t.Errorf("by %s it says %q, want %q", root, message, tc.says)
+				}
+			}
+		})
+	}
+	leaf, key := d.Identity(t, workflow, signaturestest.Extensions(t, called))
+	content := signaturestest.Marshal(t, d.Keyless(t, leaf, key, digest, repository, time.Now()))
+	of := func(demands ...string) *policy.Set {
+		var subjects []string
+		for _, x := range demands {
+			subjects = append(subjects, fmt.Sprintf("{oidcIssuer: %q, signedURI: %q, extensions: [%s]}", signaturestest.Issuer, workflow, x))
+		}
+		return signaturestest.Set(t, fmt.Sprintf("{policyType: TrustedRoot, trustedRoot: {trustedRootData: %s, fulcioSubjects: [%s]}}", signaturestest.B64(d.TrustedRoot(t, nil)), strings.Join(subjects, ", ")), matchRepository)
+	}
+	t.Run("the second of two callers", func(t *testing.T) {
+		want(t, verify(t, signatures.TypeSimpleSigning, content, of("{name: githubWorkflowRepository, value: acme/tool}", "{name: githubWorkflowRepository, value: acme/app}")), trusted)
+	})
+	t.Run("none of two callers", func(t *testing.T) {
+		v := verify(t, signatures.TypeSimpleSigning, content, of("{name: githubWorkflowRepository, value: acme/tool}", "{name: githubWorkflowRepository, value: acme/lib}"))
+		want(t, v, other)
+		if message := v.Conditions[0].Message; !strings.Contains(message, "githubWorkflowRepository acme/app") {
+			t.Error(message)
+		}
+	})
+	t.Run("the caller is a signer", func(t *testing.T) {
+		img := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}, DockerImageReference: repository + "@" + digest, Signatures: []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(digest, content)}, Type: signatures.TypeSimpleSigning, Content: content}}}
+		signatures.VerifyImage(img, of("{name: buildTrigger, value: push}"), now, nil)
+		if _, signers, _ := signatures.Summary(img); !slices.Equal(signers, []string{caller, workflow}) {
+			t.Errorf("the signers are %q", signers)
+		}
+	})
 }
 
 func TestCatchAllScope(t *testing.T) {

@@ -82,7 +82,7 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation
 		}
 		if best != nil && best.meets(d.Name) {
 			there = append(there, d.PredicateType)
-			v.Signers = append(v.Signers, cmp.Or(best.IssuedTo.CommonName, best.IssuedTo.PublicKeyID))
+			v.Signers = append(v.Signers, best.signers()...)
 			continue
 		}
 		v.Signers = nil

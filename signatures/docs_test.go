@@ -113,6 +113,14 @@ func TestDocumentedPolicies(t *testing.T) {
 		return stored(t, signatures.TypeBundle, d.KeylessBundle(t, leaf, k, statementOf, present))
 	}
 	const accounts, actions, workflow = "https://accounts.example.com", "https://token.actions.githubusercontent.com", "https://github.com/acme/app/.github/workflows/release.yml@refs/"
+	const shared = "https://github.com/acme/shared/.github/workflows/build.yml@refs/tags/v1"
+	called := func(repository, ref, trigger string) imagev1.ImageSignature {
+		leaf, k := d.Identity(t, shared, func(c *x509.Certificate) {
+			by(actions)(c)
+			signaturestest.Extensions(t, map[int]string{12: repository, 14: ref, 20: trigger})(c)
+		})
+		return stored(t, signatures.TypeBundle, d.KeylessBundle(t, leaf, k, statementOf, present))
+	}
 	signed := stored(t, signatures.TypeBundle, key.Bundle(t, statementOf))
 	logged := key.SimpleSigning(t, digest, repository)
 	d.Log(t, logged, key.Hash(), key.PEM, present)
@@ -156,6 +164,8 @@ func TestDocumentedPolicies(t *testing.T) {
 		{of: "\n        keyPaths:", trusted: []found{{signed}}},
 		{of: "\n        fulcioSubjects:", trusted: []found{{keyless(workflow+"tags/v1.2.3", actions)}, {keyless("release@example.com", accounts)}},
 			other: []found{{keyless(workflow+"tags/v1.2.3-rc", actions)}, {keyless(workflow+"tags/v1.2.3", accounts)}, {keyless("release@example.com", actions)}}},
+		{of: "\n          extensions:", trusted: []found{{called("https://github.com/acme/app", "refs/tags/v1.2.3", "push")}},
+			other: []found{{called("https://github.com/acme/lib", "refs/tags/v1.2.3", "push")}, {called("https://github.com/acme/app", "refs/heads/main", "push")}, {called("https://github.com/acme/app", "refs/tags/v1.2.3", "pull_request")}, {keyless(shared, actions)}}},
 		{of: "signedURI:", trusted: []found{{keyless(workflow+"heads/main", actions)}}, other: []found{{keyless(workflow+"heads/mine", actions)}, {keyless(workflow+"heads/main", accounts)}}},
 		{of: "policyType: TrustedRoot", trusted: []found{{inLog}}, other: []found{{signed}}},
 		{of: "policyType: PublicKey", trusted: []found{{signed}, {inLog}}},

@@ -663,7 +663,7 @@ func met(judged []judgement, by string) annotation.Verdict {
 			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
 		}
 		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {
-			v.Signers = append(v.Signers, cmp.Or(j.IssuedTo.CommonName, j.IssuedTo.PublicKeyID))
+			v.Signers = append(v.Signers, j.signers()...)
 		}
 	}
 	return v

@@ -60,7 +60,14 @@ func TestSignersWithSeveralNames(t *testing.T) {
 	country, organization := "C="+leaf.Cert.Subject.Country[0], "O="+leaf.Cert.Subject.Organization[0]
 	identity := strings.Join([]string{country, "ST=" + leaf.Cert.Subject.Province[0], organization}, ", ")
 	nobody := []string{"dev@example.com", "example.com", "@example.com"}
+	const workflow = "https://github.com/acme/shared/.github/workflows/build.yml@refs/tags/v1"
+	builder, builderKey := d.Identity(t, workflow, signaturestest.Extensions(t, map[int]string{5: "acme/app", 12: "https://github.com/acme/app", 16: "https://github.com/acme", 18: "https://github.com/acme/app/.github/workflows/ci.yml@refs/heads/main", 20: "push"}))
+	reused := signaturestest.Marshal(t, d.Keyless(t, builder, builderKey, digest, repository, time.Now()))
+	callers := []string{workflow, "acme/app", "https://github.com/acme/app", "https://github.com/acme", "https://github.com/acme/app/.github/workflows/ci.yml@refs/heads/main"}
+	strangers := []string{"https://github.com/acme/ap", "push", "https://github.com/acme/shared", signaturestest.Issuer}
 	for _, tc := range []signedBy{
+		{"Fulcio, a reusable workflow", signatures.TypeSimpleSigning, reused, fulcio("signedURI: " + workflow), matchRepository, workflow, callers, strangers},
+		{"Fulcio, a demanded caller", signatures.TypeSimpleSigning, reused, fulcio("signedURI: " + workflow + ", extensions: [{name: githubWorkflowRepository, value: acme/app}]"), matchRepository, workflow, callers, strangers},
 		{"PKI, the second e-mail", signatures.TypeSimpleSigning, plain, trustPKI(t, d.Root, nil, "email: release@example.com"), matchRepository, "release@example.com", all, nobody},
 		{"PKI, the first", signatures.TypeSimpleSigning, plain, trustPKI(t, d.Root, nil, "email: evil@example.com"), matchRepository, "evil@example.com", all, nobody},
 		{"PKI, a host by a wildcard", signatures.TypeSimpleSigning, plain, trustPKI(t, d.Root, nil, "hostname: a.ci.example.com"), matchRepository, "a.ci.example.com", append([]string{"a.ci.example.com", "*.ci.example.com"}, all...), append([]string{"b.ci.example.com"}, nobody...)},

@@ -71,7 +71,7 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 		case trusted == corev1.ConditionTrue && forImage == corev1.ConditionTrue:
 			verified = verdicts.VerifiedTrue
 			if signer := signerOf(s); signer != "" {
-				signers = append(signers, signer)
+				signers = append(signers, namesOf(signer, s.SignedClaims)...)
 			}
 		case verified == verdicts.VerifiedTrue:
 		case trusted == corev1.ConditionFalse || forImage == corev1.ConditionFalse:

@@ -1,6 +1,7 @@
 package signatures
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,6 +82,20 @@ func (v *Verdict) state() string {
 		return verdicts.VerifiedFalse
 	}
 	return verdicts.VerifiedUnknown
+}
+
+// signers returns the names by which a trusted signature is found.
+func (v *Verdict) signers() []string {
+	return namesOf(cmp.Or(v.IssuedTo.CommonName, v.IssuedTo.PublicKeyID), v.SignedClaims)
+}
+
+// namesOf returns a signer's name and, if its certificate has another one, the repository that was
+// built, such as the caller of a reusable workflow.
+func namesOf(signer string, claims map[string]string) []string {
+	if source := evidence.SourceRepository(claims, signer); source != "" {
+		return []string{signer, source}
+	}
+	return []string{signer}
 }
 
 // decides reports whether one verdict takes precedence over another: trusted over not trusted, and

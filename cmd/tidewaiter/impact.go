@@ -68,6 +68,7 @@ most pods first.
   # What is signed by this key alone?
   tidewaiter impact --revoke-key cosign.pub
   tidewaiter impact --revoke-key ann@example.com
+  tidewaiter impact --revoke-key https://github.com/acme/app   # what workflows built from it
 
   # What expires within 30 days?
   tidewaiter impact --at 720h
@@ -91,7 +92,7 @@ most pods first.
 	f := cmd.Flags()
 	f.StringVar(&o.policies, "policy", "", "file or folder of ClusterImagePolicy and ImagePolicy documents that are applied")
 	f.StringVar(&o.spec.RemovePolicy, "remove-policy", "", "policy that is deleted: NAME, or NAMESPACE/NAME of an ImagePolicy")
-	f.StringVar(&o.signer, "revoke-key", "", "signer that is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, or the subject of a certificate or key")
+	f.StringVar(&o.signer, "revoke-key", "", "signer that is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, the subject of a certificate or key, or the repository that a workflow built")
 	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
 	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")

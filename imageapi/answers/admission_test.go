@@ -98,9 +98,14 @@ type demand struct {
 	excepts, attests              bool
 	// whether there is a second policy of the cluster, one of the namespace, and one for the mirror
 	second, own, mirror bool
+	// what the first demands instead of a key: a workflow, and who has called it
+	keyless, caller bool
 }
 
-func (d demand) set(t testing.TB, key, other *signaturestest.Key) *policy.Set {
+// workflow is one that others call.
+const workflow = "https://github.com/acme/shared/.github/workflows/build.yml@refs/tags/v1"
+
+func (d demand) set(t testing.TB, key, other *signaturestest.Key, fulcio *signaturestest.Deployment) *policy.Set {
 	var annotations []string
 	for name, value := range map[string]string{policy.AdmissionAnnotation: d.mode, policy.UnknownAnnotation: d.unknown, policy.MaxTagAgeAnnotation: d.age, policy.ImmutableTagsAnnotation: d.immutable} {
 		if value != "" {
@@ -112,7 +117,14 @@ func (d demand) set(t testing.TB, key, other *signaturestest.Key) *policy.Set {
 		identity = "" // attestations are about a digest; here all signatures are for one repository
 	}
 	trust, scopes := signaturestest.TrustKey(other, nil), `["registry.example.com"]`
-	document := strings.Replace(signaturestest.Document("first", scopes, signaturestest.TrustKey(key, nil), identity), "metadata: {", "metadata: {annotations: {"+strings.Join(annotations, ", ")+"}, ", 1)
+	first := signaturestest.TrustKey(key, nil)
+	switch {
+	case d.caller:
+		first = fulcio.TrustFulcio(t, "signedURI: "+workflow+`, extensions: [{name: sourceRepositoryURI, value: "https://github.com/acme/app"}]`)
+	case d.keyless:
+		first = fulcio.TrustFulcio(t, "signedURI: "+workflow)
+	}
+	document := strings.Replace(signaturestest.Document("first", scopes, first, identity), "metadata: {", "metadata: {annotations: {"+strings.Join(annotations, ", ")+"}, ", 1)
 	if d.attests {
 		document += "    attestations: [{name: tested, predicateType: vuln}]\n"
 	}
@@ -166,6 +178,7 @@ func (d demand) stricter() (all []demand) {
 	add(func(d *demand) (more bool) { more, d.attests = !d.attests, true; return more })
 	add(func(d *demand) (more bool) { more, d.second = !d.second, true; return more })
 	add(func(d *demand) (more bool) { more, d.own = !d.own, true; return more })
+	add(func(d *demand) (more bool) { more, d.caller = d.keyless && !d.caller, true; return more })
 	return all
 }
 
@@ -185,11 +198,18 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 		}
 		return i
 	}
+	fulcio := signaturestest.NewDeployment(t)
+	calledBy := func(repository string) any {
+		leaf, key := fulcio.Identity(t, workflow, signaturestest.Extensions(t, map[int]string{12: repository}))
+		return fulcio.Keyless(t, leaf, key, testDigest, testRepository, time.Now())
+	}
 	artifact := image("")
 	artifact.Annotations[annotation.ArtifactType] = "application/x"
 	images := map[string]*imagev1.Image{
 		"not stored": nil, "unsigned": image(""), "signed": image("", key.SimpleSigning(t, testDigest, testRepository)),
 		"signed by another": image("", other.SimpleSigning(t, testDigest, testRepository)),
+		"built for one":     image("", calledBy("https://github.com/acme/app")),
+		"built for another": image("", calledBy("https://github.com/acme/evil")),
 		"unusable":          image(`"unusable":"too large"`), "not searched": image(`"unread":"500"`), "artifact": artifact,
 	}
 	jobs := map[string]*push.Job{
@@ -235,7 +255,7 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 		}
 		s, set := states[name], sets[d]
 		if set == nil {
-			set = d.set(t, key, other)
+			set = d.set(t, key, other, fulcio)
 			sets[d] = set
 		}
 		a := &Answerer{Images: shelf{}, Tags: shelf{}, Jobs: queued{s.job}, Clock: testingclock.NewFakePassiveClock(testNow)}
@@ -277,7 +297,9 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 						attests.attests, own.own, mirror.mirror, immutable.immutable = true, true, true, "v*"
 						old := immutable
 						old.age = "10s"
-						demands = append(demands, attests, own, mirror, immutable, old)
+						keyless, caller := d, d
+						keyless.keyless, caller.keyless, caller.caller = true, true, true
+						demands = append(demands, attests, own, mirror, immutable, old, keyless, caller)
 					}
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -21,8 +23,9 @@ type Evidence struct {
 	// Subject is the owner of the key: the name in the certificate that the policy requires, or the
 	// OpenPGP user ID; "" for a bare key.
 	Subject string
-	// Names are all names of the certificate or OpenPGP key, including Subject, and the policy's own
-	// name for it. If one of them is revoked, the signer is revoked.
+	// Names are all names of the certificate or OpenPGP key, including Subject, the policy's own name
+	// for it, and the repository, owner and workflow that it was built from. If one of them is
+	// revoked, the signer is revoked.
 	Names []string
 	// SubjectOrganization is the OpenID Connect issuer that vouched for the subject, if any.
 	SubjectOrganization string
@@ -36,6 +39,8 @@ type Evidence struct {
 	Log *LogEntry
 	// Claims are further verified facts, such as fulcio.githubWorkflowRepository.
 	Claims map[string]string
+	// Extensions are the names of Fulcio's extensions that the policy demands. Claims has them.
+	Extensions []string
 	// NotAfter is when the evidence expires; zero for never.
 	NotAfter time.Time
 }
@@ -46,6 +51,24 @@ func KeyID(spki []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// ClaimOfExtension is before the name of one of Fulcio's extensions in Claims.
+const ClaimOfExtension = "fulcio."
+
+// sourceRepository is the name of the extension with the repository that was built. For a reusable
+// workflow it is that of the workflow's caller.
+const sourceRepository = "sourceRepositoryURI"
+
+// SourceRepository returns the repository that a workflow was run for, given the claims and the
+// subject of its certificate; "" if that is not known, or the subject is a workflow in that
+// repository.
+func SourceRepository(claims map[string]string, subject string) string {
+	source := claims[ClaimOfExtension+sourceRepository]
+	if source == "" || strings.HasPrefix(subject, source+"/") {
+		return ""
+	}
+	return source
+}
+
 // Signer describes the signer in one phrase, for messages.
 func (e *Evidence) Signer() string {
 	s := "key " + e.KeyID
@@ -54,6 +77,13 @@ func (e *Evidence) Signer() string {
 		if e.SubjectOrganization != "" {
 			s = fmt.Sprintf("%s of %s", e.Subject, e.SubjectOrganization)
 		}
+	}
+	shown := e.Extensions
+	if SourceRepository(e.Claims, e.Subject) != "" && !slices.Contains(shown, sourceRepository) {
+		shown = append([]string{sourceRepository}, shown...)
+	}
+	for _, name := range shown {
+		s += fmt.Sprintf(", %s %s", name, e.Claims[ClaimOfExtension+name])
 	}
 	if e.Log != nil {
 		s += fmt.Sprintf(", log index %d", e.Log.Index)

@@ -22,6 +22,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
@@ -614,8 +615,39 @@ func (b *builder) subject(at string, s FulcioSubject) (sigstore.Subject, error) 
 	if subject.IssuerRegExp, err = b.expression(at+".issuerRegExp", s.IssuerRegExp); err != nil {
 		return subject, err
 	}
-	subject.SubjectRegExp, err = b.expression(at+".subjectRegExp", s.SubjectRegExp)
+	if subject.SubjectRegExp, err = b.expression(at+".subjectRegExp", s.SubjectRegExp); err != nil {
+		return subject, err
+	}
+	subject.Extensions, err = b.extensions(at+".extensions", s.Extensions)
 	return subject, err
+}
+
+func (b *builder) extensions(at string, written []FulcioExtension) (all []sigstore.Extension, err error) {
+	if written != nil && len(written) == 0 {
+		return nil, b.fail(at, "is empty; leave it out to demand no extension")
+	}
+	for i, x := range written {
+		item := fmt.Sprintf("%s[%d]", at, i)
+		switch {
+		case x.Name == sigstore.ExtensionIssuer:
+			return nil, b.fail(item+".name", "is %q: write the issuer in oidcIssuer or issuerRegExp", x.Name)
+		case !slices.Contains(sigstore.ExtensionNames, x.Name):
+			near, _ := nearest.Of(x.Name[:min(len(x.Name), maxAnnotation)], sigstore.ExtensionNames)
+			return nil, b.fail(item+".name", "is %.64q, which is no extension of Fulcio; did you mean %s? Known are %s", x.Name, near, strings.Join(sigstore.ExtensionNames, ", "))
+		case slices.ContainsFunc(all, func(other sigstore.Extension) bool { return other.Name == x.Name }):
+			return nil, b.fail(item+".name", "%q appears twice", x.Name)
+		case (x.Value == "") == (x.ValueRegExp == ""):
+			return nil, b.fail(item, "needs exactly one of value and valueRegExp")
+		case strings.Contains(x.Value, "*"):
+			return nil, b.fail(item+".value", "%q looks like a pattern, and would match only itself; write a regular expression in valueRegExp", x.Value)
+		}
+		demand := sigstore.Extension{Name: x.Name, Value: x.Value}
+		if demand.RegExp, err = b.expression(item+".valueRegExp", x.ValueRegExp); err != nil {
+			return nil, err
+		}
+		all = append(all, demand)
+	}
+	return all, nil
 }
 
 func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
@@ -627,7 +659,7 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 	case err != nil:
 		return nil, b.fail(field, "is not a regular expression (RE2): %w", err)
 	case x.MatchString(""):
-		return nil, b.fail(field, "%q matches the empty string, and so most likely every subject", text)
+		return nil, b.fail(field, "%q matches the empty string, and so most likely every subject or value", text)
 	}
 	return x, nil
 }

@@ -163,6 +163,26 @@ type FulcioSubject struct {
 	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses,
 	// URIs and user names.
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
+	// Extensions, ours, are further demands on the certificate, all of which must be met: such as
+	// the repository that called a reusable workflow, which is the subject.
+	//
+	// +listType=atomic
+	Extensions []FulcioExtension `json:"extensions,omitempty"`
+}
+
+// FulcioExtension is what one of the extensions that Fulcio writes into certificates must say:
+// exactly one of Value and ValueRegExp.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type FulcioExtension struct {
+	// Name is one of Fulcio's names: sourceRepositoryURI, sourceRepositoryRef, buildTrigger,
+	// runnerEnvironment, ….
+	Name string `json:"name"`
+	// Value is the whole value.
+	Value string `json:"value,omitempty"`
+	// ValueRegExp is an expression (RE2) that has to match all of the value.
+	ValueRegExp string `json:"valueRegExp,omitempty"`
 }
 
 // PKI trusts certificates of a private CA that are valid now.

@@ -12,8 +12,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +117,23 @@ func (d *Deployment) Identity(t testing.TB, subject string, edit func(*x509.Cert
 		edit(template)
 	}
 	return issue(t, template, d.Intermediate, key.Private.Public(), d.intermediateKey), key
+}
+
+// Extensions adds Fulcio's extensions to a certificate, by the last number of their OIDs. The
+// deprecated ones, up to 6, are raw, and the others DER.
+func Extensions(t testing.TB, values map[int]string) func(*x509.Certificate) {
+	t.Helper()
+	var all []pkix.Extension
+	for _, n := range slices.Sorted(maps.Keys(values)) {
+		value := []byte(values[n])
+		if n > 6 {
+			var err error
+			value, err = asn1.MarshalWithParams(values[n], "utf8")
+			must(t, err)
+		}
+		all = append(all, pkix.Extension{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57264, 1, n}, Value: value})
+	}
+	return func(c *x509.Certificate) { c.ExtraExtensions = append(c.ExtraExtensions, all...) }
 }
 
 // RekorKey is the log's public key in PEM form.

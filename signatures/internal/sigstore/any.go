@@ -58,14 +58,14 @@ func KeyIDs(v Verifier) (ids []string, ok bool) {
 	return nil, false
 }
 
-// Names reports whether a verifier explicitly trusts a key with one of these IDs, or the subject of
-// a certificate. Other signers that it trusts are known only from their signatures.
+// Names reports whether a verifier explicitly trusts a key with one of these IDs, or demands the
+// subject of a certificate, or the value of one of its extensions. Other signers that it trusts are known only from their signatures.
 func Names(v Verifier, keys []string, subject string) bool {
 	switch v := v.(type) {
 	case *KeyVerifier:
 		return slices.Contains(keys, v.key.id)
 	case *CertificateVerifier:
-		return subject != "" && slices.ContainsFunc(v.subjects, func(s Subject) bool { return s.Email == subject || s.URI == subject })
+		return subject != "" && slices.ContainsFunc(v.subjects, func(s Subject) bool { return s.names(subject) })
 	case *PKIVerifier:
 		return subject != "" && (v.email == subject || v.hostname == subject)
 	case AnyOf:

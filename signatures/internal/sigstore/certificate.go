@@ -272,7 +272,12 @@ func certificateEvidence(leaf *x509.Certificate) *evidence.Evidence {
 		IssuerOrganization: strings.Join(leaf.Issuer.Organization, ", "),
 		Claims:             fulcioClaims(leaf),
 	}
-	e.SubjectOrganization = e.Claims[claimIssuer]
+	e.SubjectOrganization = e.Claims[evidence.ClaimOfExtension+ExtensionIssuer]
+	for _, name := range []string{"sourceRepositoryURI", "sourceRepositoryOwnerURI", "githubWorkflowRepository", "buildConfigURI"} {
+		if value := e.Claims[evidence.ClaimOfExtension+name]; value != "" && !slices.Contains(e.Names, value) {
+			e.Names = append(e.Names, value)
+		}
+	}
 	return e
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,13 +18,19 @@ import (
 // Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail
 // address, a URI, or any name that a regular expression matches. Of each pair of a string and an
 // expression, one is set. An expression must match a whole name, as in sigstore's
-// policy-controller; [Anchored] compiles one.
+// policy-controller; [Anchored] compiles one. The certificate must also have all Extensions.
 type Subject struct {
 	Issuer        string
 	IssuerRegExp  *regexp.Regexp
 	Email         string
 	URI           string
 	SubjectRegExp *regexp.Regexp
+	Extensions    []Extension
+}
+
+// names reports whether a certificate must have this name, or this value of an extension.
+func (s Subject) names(name string) bool {
+	return s.Email == name || s.URI == name || slices.ContainsFunc(s.Extensions, func(x Extension) bool { return x.Value == name })
 }
 
 // Anchored compiles an expression (RE2, with Go's syntax) that must match a whole name.
@@ -47,14 +52,21 @@ func (s Subject) String() string {
 	return subject + " of " + issuer
 }
 
+// errExtension is an error about a certificate of the right subject.
+type errExtension struct{ error }
+
 // check returns an error if the certificate is not for the subject, otherwise the name that matches
-// and the issuer. It compares whole strings.
+// and the issuer. It compares whole strings. The error is an errExtension if only an extension does
+// not match.
 func (s Subject) check(leaf *x509.Certificate) (met, issuer string, err error) {
 	if issuer, err = oidcIssuer(leaf); err != nil {
 		return "", "", err
 	}
 	names := subjectNames(leaf)
 	if i := slices.IndexFunc(names, s.isSubject); i >= 0 && s.isIssuer(issuer) {
+		if err := checkExtensions(s.Extensions, leaf); err != nil {
+			return "", "", errExtension{err}
+		}
 		return names[i].value, issuer, nil
 	}
 	return "", "", fmt.Errorf("signed by %s of %s, the policy wants %s", allNames(leaf), issuer, s)
@@ -112,19 +124,23 @@ func subjectNames(leaf *x509.Certificate) []name {
 }
 
 // identify returns an error unless the certificate is for one of the subjects. It sets the signer
-// in the evidence to the name that met the policy, so that this name is shown.
+// and the extensions in the evidence to those that met the policy, so that they are shown.
 func identify(e *evidence.Evidence, subjects []Subject, leaf *x509.Certificate) error {
 	var errs []error
 	for _, s := range subjects {
 		met, issuer, err := s.check(leaf)
 		if err == nil {
 			e.Subject, e.SubjectOrganization = met, issuer
+			for _, x := range s.Extensions {
+				e.Extensions = append(e.Extensions, x.Name)
+			}
 			return nil
 		}
 		errs = append(errs, err)
 	}
-	if len(errs) == 1 {
-		return errs[0]
+	byExtension := slices.IndexFunc(errs, func(err error) bool { return errors.As(err, new(errExtension)) })
+	if byExtension >= 0 || len(errs) == 1 {
+		return errs[max(byExtension, 0)]
 	}
 	issuer, err := oidcIssuer(leaf)
 	if err != nil {
@@ -207,24 +223,4 @@ func subjectName(leaf *x509.Certificate) string {
 		return name
 	}
 	return leaf.Subject.CommonName
-}
-
-const claimIssuer = "fulcio.issuer"
-
-// fulcioClaims returns the values of a certificate's Fulcio extensions, such as
-// fulcio.buildTrigger; see https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md.
-func fulcioClaims(leaf *x509.Certificate) map[string]string {
-	claims := map[string]string{}
-	x, err := certificate.ParseExtensions(leaf.Extensions)
-	if err != nil {
-		return claims
-	}
-	v := reflect.ValueOf(x)
-	for i := range v.NumField() {
-		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		if value, ok := v.Field(i).Interface().(string); ok && value != "" && name != "" {
-			claims["fulcio."+name] = value
-		}
-	}
-	return claims
 }

@@ -19,6 +19,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/signatures/policy.ExactRepository":   schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.Exception":         schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioCAWithRekor": schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref),
+		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioExtension":   schema_tidewaiter_tidewaiter_signatures_policy_FulcioExtension(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioSubject":     schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.GPGKeys":           schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref),
 		"github.com/tidewaiter/tidewaiter/signatures/policy.Notary":            schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref),
@@ -337,6 +338,42 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref common
 	}
 }
 
+func schema_tidewaiter_tidewaiter_signatures_policy_FulcioExtension(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "FulcioExtension is what one of the extensions that Fulcio writes into certificates must say: exactly one of Value and ValueRegExp.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is one of Fulcio's names: sourceRepositoryURI, sourceRepositoryRef, buildTrigger, runnerEnvironment, ….",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"value": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Value is the whole value.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"valueRegExp": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ValueRegExp is an expression (RE2) that has to match all of the value.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -379,9 +416,29 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref common.Ref
 							Format:      "",
 						},
 					},
+					"extensions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Extensions, ours, are further demands on the certificate, all of which must be met: such as the repository that called a reusable workflow, which is the subject.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/signatures/policy.FulcioExtension"),
+									},
+								},
+							},
+						},
+					},
 				},
 			},
 		},
+		Dependencies: []string{
+			"github.com/tidewaiter/tidewaiter/signatures/policy.FulcioExtension"},
 	}
 }
 
