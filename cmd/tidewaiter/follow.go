@@ -73,6 +73,7 @@ for an administrator of the cluster to run.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.kubeconfig, clientcmd.RecommendedConfigPathFlag, "", "kubeconfig that has the context (default: KUBECONFIG, or ~/.kube/config)")
+	cli.Elsewhere(f, clientcmd.RecommendedConfigPathFlag) // it has the cluster, not the server
 	f.StringVar(&o.config, "config", defaultConfig, "configuration file of the server; it is made if it does not exist")
 	f.StringVar(&o.name, "name", "", "what the server calls the cluster (default: CONTEXT, as a DNS label)")
 	f.StringVarP(&o.namespace, "namespace", "n", "kube-system", "namespace of the service account")

@@ -280,7 +280,7 @@ func (l *looker) noPods(cmd *cobra.Command, about *found, what string) error {
 	if about.Running != nil && about.Running.Complete {
 		return nil
 	}
-	return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no known pod runs %s, but not all pods are known", what), "kubectl get clusters; without clusters, name them in the server's configuration, or set ownPodsOnly: true if no cluster runs its images")}
+	return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no known pod runs %s, but not all pods are known", what), "kubectl get clusters; without clusters, tidewaiter follow CONTEXT names one in the server's configuration; set ownPodsOnly: true there if no cluster runs its images")}
 }
 
 // mayBeOutdated is the error if no pod is known to be outdated, and some may be.

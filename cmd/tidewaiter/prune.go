@@ -113,7 +113,7 @@ nothing could be done.`,
 				err = o.run(cmd.Context(), cmd.OutOrStdout(), p)
 			}
 			if errors.Is(err, prune.ErrUnfollowed) {
-				return cli.WithHint(err, "name clusters in the server's configuration, or ownPodsOnly: true if no cluster runs its images; --without-clusters prunes once by tags and its own pods alone")
+				return cli.WithHint(err, "tidewaiter follow CONTEXT names a cluster in the server's configuration; set ownPodsOnly: true there if no cluster runs its images; --without-clusters prunes once by tags and its own pods alone")
 			} else if err != nil {
 				return err
 			}

@@ -269,7 +269,7 @@ func (c *Clusters) Unfollowed() string {
 	if !c.unfollowed {
 		return ""
 	}
-	return "no cluster is followed, so what runs is not known: set clusters, or ownPodsOnly: true, in the server's configuration"
+	return "no cluster is followed, so what runs is not known: tidewaiter follow CONTEXT names one in the server's configuration; ownPodsOnly: true there says that there is none"
 }
 
 // StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.

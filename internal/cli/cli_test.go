@@ -71,6 +71,9 @@ func TestHintsKeepFlags(t *testing.T) {
 		{[]string{"get", "--server", "X", "-o", "xml", "a"}, "tidewaiter get -o json", "tidewaiter get --server X -o json"},
 		{[]string{"get", "--server", "X", "a"}, "is it a tidewaiter server? --server names another", "is it a tidewaiter server? --server names another"},
 		{[]string{"get", "--server", "X", "a"}, "try that (tidewaiter import), or another", "try that (tidewaiter import --server X), or another"},
+		// about another place: a kubeconfig of the cluster, not of the server
+		{[]string{"get", "--kubeconfig", "X", "a"}, "tidewaiter import b, or tidewaiter follow CONTEXT", "tidewaiter import --kubeconfig X b, or tidewaiter follow CONTEXT"},
+		{[]string{"follow", "--kubeconfig", "X", "a"}, "tidewaiter follow b, or tidewaiter import", "tidewaiter follow --kubeconfig X b, or tidewaiter import"},
 	} {
 		root := someVerbs()
 		cmd, flags, err := root.Find(tt.given)
@@ -88,8 +91,12 @@ func TestHintsKeepFlags(t *testing.T) {
 
 func someVerbs() *cobra.Command {
 	root := &cobra.Command{Use: "tidewaiter"}
-	for _, verb := range []string{"get", "import"} {
+	for _, verb := range []string{"get", "import", "follow"} {
 		c := &cobra.Command{Use: verb, Run: func(*cobra.Command, []string) {}}
+		c.Flags().String("kubeconfig", "", "")
+		if verb == "follow" {
+			cli.Elsewhere(c.Flags(), "kubeconfig")
+		}
 		c.Flags().String("server", "", "")
 		c.Flags().String("token", "", "")
 		c.Flags().StringP("output", "o", "", "")

@@ -22,6 +22,17 @@ var secret = []string{"token", "creds"}
 // suggested finds the commands of a hint.
 var suggested = regexp.MustCompile(`\btidewaiter( [a-z]+)+`)
 
+// elsewhere is the annotation of the flags that Elsewhere marks.
+const elsewhere = "tidewaiter/elsewhere"
+
+// Elsewhere marks a flag of one verb that names another place than the flag of this name does for
+// the other verbs, so that KeepFlags does not carry it from one to the other.
+func Elsewhere(of *pflag.FlagSet, name string) {
+	if err := of.SetAnnotation(name, elsewhere, []string{}); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
 // KeepFlags adds to the commands of a hint the flags that the command cmd was given, as far as they
 // mean the same there. A flag that the hint names itself is about what was wrong, and is not added.
 func KeepFlags(cmd *cobra.Command, hint string) string {
@@ -39,13 +50,20 @@ func KeepFlags(cmd *cobra.Command, hint string) string {
 				spellings += "|-" + f.Shorthand
 			}
 			named := regexp.MustCompile(`(^|[^\w-])(` + spellings + `)([^\w-]|$)`)
-			if there == nil || to != cmd && !slices.Contains(ofPlaces, f.Name) || named.MatchString(hint) {
+			if there == nil || to != cmd && !sharePlace(f, there) || named.MatchString(hint) {
 				return
 			}
 			line = append(line, givenFlag(f))
 		})
 		return strings.Join(append(line, rest...), " ")
 	})
+}
+
+// sharePlace reports whether a flag names the same place for two verbs.
+func sharePlace(a, b *pflag.Flag) bool {
+	_, aElsewhere := a.Annotations[elsewhere]
+	_, bElsewhere := b.Annotations[elsewhere]
+	return slices.Contains(ofPlaces, a.Name) && aElsewhere == bElsewhere
 }
 
 func givenFlag(f *pflag.Flag) string {
