@@ -23,6 +23,18 @@ func Count(n int, complete bool) string {
 	return strconv.Itoa(n) + "+"
 }
 
+// Need is the place of an image in the order of need: what runs and fails its policy is first, then
+// what drifted, so that pods name a tag which leads elsewhere now, then what fails, what has an
+// unknown verdict, what runs, and all else.
+func Need(fails, unknown, runs, drifted bool) int {
+	for place, is := range []bool{fails && runs, drifted, fails, unknown, runs} {
+		if is {
+			return place
+		}
+	}
+	return 5
+}
+
 // Integer is a number of things.
 type Integer interface {
 	~int | ~int32 | ~int64

@@ -282,8 +282,11 @@ func TestImagesAreSorted(t *testing.T) {
 		}
 	}
 	table["metadata"] = m{"continue": "more"}
-	if got, body := order(""); got != "bca" || !strings.Contains(body, "In the order of their digests") {
-		t.Errorf("more than a page has the order %s", got)
+	if got, body := order(""); got != "acb" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=need") || !strings.Contains(body, `href="/console/images?sort=digest"`) {
+		t.Errorf("by need they have the order %s and\n%s", got, body)
+	}
+	if got, body := order("sort=digest"); got != "bca" || !strings.Contains(body, "In the order of their digests") {
+		t.Errorf("by digest they have the order %s", got)
 	}
 	got, body := order("sort=size")
 	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=size") {

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // maxDigests is how many whole digests the API selects at a time.
@@ -38,23 +40,10 @@ func (r *imageRow) Shown() string {
 	return spaced(least) + " to " + spaced(most)
 }
 
-// need is the place of a row in the order of need: what runs and fails, what runs and drifted, what
-// fails, what is not known, what runs, and all else.
+// need is the place of a row in the order of need.
 func (r *imageRow) need() int {
-	fails, runs := verdictPlace(r.Verdict) < verdictPlace("Unknown"), r.Pods != "0"
-	switch {
-	case fails && runs:
-		return 0
-	case r.Outdated != "" && r.Outdated != "0" && r.Outdated != "Unknown":
-		return 1
-	case fails:
-		return 2
-	case verdictPlace(r.Verdict) == verdictPlace("Unknown"):
-		return 3
-	case runs:
-		return 4
-	}
-	return 5
+	drifted := r.Outdated != "" && r.Outdated != "0" && r.Outdated != tablecells.Unknown
+	return tablecells.Need(verdictPlace(r.Verdict) < verdictPlace("Unknown"), verdictPlace(r.Verdict) == verdictPlace("Unknown"), r.Pods != "0", drifted)
 }
 
 // folded returns rows with the images that an index among them lists, and that no tag leads to, in

@@ -29,6 +29,12 @@ const (
 	maxSorted = 500
 )
 
+// The orders that the page of images has beside those of the table's columns.
+const (
+	byNeed   = "need" // unless another one is asked for
+	byDigest = "digest"
+)
+
 // imageRow is a line of the table of images.
 type imageRow struct {
 	Digest, Repository, Verdict, Size, Platform, Signers, Pods, Outdated text
@@ -178,8 +184,8 @@ func (v *visit) images() error {
 		return v.show(p)
 	}
 	ordered, err := false, error(nil)
-	if among, known := amongFiltered(filters); known && data.Sort != "" && !query.Has("continue") {
-		among.Set("first", data.Sort)
+	if among, known := amongFiltered(filters); known && data.Sort != byDigest && !query.Has("continue") {
+		among.Set("first", cmp.Or(data.Sort, byNeed))
 		ordered, err = v.readFirst(data, selector, among, query)
 		if !data.FirstOf.IsZero() {
 			p.Commands = append(p.Commands, "kubectl get --raw "+quoted(summaryPath+"?"+among.Encode()))
@@ -243,7 +249,10 @@ func (v *visit) readImages(data *imageList, selector string, query url.Values) e
 		return err
 	}
 	data.Folded = len(t.Rows) - len(data.Rows)
-	if data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil; data.Sorted || data.OwnOrder {
+	data.OwnOrder = !data.Sorted && data.Sort != "" && data.NoOrder == nil
+	if data.Sort == byDigest {
+		data.OwnOrder = false // the API lists them so
+	} else if data.Sorted || data.OwnOrder {
 		sortImages(data.Rows, data.Sort)
 	}
 	if n := len(data.Rows); n > pageRows {
@@ -340,7 +349,7 @@ func (v *visit) readFirst(data *imageList, selector string, among, query url.Val
 	if data.Rows, err = v.folded(data.Rows); err != nil {
 		return true, err
 	}
-	query.Del("sort")
+	query.Set("sort", byDigest)
 	data.ByDigest = Root + "images?" + query.Encode()
 	return true, nil
 }

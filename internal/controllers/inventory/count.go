@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"hash/maphash"
+	"iter"
 	"maps"
 	"math"
 
@@ -44,21 +45,18 @@ func newCount() *count {
 	return &count{seed: seed, verified: map[string]int64{}, layers: newSample(seed, maxLayers), ranks: ranks{}, parts: map[uint64]part{}}
 }
 
-func (c *count) add(image *imagev1.Image, verdict string, pods int) {
-	p, own := part{verdict: verdict}, make(map[string]bool, len(image.DockerImageLayers))
-	for i := range image.DockerImageLayers {
-		if l := &image.DockerImageLayers[i]; l.LayerSize > 0 && !own[l.Name] {
-			own[l.Name] = true
-			p.size = add(p.size, l.LayerSize)
-			if key, sampled := c.layers.add(l.Name, l.LayerSize); sampled {
-				p.layers = append(p.layers, key)
-			}
+func (c *count) add(image *imagev1.Image, verdict string) {
+	p := part{verdict: verdict}
+	for l := range distinctLayers(image) {
+		p.size = add(p.size, l.LayerSize)
+		if key, sampled := c.layers.add(l.Name, l.LayerSize); sampled {
+			p.layers = append(p.layers, key)
 		}
 	}
 	c.images++
 	c.verified[verdict]++
 	c.layerBytes = add(c.layerBytes, p.size)
-	c.ranks.add(image, verdict, p.size, pods)
+	c.ranks.add(image, verdict, p.size, use{})
 	if c.parts == nil {
 		return
 	}
@@ -66,6 +64,28 @@ func (c *count) add(image *imagev1.Image, verdict string, pods int) {
 	if c.words += wordsOfPart + len(p.layers); c.words > maxRemembered || c.layerBytes == math.MaxInt64 {
 		c.parts = nil
 	}
+}
+
+// distinctLayers yields each layer of an image once, if it has a size.
+func distinctLayers(image *imagev1.Image) iter.Seq[*imagev1.ImageLayer] {
+	return func(yield func(*imagev1.ImageLayer) bool) {
+		own := make(map[string]bool, len(image.DockerImageLayers))
+		for i := range image.DockerImageLayers {
+			if l := &image.DockerImageLayers[i]; l.LayerSize > 0 && !own[l.Name] {
+				if own[l.Name] = true; !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// layerBytes is the sum of an image's layers.
+func layerBytes(image *imagev1.Image) (sum int64) {
+	for l := range distinctLayers(image) {
+		sum = add(sum, l.LayerSize)
+	}
+	return sum
 }
 
 // remove subtracts what the image of this name added, if it was counted.

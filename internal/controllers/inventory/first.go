@@ -10,6 +10,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // firstImages is how many images each order holds: ten pages of the console.
@@ -25,7 +26,13 @@ const (
 	BySize = "size"
 	// ByPods begins with the image that most pods use. It has only images that pods use.
 	ByPods = "pods"
+	// ByNeed begins with the images that need somebody, see [table.Need]; of those alike, with the
+	// image that was stored last.
+	ByNeed = "need"
 )
+
+// orders are all orders.
+var orders = []string{ByName, ByDate, BySize, ByPods, ByNeed}
 
 // Among selects the images that are ordered: all, for the zero value. At most one field may be set,
 // because the verdict for what pods use depends on the name that they use.
@@ -38,10 +45,8 @@ type Among struct {
 
 // First returns the digests of the images that came first in an order; none for the order "".
 func (c *Counter) First(order string, among Among) ([]string, error) {
-	switch order {
-	case "", ByName, ByDate, BySize, ByPods:
-	default:
-		return nil, fmt.Errorf("images are ordered by %s, %s, %s or %s, not by %q", ByName, ByDate, BySize, ByPods, order)
+	if order != "" && !slices.Contains(orders, order) {
+		return nil, fmt.Errorf("images are ordered by one of %s, not by %q", strings.Join(orders, ", "), order)
 	}
 	if among.Verified != "" && !slices.Contains(verdicts.All, among.Verified) {
 		return nil, fmt.Errorf("no image has the verdict %q: it is one of %s", among.Verified, strings.Join(verdicts.All, ", "))
@@ -54,21 +59,21 @@ func (c *Counter) First(order string, among Among) ([]string, error) {
 	return c.first[among][order], nil
 }
 
-// ranks keeps the first images among all images, among those of each verdict, and among those that
-// pods use: some 6 MB at most.
+// ranks keeps the first images among all images, and among those of each verdict: some 6 MB at most.
+// Those of a count of what runs have the images that pods use, and know how many pods these are.
 type ranks map[Among]*places
 
 // add counts an image, see places.add.
-func (r ranks) add(image *imagev1.Image, verified string, size int64, pods int) {
+func (r ranks) add(image *imagev1.Image, verified string, size int64, use use) {
 	among := []Among{{}, {Verified: verified}}
-	if pods > 0 {
+	if use.pods > 0 {
 		among = append(among, Among{Used: true})
 	}
 	for _, a := range among {
 		if r[a] == nil {
 			r[a] = &places{}
 		}
-		r[a].add(image, size, pods)
+		r[a].add(image, verified, size, use)
 	}
 }
 
@@ -79,40 +84,59 @@ func (r ranks) remove(digest string) {
 		p.name.remove(digest)
 		p.date.remove(digest)
 		p.size.remove(digest)
-		p.pods.remove(digest)
+		p.need.remove(digest)
 	}
 }
 
-// first returns the digests of the first images of each order.
-func (r ranks) first() map[Among]map[string][]string {
+// first returns the digests of the first images of each order. running are the ranks of the last
+// count of what runs.
+func (r ranks) first(running ranks) map[Among]map[string][]string {
 	all := map[Among]map[string][]string{}
 	for among, p := range r {
-		all[among] = p.first()
+		used := running[among]
+		if used == nil {
+			used = &places{}
+		}
+		all[among] = map[string][]string{
+			ByName: p.name.first(), ByDate: p.date.first(), BySize: p.size.first(),
+			ByPods: used.pods.first(), ByNeed: p.need.with(used.need),
+		}
+	}
+	if p := running[Among{Used: true}]; p != nil {
+		all[Among{Used: true}] = map[string][]string{
+			ByName: p.name.first(), ByDate: p.date.first(), BySize: p.size.first(),
+			ByPods: p.pods.first(), ByNeed: p.need.first(),
+		}
 	}
 	return all
 }
 
+// use is how many pods use an image. The zero value is that of a count which does not ask.
+type use struct {
+	pods    int
+	drifted bool // some name a tag that leads elsewhere now
+}
+
 // places keeps the first images of each order.
 type places struct {
-	name       ranking[string]
-	date, size ranking[int64]
-	pods       ranking[int]
+	name             ranking[string]
+	date, size, need ranking[int64]
+	pods             ranking[int]
 }
 
-// add counts an image whose layers have size bytes and which pods pods use.
-func (p *places) add(image *imagev1.Image, size int64, pods int) {
+// add counts an image with a verdict, whose layers have size bytes.
+func (p *places) add(image *imagev1.Image, verified string, size int64, use use) {
 	repository, _, _ := strings.Cut(image.DockerImageReference, "@")
+	date := -image.CreationTimestamp.Unix()
 	p.name.add(repository, image.Name)
-	p.date.add(-image.CreationTimestamp.Unix(), image.Name)
+	p.date.add(date, image.Name)
 	p.size.add(-size, image.Name)
-	if pods > 0 {
-		p.pods.add(-pods, image.Name)
+	fails := verified == verdicts.VerifiedFalse || verified == verdicts.Unsigned
+	need := table.Need(fails, verified == verdicts.VerifiedUnknown, use.pods > 0, use.drifted)
+	p.need.add(int64(need)<<40+date, image.Name)
+	if use.pods > 0 {
+		p.pods.add(-use.pods, image.Name)
 	}
-}
-
-// first returns the digests of the first images of each order.
-func (p *places) first() map[string][]string {
-	return map[string][]string{ByName: p.name.first(), ByDate: p.date.first(), BySize: p.size.first(), ByPods: p.pods.first()}
 }
 
 // ranking keeps the firstImages images with the smallest keys. In between it holds up to twice as
@@ -159,6 +183,20 @@ func (r *ranking[K]) first() (digests []string) {
 	r.cut()
 	for _, one := range r.held {
 		digests = append(digests, one.digest)
+	}
+	return digests
+}
+
+// with returns the first of the images of two rankings. An image in both has its smaller key.
+func (r *ranking[K]) with(other ranking[K]) (digests []string) {
+	r.cut()
+	other.cut()
+	all, seen := slices.Concat(r.held, other.held), map[string]bool{}
+	slices.SortFunc(all, ranked[K].compare)
+	for _, one := range all {
+		if !seen[one.digest] && len(digests) < firstImages {
+			digests, seen[one.digest] = append(digests, one.digest), true
+		}
 	}
 	return digests
 }

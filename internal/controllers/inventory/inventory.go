@@ -81,17 +81,21 @@ type Tags interface {
 // Use knows which pods run an image; an answers.Use does.
 type Use interface {
 	Pods(digest string, image *imagev1.Image) (n int, complete bool)
+	// Keys are the keys by which pods use the image.
+	Keys(digest string, image *imagev1.Image) []string
 }
 
 // Drift counts pods that run another image than their tag leads to; a [drift.Tracker] does.
 type Drift interface {
 	// Pods returns the counts. known is false until there are any.
 	Pods() (n drift.Counts, known bool)
+	// Running returns the counts of the pods that run one of digests.
+	Running(digests []string) (n drift.Counts, known bool)
 }
 
 // Counter counts. It is a reverify.Tally.
 type Counter struct {
-	// Use, if set before the first sweep, knows how many pods use an image.
+	// Use, if set before Run, knows how many pods use an image.
 	Use Use
 	// Drift, if set, counts the pods that run another image than their tag leads to.
 	Drift Drift
@@ -105,6 +109,7 @@ type Counter struct {
 	now     Summary
 	first   map[Among]map[string][]string // digests at the last count, by order
 	running Running
+	used    ranks                // of the last count of what runs
 	due     map[string]time.Time // when pushes and running may be counted again
 	last    *count               // the last complete count of images; nil if there is none
 	current *count               // the count in progress; nil between counts
@@ -151,14 +156,11 @@ func (c *Counter) Resume() bool {
 
 // Count is part of reverify.Tally.
 func (c *Counter) Count(image *imagev1.Image) {
-	verdict, pods := c.verdict(image), 0
-	if c.Use != nil {
-		pods, _ = c.Use.Pods(image.Name, image)
-	}
+	verdict := c.verdict(image)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current.remove(image.Name)
-	c.current.add(image, verdict, pods)
+	c.current.add(image, verdict)
 }
 
 // Gone is part of reverify.Tally.
@@ -178,7 +180,7 @@ func (c *Counter) End(err error) {
 		c.last = c.current
 		s := c.last.summary()
 		s.ImagesAsOf, s.PushesAsOf, s.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
-		c.now, c.first = s, c.last.ranks.first()
+		c.now, c.first = s, c.last.ranks.first(c.used)
 		c.RecountRunning()
 	} else {
 		c.last = nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
@@ -69,6 +71,8 @@ func (layersAsPods) Pods(_ string, image *imagev1.Image) (n int, complete bool) 
 	return len(image.DockerImageLayers) - 1, true
 }
 
+func (layersAsPods) Keys(digest string, _ *imagev1.Image) []string { return []string{digest} }
+
 // counted is what a Tracker has counted.
 type counted struct {
 	n     drift.Counts
@@ -77,12 +81,36 @@ type counted struct {
 
 func (c counted) Pods() (n drift.Counts, known bool) { return c.n, c.known }
 
-// The images that come first are those of the whole sweep, however many there are.
+// Running is part of Drift: pods of one image are outdated.
+func (c counted) Running(digests []string) (n drift.Counts, known bool) {
+	if slices.Contains(digests, drifted) {
+		n.Outdated = 1
+	}
+	return n, c.known
+}
+
+// drifted is the image of which pods are outdated.
+const drifted = "sha256:0004"
+
+// usedImages are the images that have pods, and no pod has a verdict.
+type usedImages struct{ images []imagev1.Image }
+
+func (u usedImages) List(context.Context, metav1.ListOptions) (*imagev1.ImageList, error) {
+	return &imagev1.ImageList{Items: u.images}, nil
+}
+
+func (usedImages) EachVerdict(context.Context, func(string)) error { return nil }
+
+func (usedImages) StaleReasons() []string { return nil }
+
+// The images that come first are those of the whole sweep, however many there are; what runs is as
+// of the last count of that.
 func TestFirstImages(t *testing.T) {
 	c := counterOf(clock.RealClock{})
 	c.Use = layersAsPods{}
 	c.Begin()
 	const all = 7 * firstImages
+	var used usedImages
 	for i := range all {
 		layers := []imagev1.ImageLayer{{Name: "base", LayerSize: int64(1000 + i)}}
 		if i%10 == 3 {
@@ -93,8 +121,21 @@ func TestFirstImages(t *testing.T) {
 		image.CreationTimestamp = metav1.Unix(int64(i+i%2*all), 0)
 		image.Labels = map[string]string{"verdict": []string{"True", "False"}[i%2]}
 		c.Count(image)
+		if len(layers) > 1 || image.Name == drifted {
+			used.images = append(used.images, *image)
+		}
 	}
 	c.End(nil)
+	if first, err := c.First(ByPods, Among{}); err != nil || len(first) > 0 {
+		t.Errorf("before pods are counted, most use %q, %v", first, err)
+	}
+	if first, err := c.First(ByNeed, Among{}); err != nil || len(first) != firstImages || first[0] != fmt.Sprintf("sha256:%04d", all-1) {
+		t.Errorf("before pods are counted, %q needs somebody first, %v", first[:min(len(first), 1)], err)
+	}
+	c.Drift = counted{}
+	c.from = Sources{Images: used, Pods: used, Gone: NewGoneGauge(), Verified: NewVerdictsGauge()}
+	metrics.NewKubeRegistry().MustRegister(c.from.Gone, c.from.Verified)
+	c.countRunning(t.Context())
 	c.Drift = counted{drift.Counts{Outdated: 7, Unknown: 2}, true}
 	s := c.Summary()
 	if s.Outdated == nil || *s.Outdated != 7 || s.OutdatedUnknown != 2 {
@@ -110,6 +151,8 @@ func TestFirstImages(t *testing.T) {
 	}{
 		ByName: {firstImages, "sha256:0000", "sha256:4667"}, ByDate: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-3)},
 		BySize: {firstImages, fmt.Sprintf("sha256:%04d", all-1), fmt.Sprintf("sha256:%04d", all-2)}, ByPods: {all / 10, "sha256:0003", "sha256:0013"},
+		// all that run fail, but for the one that drifted
+		ByNeed: {firstImages, fmt.Sprintf("sha256:%04d", all-7), fmt.Sprintf("sha256:%04d", all-17)},
 	} {
 		first, err := c.First(order, Among{})
 		if err != nil || len(first) != want.n || first[0] != want.most || first[1] != want.after {
@@ -118,6 +161,13 @@ func TestFirstImages(t *testing.T) {
 	}
 	if first, err := c.First("weight", Among{}); err == nil {
 		t.Errorf("by weight %q come first", first)
+	}
+	first, err := c.First(ByNeed, Among{})
+	if want := []string{"sha256:0003", drifted, fmt.Sprintf("sha256:%04d", all-1)}; err != nil || !slices.Equal(first[all/10-1:all/10+2], want) {
+		t.Errorf("after what runs and fails, %q need somebody, want %q, %v", first[all/10-1:all/10+2], want, err)
+	}
+	if first, err := c.First(ByNeed, Among{Verified: "True"}); err != nil || first[0] != drifted || first[1] != fmt.Sprintf("sha256:%04d", all-2) {
+		t.Errorf("among the verified %q need somebody first, %v", first[:2], err)
 	}
 	// So are those of a verdict, and those that pods use.
 	for among, want := range map[Among]string{{Used: true}: fmt.Sprintf("%d sha256:%04d", all/10, all-7), {Verified: "True"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-2), {Verified: "False"}: fmt.Sprintf("%d sha256:%04d", firstImages, all-1)} {

@@ -71,7 +71,7 @@ type Pods interface {
 
 // countRunning counts what runs, and returns when to do so again.
 func (c *Counter) countRunning(ctx context.Context) time.Duration {
-	counted := c.readRunning(ctx)
+	counted, used := c.readRunning(ctx)
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -84,14 +84,20 @@ func (c *Counter) countRunning(ctx context.Context) time.Duration {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if used != nil {
+		if c.used = used; c.last != nil {
+			c.first = c.last.ranks.first(c.used)
+		}
+	}
 	if c.running = counted; len(counted.Unknown) > 0 {
 		return minRest // a cluster may be read by then
 	}
 	return runningRest
 }
 
-func (c *Counter) readRunning(ctx context.Context) Running {
-	now, gone := metav1.NewTime(c.clock.Now()), int64(0)
+// readRunning counts what runs, and ranks the images that pods use; they are nil if it fails.
+func (c *Counter) readRunning(ctx context.Context) (Running, ranks) {
+	now, gone, used := metav1.NewTime(c.clock.Now()), int64(0), ranks{}
 	running := Running{UsedAsOf: &now, Used: map[string]int64{}, Gone: &gone}
 	err := pages.Each(ctx, metav1.ListOptions{FieldSelector: "used=true", Limit: runningPage}, c.from.Images.List, func(list *imagev1.ImageList) error {
 		for i := range list.Items {
@@ -102,6 +108,7 @@ func (c *Counter) readRunning(ctx context.Context) Running {
 					running.GoneSince = &since
 				}
 			}
+			used.add(image, c.verdict(image), layerBytes(image), c.useOf(image))
 		}
 		return nil
 	})
@@ -116,10 +123,23 @@ func (c *Counter) readRunning(ctx context.Context) Running {
 		if ctx.Err() == nil {
 			slog.Warn("Counting the images that run failed, will retry", "err", err)
 		}
-		return Running{Unknown: append(unknown, err.Error())}
+		return Running{Unknown: append(unknown, err.Error())}, nil
 	}
 	running.Unknown = unknown
-	return running
+	return running, used
+}
+
+// useOf returns which pods use an image.
+func (c *Counter) useOf(image *imagev1.Image) (u use) {
+	if c.Use == nil {
+		return u
+	}
+	u.pods, _ = c.Use.Pods(image.Name, image)
+	if c.Drift != nil {
+		n, _ := c.Drift.Running(c.Use.Keys(image.Name, image))
+		u.drifted = n.Outdated > 0
+	}
+	return u
 }
 
 // goneSince returns when a registry was found to lack an image; zero if that time was not recorded.
