@@ -30,10 +30,12 @@ type concern struct {
 	Next               string // what to do
 	Grave              bool
 	Refused            *notice
-	// Where selects the pods of the workloads that the card names.
-	Where     string
-	Workloads []*workload
-	Whole     bool // these are all
+	// Where selects the pods of the workloads that the card names, Which the images that it names.
+	Where, Which string
+	Workloads    []*workload
+	Whole        bool // these are all
+	Images       []imageRow
+	Unnamed      *notice // why it names none
 }
 
 // share is how many images have a verdict.
@@ -363,15 +365,15 @@ func (v *visit) attention() error {
 	}{
 		{&concern{Title: "Runs and is not verified", About: "pods name images whose signatures their policies do not trust", Next: "see why, then sign the image or roll the workload back", Link: link("running", "verified", "False"), Where: "verified=False", Grave: true}, used("False")},
 		{&concern{Title: "Runs and is unsigned", About: "a policy demands a signature of what these pods name, and there is none", Next: "sign the image, or roll the workload back", Link: link("running", "verified", "Unsigned"), Where: "verified=Unsigned", Grave: true}, used("Unsigned")},
-		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Next: "push the image again, or move the workload to another", Link: link("images", "gone", "true", "used", "true"), Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
+		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Next: "push the image again, or move the workload to another", Link: link("images", "gone", "true", "used", "true"), Which: "gone=true,used=true", Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
 		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Next: "restart the workload to run what the tag leads to", Link: link("running", "outdated", "true"), Where: "outdated=true"}, func() (counted, error) { return v.outdated(stored, storedErr) }},
 		{&concern{Title: "Tags that moved and must not", About: "they lead to another image than they did first, against a rule", Next: "accept the move, or move the tag back", Link: "#moved", Grave: true}, func() (counted, error) {
 			data.Moved = stored.OverwrittenTags
 			return moved(stored, storedErr)
 		}},
-		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Next: "sign them, or delete them", Link: link("images", "verdict", "False"), Grave: true}, ofVerdict["False"]},
-		{&concern{Title: "Unsigned", About: "images without the signature that a policy demands", Next: "sign them, or delete them", Link: link("images", "verdict", "Unsigned")}, ofVerdict["Unsigned"]},
-		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Next: "open one: its page says what could not be read", Link: link("images", "verdict", "Unknown")}, ofVerdict["Unknown"]},
+		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Next: "sign them, or delete them", Link: link("images", "verdict", "False"), Which: "signatures.verified=False", Grave: true}, ofVerdict["False"]},
+		{&concern{Title: "Unsigned", About: "images without the signature that a policy demands", Next: "sign them, or delete them", Link: link("images", "verdict", "Unsigned"), Which: "signatures.verified=Unsigned"}, ofVerdict["Unsigned"]},
+		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Next: "open one: its page says what could not be read", Link: link("images", "verdict", "Unknown"), Which: "signatures.verified=Unknown"}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Next: "retry or drop them", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
 		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Next: "nothing, if they come back", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
 		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Next: "see why it cannot be reached", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
@@ -390,9 +392,8 @@ func (v *visit) attention() error {
 	group.SetLimit(4)
 	for i := range all {
 		group.Go(func() error {
-			if all[i].counted, errs[i] = all[i].ask(); errs[i] == nil && all[i].Count > 0 && all[i].Where != "" {
-				// who may not list pods still sees the server's count
-				all[i].Workloads, all[i].Whole, _ = v.workloadsWith(all[i].Where)
+			if all[i].counted, errs[i] = all[i].ask(); errs[i] == nil && all[i].Count > 0 {
+				errs[i] = v.name(all[i].concern)
 			}
 			return nil
 		})

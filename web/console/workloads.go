@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -90,11 +91,44 @@ func workloadsOf(pods []clusterPod) (all []*workload) {
 	return all
 }
 
-// Bounds of the workloads that a card names.
+// Bounds of what a card names.
 const (
-	namedWorkloads = 5
-	namedPods      = 500 // pods that are looked at for them
+	named     = 5   // workloads or images
+	namedPods = 500 // pods that are looked at for workloads
 )
+
+// name reads what a card names. Who may not list that still sees the server's count, and why it
+// stays without names. The error is one that the whole page has.
+func (v *visit) name(c *concern) (err error) {
+	what := "list the pods of clusters"
+	switch {
+	case c.Where != "":
+		c.Workloads, c.Whole, err = v.workloadsWith(c.Where)
+	case c.Which != "":
+		what = "list images"
+		c.Images, err = v.imagesWith(c.Which)
+	}
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	c.Unnamed = noticeOf(what, err)
+	return nil
+}
+
+// imagesWith returns the first images that a selector has.
+func (v *visit) imagesWith(selector string) (rows []imageRow, err error) {
+	t, err := v.call.table(v.ctx(), imagesPath, url.Values{"limit": {fmt.Sprint(named)}, "includeObject": {"Metadata"}, "fieldSelector": {selector}})
+	if err != nil {
+		return nil, err
+	}
+	for i := range t.Rows {
+		rows = append(rows, rowOf(t, &t.Rows[i]))
+	}
+	if len(rows) == 0 && t.Metadata.Continue != "" {
+		return nil, unknown("None at the beginning of the list; the rest was not read.")
+	}
+	return rows, nil
+}
 
 // workloadsWith returns the first workloads whose pods a selector has; whole is true if these are
 // all. The API computes some selectors for each pod, so a page of pods may have none.
@@ -108,7 +142,7 @@ func (v *visit) workloadsWith(selector string) (all []*workload, whole bool, err
 		}
 		found = append(found, pods.Items...)
 		all, whole = workloadsOf(found), pods.Metadata.Continue == ""
-		if whole || len(all) > namedWorkloads {
+		if whole || len(all) > named {
 			break
 		}
 		ask.Set("continue", pods.Metadata.Continue)

@@ -62,7 +62,7 @@ func TestRunningWithoutClusters(t *testing.T) {
 	b := newBrowser(t, map[string]any{"GET " + clustersPath: m{"items": l{m{"metadata": m{"name": ownCluster}}}}, "GET " + podsPath: m{}})
 	b.signIn("good")
 	body := b.do("GET", Root+"running", nil).Body.String()
-	if !strings.Contains(body, "clusters:\n- name: prod") || strings.Contains(body, `class="filters"`) {
+	if !strings.Contains(body, "clusters:\n- name: prod") || !strings.Contains(body, "<code>tidewaiter follow CONTEXT</code>") || strings.Contains(body, `class="filters"`) {
 		t.Errorf("without a cluster there is\n%s", body)
 	}
 }
@@ -102,13 +102,62 @@ func TestAttentionBeginsWithWhatRuns(t *testing.T) {
 	}
 	answers["GET "+clustersPath], answers["GET "+podsPath] = m{}, m{}
 	answers["GET "+summaryPath] = m{"imagesAsOf": at, "usedAsOf": at, "outdated": 0, "gone": 0, "overwritten": 0}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "No cluster is followed, so what runs there is not known.") || !strings.Contains(body, "<h2>No cluster is followed</h2>") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "No cluster is followed, so what runs there is not known.") || !strings.Contains(body, "<h2>No cluster is followed</h2>") || !strings.Contains(body, "<code>tidewaiter follow CONTEXT</code>") {
 		t.Errorf("that no cluster is followed is not said:\n%s", body)
 	}
 	answers["GET "+podsPath] = http.StatusForbidden
 	answers["GET "+summaryPath] = http.StatusForbidden
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "It is not known whether all that runs is in order.") {
 		t.Errorf("who may not see what runs reads\n%s", body)
+	}
+}
+
+// A card about images names them, and says why if it cannot; so does a card about workloads.
+func TestCardsNameWhatTheyAreAbout(t *testing.T) {
+	answers := map[string]any{
+		"GET " + spoolPath: m{}, "GET " + clusterPoliciesPath: m{}, "GET " + policiesPath: m{}, "GET " + clustersPath: m{},
+		"GET " + summaryPath: m{"imagesAsOf": at, "verified": m{"False": 3}, "usedAsOf": at, "used": m{"Unsigned": 2}, "outdated": 0, "gone": 1, "overwritten": 0},
+		"GET " + podsPath:    http.StatusInternalServerError,
+		"GET " + imagesPath: func(q url.Values) any {
+			row := func(name, repository string) m {
+				return m{"cells": l{name, repository, "v1"}, "object": m{"metadata": m{"creationTimestamp": at}}}
+			}
+			rows := l{}
+			switch q.Get("fieldSelector") {
+			case "signatures.verified=False":
+				rows = l{row("one", "r.io/one"), row("two", "<none>")}
+			case "gone=true,used=true":
+				return m{"metadata": m{"continue": "more"}}
+			}
+			return m{"items": make(l, len(rows)), "columnDefinitions": l{m{"name": "Name"}, m{"name": "Repository"}, m{"name": "Tags"}}, "rows": rows}
+		},
+	}
+	answers["GET "+podsPath] = func(q url.Values) any {
+		if q.Get("fieldSelector") == "verified=Unsigned" {
+			return m{"metadata": m{"continue": "more"}}
+		}
+		return m{}
+	}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	body := b.do("GET", Root, nil).Body.String()
+	for _, want := range []string{
+		`<a href="/console/image?ref=one"><span class="host">r.io/</span><wbr>one:v1</a> <span class="quiet">known since <time`, `<a href="/console/image?ref=two">two</a>`, `<li class="quiet">and more</li>`,
+		"Which images: unknown. Not known. None at the beginning of the list",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the first page lacks %q:\n%s", want, body)
+		}
+	}
+	answers["GET "+summaryPath] = m{"imagesAsOf": at, "verified": m{}, "usedAsOf": at, "used": m{"Unsigned": podRows + 1}, "outdated": 1, "gone": 0, "overwritten": 0}
+	for code, want := range map[int]string{
+		http.StatusForbidden:           "Which workloads: unknown. You may not list the pods of clusters (role <code>tidewaiter:cluster-viewer</code>)",
+		http.StatusInternalServerError: "Which workloads: unknown. The server could not answer. ",
+	} {
+		answers["GET "+podsPath] = code
+		if body := b.do("GET", Root, nil).Body.String(); strings.Count(body, want) != 2 || !strings.Contains(body, "51 pods run images that fail their policy; 1 pod runs another build than the tag leads to.") {
+			t.Errorf("where pods cannot be read, the first page lacks %q:\n%s", want, body)
+		}
 	}
 }
 
