@@ -39,6 +39,7 @@ type imageView struct {
 	MayAsk     bool     // the person may import the image
 	Done       string   // confirms the import that was just requested
 	Ran        *ranView // when it ran; nil if there is nothing to ask about
+	TagRan     *ranView // what ran under its tag; nil if it was asked about without one
 }
 
 // layerView is a layer with its share of the image.
@@ -93,8 +94,13 @@ func (v *visit) image() error {
 		if about == "" {
 			about = a.Meaning.Reference
 		}
-		if data.Ran, err = v.ranAbout(string(about)); err != nil {
+		if data.Ran, err = v.overTime("image="+escapeTerm(string(about)), lineOfWorkload); err != nil {
 			return err
+		}
+		if m := &a.Meaning; m.Tag != "" && m.Digest != "" {
+			if data.TagRan, err = v.overTime("image="+escapeTerm(string(m.Repository+":"+m.Tag)), lineOfImage); err != nil {
+				return err
+			}
 		}
 		p.Commands = append(p.Commands, "tidewaiter ran "+quoted(string(about)))
 	}

@@ -207,8 +207,9 @@ func TestWhatRan(t *testing.T) {
 	b.signIn("good")
 	for path, want := range map[string][]string{
 		"running?at=2026-11-01T08:30&cluster=prod&pod=app&namespace=team": {"Deployment/goes", "and it runs", "until some time before", "not seen:", "at most 2 pods at once", "signed by key a", "NoSignature", `value="2026-11-01T08:30"`, "continue=next", "tidewaiter ran --at 2026-11-01T08:30:00Z"},
-		"running?at=tuesday":   {"tuesday is not a time"},
-		"image?ref=" + digestA: {"When it ran", "Deployment/over", "until some time before", "It ran at other times, too", "tidewaiter ran " + digestA},
+		"running?at=tuesday":                           {"tuesday is not a time"},
+		"image?ref=" + digestA:                         {"When it ran", "Deployment/over", "until some time before", "It ran at other times, too", "tidewaiter ran " + digestA, "Verified from 1 November 2026, 07:00:00 UTC until now", "Not seen from 1 November 2026, 08:00:00 UTC until", `fill="url(#p-unseen)"`, "Striped: the cluster could not be seen"},
+		"running?cluster=prod&namespace=team&pod=over": {"What it ran over time", "Verified from 1 November 2026, 07:00:00 UTC until now", `>` + short(digestA) + `</a> <span class="by">main</span>`},
 	} {
 		body := b.do("GET", Root+path, nil).Body.String()
 		for _, text := range want {

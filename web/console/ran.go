@@ -62,6 +62,7 @@ type ranView struct {
 	Unknown []text // what is not known about the time that was asked about
 	Refused *notice
 	Next    string
+	Bars    *bars // nil if nothing is known to have run
 }
 
 // ran lists what ran.
@@ -82,17 +83,32 @@ func (v *visit) ran(limit int, selector, after string) (*ranView, error) {
 	return &ranView{Rows: runs.Items, More: runs.Metadata.Continue != "", Next: runs.Metadata.Continue, Unknown: warnings, Refused: noticeOf("list what ran", err)}, nil
 }
 
-// ranAbout lists when an image ran, what began last first.
-func (v *visit) ranAbout(image string) (*ranView, error) {
-	data, err := v.ran(ranRead, "image="+escapeTerm(image), "")
+// overTime lists and draws what ran, what began last first. of names the lines of the drawing.
+func (v *visit) overTime(selector string, of func(*imageRun) bar) (*ranView, error) {
+	data, err := v.ran(ranRead, selector, "")
 	if err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(data.Rows, func(a, b imageRun) int { return b.Spec.From.Compare(a.Spec.From) })
+	data.Bars = barsOf(data.Rows, v.clock.Now(), of)
 	if len(data.Rows) > ranShown {
 		data.Rows, data.More = data.Rows[:ranShown], true
 	}
 	return data, nil
+}
+
+// workloadOverTime lists and draws what a workload ran, if the filters of the page of what runs name
+// one, whether it still runs or not.
+func (v *visit) workloadOverTime(data *runningView) (err error) {
+	name := data.Pod
+	if len(data.Workloads) == 1 {
+		name = string(data.Workloads[0].Kind + "/" + data.Workloads[0].Name)
+	}
+	if data.Cluster == "" || data.Namespace == "" || data.Pod == "" || len(data.Workloads) > 1 {
+		return nil
+	}
+	data.OverTime, err = v.overTime("cluster="+escapeTerm(data.Cluster)+",namespace="+escapeTerm(data.Namespace)+",workload="+escapeTerm(name), lineOfImage)
+	return err
 }
 
 // momentOf reads a time in UTC as a form sends it, or as the API has it.

@@ -55,6 +55,8 @@ type runningView struct {
 	// page shows what runs now.
 	At  string
 	Ran *ranView
+	// OverTime has what the workload ran that the filters name; nil if they name none.
+	OverTime *ranView
 }
 
 // clusterView is a cluster and the age of its data.
@@ -133,6 +135,9 @@ func (v *visit) running() error {
 		return v.ranAt(data, at)
 	}
 	if err := v.readRunning(data, selector, query); err != nil {
+		return err
+	}
+	if err := v.workloadOverTime(data); err != nil {
 		return err
 	}
 	command := "kubectl get clusterpods"

@@ -36,7 +36,12 @@ func (r *workloadImage) need() int {
 
 // Link leads to the pods of a workload on the page of what runs.
 func (w *workload) Link() string {
-	return link("running", "cluster", w.Cluster, "namespace", w.Namespace, "pod", w.Name)
+	return workloadLink(w.Cluster, w.Namespace, w.Name)
+}
+
+// workloadLink is the link to a workload, by its name or as KIND/NAME.
+func workloadLink(cluster, namespace, workload text) string {
+	return link("running", "cluster", cluster, "namespace", namespace, "pod", workload[strings.IndexByte(string(workload), '/')+1:])
 }
 
 // need is that of the worst of what a workload runs.
