@@ -56,7 +56,7 @@ func (s *sides) askPages() {
 	paths := []string{
 		"", "images", "images?verdict=Unknown", "images?used=true", "image?ref=" + url.QueryEscape(tag.String()), "image?ref=" + digest, "images?q=" + digest, "images?q=pod-1", "repositories",
 		"repository?name=" + url.QueryEscape(tag.name()), "compare?a=" + digest + "&b=" + other, "running", "running?verified=Unknown", "running?pod=pod-1", "running.csv",
-		"running?at=2030-01-01T00:00", "policies", "activity", "raw?digest=" + digest,
+		"running?at=2030-01-01T00:00", "policies", "activity", "changes", "raw?digest=" + digest,
 	}
 	right := s.totals()
 	naming := func(verified string) int {

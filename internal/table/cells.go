@@ -72,7 +72,7 @@ func Clause[N Integer](n N, one, verb string) string {
 func several(one string) string {
 	stem, isY := strings.CutSuffix(one, "y")
 	switch {
-	case isY && !strings.HasSuffix(stem, "e"):
+	case isY && !strings.ContainsAny(stem[max(len(stem)-1, 0):], "aeou"):
 		return stem + "ies"
 	case strings.HasSuffix(one, "s"), strings.HasSuffix(one, "x"), strings.HasSuffix(one, "ch"), strings.HasSuffix(one, "sh"):
 		return one + "es"

@@ -17,7 +17,7 @@ import (
 func TestQuantity(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 images": table.Quantity(0, "image"), "1 image": table.Quantity(int64(1), "image"), "2 images": table.Quantity(int32(2), "image"),
-		"2 repositories": table.Quantity(2, "repository"), "2 keys": table.Quantity(2, "key"), "2 indexes": table.Quantity(2, "index"), "2 pushes": table.Quantity(2, "push"),
+		"2 repositories": table.Quantity(2, "repository"), "2 keys": table.Quantity(2, "key"), "2 days": table.Quantity(2, "day"), "2 indexes": table.Quantity(2, "index"), "2 pushes": table.Quantity(2, "push"),
 		"1 pod runs": table.Clause(1, "pod", "run"), "0 pods run": table.Clause(0, "pod", "run"), "1 object is": table.Clause(1, "object", "are"),
 		"1 image has": table.Clause(1, "image", "have"), "1 signature was": table.Clause(1, "signature", "were"), "2 policies do": table.Clause(2, "policy", "do"),
 	} {

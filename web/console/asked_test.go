@@ -256,6 +256,47 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// While a person types, references, tags, repositories and workloads are found, in a fragment that a
+// script puts below the search box. A letter alone finds nothing.
+func TestSearchAsTyped(t *testing.T) {
+	tags := l{}
+	for _, name := range []string{"web", "shop"} {
+		tags = append(tags, m{"spec": m{"name": "v1", "from": m{"kind": "DockerImage", "name": "r.io/team/" + name + ":v1"}}})
+	}
+	answers := map[string]any{
+		"POST " + reviewsPath: m{"status": m{"references": l{m{"state": "Found"}}}}, "GET " + tagsPath: m{"items": tags},
+		"GET " + podsPath: m{"items": l{m{"spec": m{"cluster": "prod", "namespace": "shop", "name": "web-0", "workload": "StatefulSet/web"}}}},
+	}
+	b := newBrowser(t, answers)
+	if w := b.do("GET", typedPath+"?q=web", nil); w.Code != http.StatusUnauthorized {
+		t.Errorf("without a session it is %d", w.Code)
+	}
+	b.signIn("good")
+	asked := len(b.api.asked)
+	if w := b.do("GET", typedPath+"?q=w", nil); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "<") || len(b.api.asked) > asked {
+		t.Errorf("a letter finds %d %q", w.Code, w.Body)
+	}
+	body := b.do("GET", typedPath+"?q=web", nil).Body.String()
+	for _, want := range []string{`<a href="/console/image?ref=web">`, "Repositories", `<a href="/console/repository?name=r.io%2Fteam%2Fweb">`, "Workloads", `<a href="/console/running?cluster=prod&amp;namespace=shop&amp;pod=web">`, `data-said="3 hits"`, `<a href="/console/images?q=web">`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("what is found lacks %q:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "<html") || strings.Contains(body, "team/shop") {
+		t.Errorf("what is found is\n%s", body)
+	}
+	answers["GET "+podsPath], answers["GET "+tagsPath], answers["POST "+reviewsPath] = http.StatusForbidden, m{"items": l{m{"spec": m{"from": m{"kind": "DockerImage", "name": hostile + "web:v1"}}}}}, http.StatusForbidden
+	body = b.do("GET", typedPath+"?q=web", nil).Body.String()
+	if !strings.Contains(body, "You may not look for workloads") || !strings.Contains(body, "&lt;script") {
+		t.Errorf("who may not see pods finds\n%s", body)
+	}
+	wantNoMarkup(t, body)
+	// Without a script the box leads to the page with the same results.
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, `action="/console/images"`) || !strings.Contains(body, `hx-get="`+typedPath+`"`) || !strings.Contains(body, `<div id="typed"></div>`) {
+		t.Errorf("the search box is\n%s", body)
+	}
+}
+
 // Of more images than a page has, the first in an order are those that the last sweep found.
 func TestImagesAreSorted(t *testing.T) {
 	row := func(name, size, pods, known string) m {

@@ -80,7 +80,10 @@ func New(api http.Handler, o Options) *Console {
 	mux.HandleFunc("POST "+Root+"theme", c.setTheme)
 	for path, handle := range map[string]func(*visit) error{
 		"GET " + Root + "{$}":          (*visit).attention,
+		"GET " + Root + "changes":      (*visit).changes,
+		"GET " + feedPath:              (*visit).changesFeed,
 		"GET " + Root + "images":       (*visit).images,
+		"GET " + typedPath:             (*visit).asTyped,
 		"GET " + Root + "image":        (*visit).image,
 		"GET " + Root + "raw":          (*visit).raw,
 		"POST " + Root + "import":      (*visit).importReference,

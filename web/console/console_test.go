@@ -251,7 +251,7 @@ func TestPagesLoadLittle(t *testing.T) {
 	b.signIn("good")
 	compressed := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }
 	assets := map[string]int{}
-	for _, path := range []string{"sign-in", "", "images", "image?ref=" + digestA, "repositories", "repository?name=r.io/team/app", "compare?a=a&b=b", "running", "policies?try=r.io/a:1", "activity"} {
+	for _, path := range []string{"sign-in", "", "images", "image?ref=" + digestA, "repositories", "repository?name=r.io/team/app", "compare?a=a&b=b", "running", "policies?try=r.io/a:1", "activity", "changes"} {
 		w := b.do("GET", Root+path, nil, compressed)
 		total := w.Body.Len()
 		zip, err := gzip.NewReader(w.Body)

@@ -39,6 +39,8 @@ type page struct {
 	Now        time.Time // when the page was made
 	AsOf       time.Time // the time of its answers
 	Commands   []string  // commands with the same answers
+	Feed       string    // the page as a feed
+	Fragment   bool      // only the page's own content, which a script puts into another page
 	GoOn       string    // the page to which the browser is sent at once
 	Data       any
 }
@@ -94,7 +96,11 @@ func newPages(file func(name string) string) *pages {
 func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page) {
 	page.Theme = themeOf(r)
 	var out pageText
-	err := p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page)
+	whole := "layout.html"
+	if page.Fragment {
+		whole = "main"
+	}
+	err := p.byName[page.Name].ExecuteTemplate(&out, whole, page)
 	if errors.Is(err, errLargePage) {
 		code, out = errLargePage.Code, pageText{}
 		page.Name, page.Data = "notice", &notice{Title: "There is too much to show", Message: string(errLargePage.Message)}

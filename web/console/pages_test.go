@@ -71,7 +71,7 @@ func hostileAnswers() map[string]any {
 			"name": hostile, "image": hostile, "digest": hostile, "verified": hostile, "waiting": hostile, "notImported": hostile, "outdated": hostile}}}}}},
 		"GET " + runsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "workload": hostile, "container": hostile, "image": hostile, "digest": hostile, "from": at}, "status": m{"until": at, "mostPods": 2, "verdictsDropped": 1,
 			"verdicts": l{m{"since": at, "verified": hostile, "reason": hostile}, m{"since": at, "verified": hostile, "signers": l{hostile}}}, "unseen": l{m{"from": at, "until": at}}}}}},
-		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile}}}}}},
+		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile, "lastTransitionTime": at}}}}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": metadata, "spec": m{"scopes": l{hostile}, "policy": m{"rootOfTrust": m{"policyType": hostile}}}, "status": m{"conditions": l{m{"type": "Applied", "status": "False", "message": hostile}}}}}},
 		"GET " + policiesPath:        m{},
 		"GET " + summaryPath:         m{"imagesAsOf": at, "images": 3, "verified": m{hostile: 3}, "layerBytes": 100, "distinctLayerBytes": 60, "pushesAsOf": at, "pushes": l{m{"date": hostile, "tags": 3}}},
@@ -144,7 +144,7 @@ func TestHostileTextIsText(t *testing.T) {
 	b := newBrowser(t, hostileAnswers())
 	b.signIn("good")
 	q := url.QueryEscape(hostile)
-	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "running?at=" + at, "policies?try=" + q, "activity", "images?verdict=" + q, "impact?package=" + q} {
+	for _, path := range []string{"", "images", "image?ref=" + q, "repositories", "repository?name=" + q, "running", "running?at=" + at, "policies?try=" + q, "activity", "changes", "changes.atom", "images?verdict=" + q, "impact?package=" + q} {
 		w := b.do("GET", Root+path, nil)
 		if w.Code != http.StatusOK {
 			t.Errorf("%q: %d %s", path, w.Code, w.Body)

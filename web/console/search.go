@@ -8,9 +8,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
@@ -34,8 +36,7 @@ const maxHits = 10
 // wholeDigest is a digest, or the digits of one of SHA-256.
 var wholeDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
 
-// elsewhere searches for a text that is not a reference. It returns the kinds of which it found
-// something, and those that it could not read.
+// elsewhere searches for a text that is not a reference.
 func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	list := func(title, path, selector, link string) func() ([]*finding, error) {
 		return func() ([]*finding, error) {
@@ -55,6 +56,12 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 		}
 		looks = append(looks[:0], list("Images with this layer", imagesPath, "layer="+text, link("images", "layer", text)))
 	}
+	return together(looks...)
+}
+
+// together makes searches at once. It returns the kinds of which they found something, and those
+// that they could not read.
+func together(looks ...func() ([]*finding, error)) (found []*finding, err error) {
 	all := make([][]*finding, len(looks))
 	var group errgroup.Group
 	for i, look := range looks {
@@ -127,6 +134,48 @@ func (v *visit) findWorkloads(part string) ([]*finding, error) {
 		found.Hits = append(found.Hits, hit{w.Name, w.Cluster + " / " + w.Namespace + ", " + text(tablecells.Quantity(len(w.Pods), "pod")), w.Link()})
 	}
 	return []*finding{found}, err
+}
+
+// typedPath is the path of what is found while a person types.
+const typedPath = Root + "typed"
+
+// leastTyped is how many characters are searched for while a person types.
+const leastTyped = 2
+
+// typed has what is found while a person types.
+type typed struct {
+	Query string
+	Image text // the query, if it is a reference to an image
+	Found []*finding
+}
+
+// Hits are how many links there are.
+func (t *typed) Hits() (n int) {
+	for _, f := range t.Found {
+		n += len(f.Hits)
+	}
+	return n + min(len(t.Image), 1)
+}
+
+// asTyped finds what begins to be typed into the search box: references, tags, repositories and
+// workloads. Signers, packages and layers have only whole names, which the page of images finds.
+func (v *visit) asTyped() error {
+	data := &typed{Query: strings.TrimSpace(printable.Line(v.r.URL.Query().Get("q"), 1024))}
+	p := &page{Name: "typed", Fragment: true, Data: data}
+	if utf8.RuneCountInString(data.Query) < leastTyped {
+		return v.show(p)
+	}
+	answers, err := v.review(false, data.Query)
+	if err == nil && slices.Contains([]text{"Found", "Gone", "NotImported", "Unseen"}, answers.References[0].State) {
+		data.Image = text(data.Query)
+	} else if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	data.Found, err = together(func() ([]*finding, error) { return v.findTags(data.Query) }, func() ([]*finding, error) { return v.findWorkloads(data.Query) })
+	if err != nil {
+		return err
+	}
+	return v.show(p)
 }
 
 // find looks up a search text. It sends the browser to the image if the text is a reference to one,

@@ -85,8 +85,14 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 	}
 }
 
-// askToSignIn sends a browser to the sign-in page, which sends it back.
+// askToSignIn sends a browser to the sign-in page, which sends it back. What is no page
+// is answered with 401 instead.
 func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string) {
+	if r.URL.Path == feedPath || r.URL.Path == typedPath {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="tidewaiter"`)
+		http.Error(w, "send a token of the API: Authorization: Bearer TOKEN", http.StatusUnauthorized)
+		return
+	}
 	query := url.Values{}
 	if next := r.URL.RequestURI(); r.Method == http.MethodGet && next != Root {
 		query.Set("next", next)

@@ -1,4 +1,5 @@
-// What pages can do more with scripts: "/" goes to the search box, buttons copy, selects filter at once. All else works without.
+// What pages can do more with scripts: "/" goes to the search box, which finds as one types, buttons copy, selects filter at once.
+// All else works without.
 (() => {
   "use strict";
   document.documentElement.classList.add("script");
@@ -11,6 +12,35 @@
     e.preventDefault();
     box.focus();
     box.select();
+  });
+
+  // What is found as one types: arrows go through it, Escape and leaving close it.
+  const typed = () => document.getElementById("typed");
+  document.addEventListener("keydown", (e) => {
+    const form = e.target.closest(".search");
+    if (!form || !typed().firstElementChild || e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "Escape") {
+      typed().replaceChildren();
+      form.q.focus();
+    } else if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+      const stops = [form.q, ...typed().querySelectorAll("a")];
+      const next = stops.indexOf(document.activeElement) + (e.key === "ArrowDown" ? 1 : -1);
+      stops[Math.min(Math.max(next, 0), stops.length - 1)].focus();
+    } else return;
+    e.preventDefault();
+  });
+  document.addEventListener("focusout", (e) => {
+    const form = e.target.closest(".search");
+    if (form && e.relatedTarget && !form.contains(e.relatedTarget)) typed().replaceChildren();
+  });
+  document.addEventListener("click", (e) => {
+    if (typed() && !e.target.closest(".search")) typed().replaceChildren();
+  });
+  document.addEventListener("htmx:afterSwap", (e) => {
+    if (e.target !== typed()) return;
+    if (!e.target.contains(document.activeElement) && !document.activeElement.matches(".search input")) return typed().replaceChildren();
+    const hits = typed().querySelector("[data-said]");
+    if (hits) say(hits.dataset.said);
   });
 
   document.addEventListener("click", async (e) => {
