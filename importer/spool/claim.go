@@ -246,7 +246,7 @@ func (s *Queue[S, E]) leaseOne(j *job.Job[S, E], r *record[S], lease time.Durati
 		r.State, r.Due, r.Error, r.Holder = job.Dead, now, f.Error, ""
 		return f
 	}
-	r.State, r.Due, r.Holder = job.Leased, now+lease.Milliseconds(), s.holder
+	r.State, r.Due, r.Lasts, r.Holder = job.Leased, now+lease.Milliseconds(), lease.Milliseconds(), s.holder
 	r.Attempts++
 	r.Leases++
 	j.State, j.Due, j.Attempts, j.Lease, j.Error = job.Leased, time.UnixMilli(r.Due).UTC(), r.Attempts, r.Leases, r.Error
@@ -270,7 +270,7 @@ func (s *Queue[S, E]) withLease(ctx context.Context, j *job.Job[S, E], edit func
 
 // Renew extends the lease until lease from now.
 func (s *Queue[S, E]) Renew(ctx context.Context, j *job.Job[S, E], lease time.Duration) error {
-	return s.withLease(ctx, j, func(r *record[S]) { r.Due = s.now() + lease.Milliseconds() })
+	return s.withLease(ctx, j, func(r *record[S]) { r.Due, r.Lasts = s.now()+lease.Milliseconds(), lease.Milliseconds() })
 }
 
 // Done removes the job. If it returns ErrLeaseLost, the job is done a second time.

@@ -223,6 +223,43 @@ func TestOneServerAsksARegistry(t *testing.T) {
 	}
 }
 
+// TestServersWhoseClocksDiffer: a registry changes hands while a server whose clock is ten minutes
+// off is at one of its jobs. The next owner takes the job neither early nor late: when its worker
+// has not renewed the lease for as long as it lasts.
+func TestServersWhoseClocksDiffer(t *testing.T) {
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		t.Run(off.String(), func(t *testing.T) {
+			store := dbtest.NewTruth()
+			former := &servers{self: "former", owned: map[string]bool{testHost: true}}
+			next := &servers{self: "next", owned: map[string]bool{}}
+			offClock, clock := clocktesting.NewFakeClock(start.Add(off)), clocktesting.NewFakeClock(start)
+			a := openSharedAt(t, store, spool.Options{Servers: former}, offClock, offClock)
+			b := openSharedAt(t, store, spool.Options{Servers: next}, clock, clock)
+			a.enqueue(request("k", "", "p"))
+			held := claimed(a, 1)
+			if len(held) != 1 {
+				t.Fatalf("the owner has claimed %v", held)
+			}
+			former.set(func() { delete(former.owned, testHost) })
+			next.set(func() { next.owned[testHost] = true })
+			pass := func(d time.Duration, want int, when string) {
+				t.Helper()
+				offClock.Step(d)
+				clock.Step(d)
+				if taken := claimed(b, 1); len(taken) != want {
+					t.Fatalf("%s the next owner has claimed %d jobs, want %d", when, len(taken), want)
+				}
+			}
+			pass(0, 0, "at once")
+			pass(50*time.Second, 0, "before the lease has ended")
+			a.ok(a.Renew(t.Context(), held[0], time.Minute))
+			pass(0, 0, "at the renewal")
+			pass(50*time.Second, 0, "after a renewal")
+			pass(20*time.Second, 1, "when the lease has ended")
+		})
+	}
+}
+
 // laggingTruth is a store whose changes come late to one of its copies: when somebody asks how far
 // it is, if they are held.
 type laggingTruth struct {

@@ -115,6 +115,7 @@ type record[S job.Source] struct {
 	Attempts int               `json:"attempts,omitempty"`
 	Leases   int64             `json:"leases,omitempty"`
 	Holder   string            `json:"holder,omitempty"`
+	Lasts    int64             `json:"lasts,omitempty"` // how long the lease lasts from when it was written, in milliseconds
 	Error    string            `json:"error,omitempty"`
 	Unread   bool              `json:"unread,omitempty"`
 	Events   []json.RawMessage `json:"events"`
@@ -339,6 +340,11 @@ func (s *Queue[S, E]) entryOf(id, rev int64, value []byte) *entry[S, E] {
 	}
 	e.Key, e.Source, e.State, e.Attempts, e.Lease, e.Error, e.Unread, e.holder = r.Key, r.Source, r.State, r.Attempts, r.Leases, r.Error, r.Unread, r.Holder
 	e.Due, e.Enqueued, e.Latest = time.UnixMilli(r.Due).UTC(), time.UnixMilli(r.Enqueued).UTC(), time.UnixMilli(r.Latest).UTC()
+	if r.State == job.Leased && r.Holder != s.holder && r.Lasts > 0 {
+		// The clocks of two servers may differ, so a lease of another one ends by this server's
+		// clock: as long after it was seen here as it lasts.
+		e.Due = time.UnixMilli(s.now() + r.Lasts).UTC()
+	}
 	for _, event := range r.Events {
 		e.events = append(e.events, maphash.Bytes(s.seed, event))
 		e.size += len(event)
