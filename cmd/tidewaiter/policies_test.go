@@ -304,6 +304,76 @@ func TestPolicyObjectsAreValidated(t *testing.T) {
 	}
 }
 
+// A bound that would have no effect is refused at every way in, with what to write: its name is
+// misspelt, it has no value, or it is a label.
+func TestBoundsWithoutEffectAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	serving := serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), Isolated: true}, listen(t))
+	client, reviews := policiesOf(t, serving), newReviewer(t, serving)
+	document := signaturestest.Document("bound", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+	client.create(document)
+	for i, tt := range []struct{ kind, key, value, want string }{
+		{"annotations", "tidewaiter.dev/max-tag-age", "", "is empty: write a duration such as 10m, or leave the annotation out"},
+		{"annotations", "tidewaiter.dev/immutable-tags", "", "is empty: write patterns of tags, such as v*, *-release, or leave the annotation out"},
+		{"annotations", "tidewaiter.dev/admission", "", "is empty: write enforce, warn or audit, or leave the annotation out"},
+		{"annotations", "max-tag-age", "10m", "did you mean tidewaiter.dev/max-tag-age?"},
+		{"annotations", "www.tidewaiter.dev/max-tag-age", "10m", "did you mean tidewaiter.dev/max-tag-age?"},
+		{"annotations", "tidewaiter.dev/max-tag-ag", "10m", "did you mean tidewaiter.dev/max-tag-age?"},
+		{"labels", "tidewaiter.dev/immutable-tags", "all", "has no meaning as a label: write tidewaiter.dev/immutable-tags under metadata.annotations"},
+	} {
+		want := "metadata." + tt.kind + "." + tt.key + ": "
+		refused := func(way string, said string) {
+			t.Helper()
+			if !strings.Contains(said, want) || !strings.Contains(said, tt.want) {
+				t.Errorf("%s of %s %s: %q, want %q", way, tt.kind, tt.key, said, want+tt.want)
+			}
+		}
+		bound := strings.Replace(document, "metadata: {", fmt.Sprintf("metadata: {%s: {%q: %q}, ", tt.kind, tt.key, tt.value), 1)
+		for way, write := range map[string]func() error{
+			"creation": func() error {
+				_, err := client.Create(t.Context(), object(t, strings.Replace(bound, "name: bound", "name: other", 1)), metav1.CreateOptions{})
+				return err
+			},
+			"apply": func() error {
+				_, err := client.apply(bound)
+				return err
+			},
+			"a patch": func() error {
+				_, err := client.Patch(t.Context(), "bound", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{%q:{%q:%q}}}`, tt.kind, tt.key, tt.value), metav1.PatchOptions{})
+				return err
+			},
+		} {
+			if err := write(); !apierrors.IsInvalid(err) {
+				t.Errorf("%s of %s %s: %v", way, tt.kind, tt.key, err)
+			} else {
+				refused(way, err.Error())
+			}
+		}
+		file := filepath.Join(dir, fmt.Sprint(i), "bound.yaml")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(bound), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, _, said := tidewaiter(t, "policy", "preview", "-f", file, "--kubeconfig", server.KubeconfigPath(filepath.Join(dir, "data")))
+		refused("a preview", said)
+		_, _, said = tidewaiter(t, "serve", "--data-dir", filepath.Join(dir, "never"), "--secure-port", "0", "--policy", file)
+		refused("a file", said)
+		raw, err := yaml.YAMLToJSON([]byte(strings.TrimPrefix(bound, "---\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := reviews.client.Post().AbsPath("/apis/tidewaiter.dev/v1/impactreviews").SetHeader("Content-Type", "application/json").
+			Body(fmt.Appendf(nil, `{"apiVersion":"tidewaiter.dev/v1","kind":"ImpactReview","spec":{"applyPolicies":[%s]}}`, raw)).Do(t.Context()).Raw()
+		if err == nil {
+			t.Errorf("a review of %s %s is answered", tt.kind, tt.key)
+		}
+		refused("a review", string(answer))
+	}
+}
+
 // kubectl apply sends a strategic merge patch of what has changed, the list of keys among it.
 func TestKeysOfPoliciesAreApplied(t *testing.T) {
 	t.Parallel()

@@ -60,8 +60,14 @@ func NewAdmission(annotations map[string]string) (Admission, error) {
 		Mode: annotations[AdmissionAnnotation], Unknown: annotations[UnknownAnnotation],
 		MaxTagAge: annotations[MaxTagAgeAnnotation], ImmutableTags: annotations[ImmutableTagsAnnotation],
 	}
+	if value, has := annotations[MaxTagAgeAnnotation]; has && value == "" {
+		a.MaxTagAge = minTagAge.String()
+	}
+	if value, has := annotations[ImmutableTagsAnnotation]; has && value == "" {
+		a.ImmutableTags = "*"
+	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if err := checkAnnotation(key); err != nil {
+		if err := checkAnnotation(key, annotations[key] == ""); err != nil {
 			return a, &Error{Field: "metadata.annotations." + printable.Line(key, maxAnnotation), Err: err}
 		}
 	}
@@ -71,32 +77,100 @@ func NewAdmission(annotations map[string]string) (Admission, error) {
 	return a, nil
 }
 
+// CheckLabels returns an *Error about a label of a policy whose key is meant as an annotation.
+func CheckLabels(labels map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if err := checkLabel(key); err != nil {
+			return &Error{Field: "metadata.labels." + printable.Line(key, maxAnnotation), Err: err}
+		}
+	}
+	return nil
+}
+
 // FileAnnotation is on an object that shows a policy of a file, and names the file.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// known are the annotations of policies that have a meaning here.
-var known = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation, FileAnnotation}
+// known are the annotations of policies that have a meaning here, and examples are values of those
+// that people write.
+var (
+	known    = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation, FileAnnotation}
+	examples = map[string]string{
+		AdmissionAnnotation: ModeEnforce + ", " + ModeWarn + " or " + ModeAudit,
+		UnknownAnnotation:   UnknownAllow + ", " + UnknownWarn + " or " + UnknownDeny,
+		MaxTagAgeAnnotation: "a duration such as 10m", ImmutableTagsAnnotation: "patterns of tags, such as v*, *-release",
+	}
+)
 
 const (
-	domain = "tidewaiter.dev/"
-	// maxAnnotation bounds a key that is compared, in bytes: Kubernetes' own are shorter.
+	project = "tidewaiter"
+	domain  = project + ".dev"
+	// maxAnnotation bounds how much of a key is compared, in bytes: Kubernetes' own are shorter.
 	maxAnnotation = 320
 	// misspelt is up to how many changes a key may differ from one of known to count as a misspelling
 	// of it.
 	misspelt = 3
 )
 
-// checkAnnotation refuses an unknown key that is meant for this program: a bound with a misspelt
-// key would have no effect.
-func checkAnnotation(key string) error {
-	if slices.Contains(known, key) || len(key) > maxAnnotation {
+// checkAnnotation refuses an unknown key that is meant for this program, and a known one without a
+// value: such a bound would have no effect.
+func checkAnnotation(key string, empty bool) error {
+	if slices.Contains(known, key) {
+		if example, ok := examples[key]; ok && empty {
+			return fmt.Errorf("is empty: write %s, or leave the annotation out", example)
+		}
 		return nil
 	}
-	near, n := nearest.Of(key, known)
-	if n > misspelt && !strings.HasPrefix(strings.ToLower(key), domain) {
+	near := meant(key)
+	if near == "" {
 		return nil
 	}
 	return fmt.Errorf("has no meaning in a policy; did you mean %s? Known are %s, %s, %s and %s", near, AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation)
+}
+
+// checkLabel refuses a key that is meant as an annotation.
+func checkLabel(key string) error {
+	near := meant(key)
+	if near == "" {
+		return nil
+	}
+	return fmt.Errorf("has no meaning as a label: write %s under metadata.annotations", near)
+}
+
+// meant returns the known annotation that a key most likely means; "" for a key that is not meant
+// for this program. All keys of its domain and of those below are, and so is a key that has the
+// name of a known one, with its prefix misspelt or without a prefix.
+func meant(key string) string {
+	key = strings.ToLower(key[:min(len(key), maxAnnotation)])
+	near, n := nearest.Of(key, known)
+	prefix, name, hasPrefix := strings.Cut(key, "/")
+	if !hasPrefix {
+		prefix, name = "", key
+	}
+	of := nearestName(name)
+	isOurs := prefix == domain || strings.HasSuffix(prefix, "."+domain)
+	looksLikeOurs := prefix == "" || slices.ContainsFunc(strings.Split(prefix, "."), func(label string) bool { return nearest.Likely(label, []string{project}) != "" })
+	switch {
+	case n <= misspelt:
+		return near
+	case of != "" && looksLikeOurs:
+		return of
+	case isOurs:
+		near, _ = nearest.Of(domain+"/"+name, known)
+		return near
+	}
+	return ""
+}
+
+// nearestName returns the known annotation whose name without its prefix is another, in any
+// spelling of words that belong together, with at most one mistake; "" if there is none.
+func nearestName(name string) string {
+	joined := strings.NewReplacer("-", "", "_", "", ".", "").Replace
+	for _, key := range known {
+		if nearest.Distance(joined(name), joined(strings.TrimPrefix(key, domain+"/"))) <= 1 {
+			return key
+		}
+	}
+	return ""
 }
 
 // Annotations returns the annotations from which NewAdmission reads a.

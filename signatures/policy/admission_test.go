@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,12 @@ func TestMisspeltAnnotations(t *testing.T) {
 		"tidewater.dev/max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.dev.max-tag-age": "tidewaiter.dev/max-tag-age", "tidewaiter.io/max-tag-age": "tidewaiter.dev/max-tag-age",
 		"tidewaiter.dev/immutable-tag": "tidewaiter.dev/immutable-tags", "tidewaiter.dev/immutableTags": "tidewaiter.dev/immutable-tags",
 		"tidewaiter.dev/admision": "tidewaiter.dev/admission", "tidewaiter.dev/admission-unkown": "tidewaiter.dev/admission-unknown", "tidewaiter.dev/": "tidewaiter.dev/admission",
-		"tidewaiter.dev/max-tag-age": "", "tidewaiter.dev/policy-file": "", "max-tag-age": "", "example.com/max-tag-age": "", "kubectl.kubernetes.io/last-applied-configuration": "",
+		"tidewaiter.dev/max-tag-age": "", "tidewaiter.dev/policy-file": "", "example.com/max-tag-age": "",
+		"max-tag-age": "tidewaiter.dev/max-tag-age", "maxTagAge": "tidewaiter.dev/max-tag-age", "immutable_tags": "tidewaiter.dev/immutable-tags", "Admission": "tidewaiter.dev/admission",
+		"www.tidewaiter.dev/max-tag-age": "tidewaiter.dev/max-tag-age", "policy.tidewaiter.dev/x": "tidewaiter.dev/admission", "tidewaiter/max-tag-age": "tidewaiter.dev/max-tag-age",
+		"www.tidewater.dev/immutable-tag": "tidewaiter.dev/immutable-tags", "tidewaiter.example.com/admission-unknown": "tidewaiter.dev/admission-unknown",
+		"tidewaiter.dev/" + strings.Repeat("x", 900): "tidewaiter.dev/",
+		"tidewaiter.example.com/ticket":              "", "owner": "", "mission": "", "emission": "", "kubectl.kubernetes.io/last-applied-configuration": "",
 		"example.com/" + strings.Repeat("x", 900): "",
 	} {
 		_, inFile := policy.Parse([]byte(strings.Replace(document, "metadata: {", `metadata: {annotations: {"`+key+`": 10m}, `, 1)), "prod.yaml")
@@ -71,8 +77,8 @@ func TestMisspeltAnnotations(t *testing.T) {
 			switch {
 			case want == "" && err != nil:
 				t.Errorf("%.80s in a %s: %v", key, where, err)
-			case want != "" && (err == nil || !strings.Contains(err.Error(), "did you mean "+want+"?") || !strings.Contains(err.Error(), "metadata.annotations."+key)):
-				t.Errorf("%s in a %s: %v, want %q", key, where, err, want)
+			case want != "" && (err == nil || !strings.Contains(err.Error(), "did you mean "+want) || !strings.Contains(err.Error(), fmt.Sprintf("metadata.annotations.%.99s", key))):
+				t.Errorf("%.80s in a %s: %v, want %q", key, where, err, want)
 			}
 		}
 	}
@@ -82,5 +88,47 @@ func TestMisspeltAnnotations(t *testing.T) {
 	}
 	if a, err := policy.NewAdmission(map[string]string{policy.MaxTagAgeAnnotation: "soon", policy.AdmissionAnnotation: policy.ModeAudit}); err == nil || !a.IsTooOld(11*time.Second) || a.IsTooOld(time.Second) || a.Mode != policy.ModeAudit {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// An annotation without a value, or in a place where it has no effect, is refused: whoever wrote it
+// believes in a bound. What an older version stored without a value is the strictest.
+func TestAnnotationsWithoutEffect(t *testing.T) {
+	t.Parallel()
+	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+	for metadata, want := range map[string]string{
+		`annotations: {tidewaiter.dev/max-tag-age: ""}`:       "metadata.annotations.tidewaiter.dev/max-tag-age: is empty: write a duration such as 10m, or leave the annotation out",
+		`annotations: {tidewaiter.dev/max-tag-age: }`:         "metadata.annotations.tidewaiter.dev/max-tag-age: is empty: ",
+		`annotations: {tidewaiter.dev/max-tag-age: ~}`:        "metadata.annotations.tidewaiter.dev/max-tag-age: is empty: ",
+		`annotations: {tidewaiter.dev/max-tag-age: 10}`:       "metadata.annotations.tidewaiter.dev/max-tag-age: must be a string",
+		`annotations: {tidewaiter.dev/max-tag-age: [10m]}`:    "metadata.annotations.tidewaiter.dev/max-tag-age: must be a string",
+		`annotations: {tidewaiter.dev/max-tag-age: " "}`:      "must be a duration of at least 10s",
+		`annotations: {tidewaiter.dev/immutable-tags: ""}`:    "metadata.annotations.tidewaiter.dev/immutable-tags: is empty: write patterns of tags, such as v*, *-release, or",
+		`annotations: {tidewaiter.dev/immutable-tags: "v*,"}`: `"" is not a pattern of tags`,
+		`annotations: {tidewaiter.dev/admission: ""}`:         "metadata.annotations.tidewaiter.dev/admission: is empty: write enforce, warn or audit, or",
+		`annotations: {tidewaiter.dev/admission-unknown: ""}`: "metadata.annotations.tidewaiter.dev/admission-unknown: is empty: write allow, warn or deny, or",
+		`labels: {tidewaiter.dev/max-tag-age: 10m}`:           "metadata.labels.tidewaiter.dev/max-tag-age: has no meaning as a label: write tidewaiter.dev/max-tag-age under metadata.annotations",
+		`labels: {max-tag-age: 10m}`:                          "metadata.labels.max-tag-age: has no meaning as a label: write tidewaiter.dev/max-tag-age under",
+		`tidewaiter.dev/max-tag-age: 10m`:                     "metadata.tidewaiter.dev/max-tag-age: has no meaning here: write tidewaiter.dev/max-tag-age under metadata.annotations",
+		`annotation: {tidewaiter.dev/max-tag-age: 10m}`:       "metadata.annotation: unknown field; did you mean annotations?",
+		`Annotations: {tidewaiter.dev/max-tag-age: 10m}`:      "metadata.Annotations: unknown field; did you mean annotations?",
+		`annotations: , labels: {team: a}, uid: x, generateName: x, creationTimestamp: , managedFields: [{}], resourceVersion: "1"`: "",
+	} {
+		_, err := policy.Parse([]byte(strings.Replace(document, "metadata: {", "metadata: {"+metadata+", ", 1)), "prod.yaml")
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", metadata, err, want)
+		}
+	}
+	for _, key := range []string{policy.MaxTagAgeAnnotation, policy.ImmutableTagsAnnotation, policy.AdmissionAnnotation, policy.UnknownAnnotation} {
+		a, err := policy.NewAdmission(map[string]string{key: ""})
+		if err == nil || !strings.Contains(err.Error(), "metadata.annotations."+key+": is empty: write ") {
+			t.Errorf("an object with %s without a value: %v", key, err)
+		}
+		if a.IsTooOld(11*time.Second) != (key == policy.MaxTagAgeAnnotation) || (a.Immutable("latest") != "") != (key == policy.ImmutableTagsAnnotation) {
+			t.Errorf("%s without a value is read as %+v", key, a)
+		}
+	}
+	if err := policy.CheckLabels(map[string]string{"team": "a", policy.ImmutableTagsAnnotation: ""}); err == nil || !strings.Contains(err.Error(), "metadata.labels."+policy.ImmutableTagsAnnotation+": has no meaning as a label") {
+		t.Error(err)
 	}
 }

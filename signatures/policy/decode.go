@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/tidewaiter/tidewaiter/internal/nearest"
 )
 
 // Error says what is wrong with a policy document, and where.
@@ -161,17 +163,35 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 		}
 		seen[key.Value] = key.Line
 		i, ok := fields[key.Value]
+		if err := check(v.Type(), key.Value, value); err != nil {
+			return fail("%w", err)
+		}
 		switch {
 		case ok:
 			if err := d.value(value, v.Field(i), at); err != nil {
 				return err
 			}
-		case v.Type() == reflect.TypeFor[Admission]():
-			if err := checkAnnotation(key.Value); err != nil {
-				return fail("%w", err)
-			}
 		case !lenient:
 			return fail("unknown field; known here: %s", strings.Join(keysOf(v.Type()), ", "))
+		}
+	}
+	return nil
+}
+
+// check refuses a key of the metadata that would have no effect though it is meant for this program.
+func check(in reflect.Type, key string, value *yaml.Node) error {
+	switch in {
+	case reflect.TypeFor[Admission]():
+		return checkAnnotation(key, value.Kind == yaml.ScalarNode && (value.Value == "" || value.Tag == "!!null"))
+	case reflect.TypeFor[labels]():
+		return checkLabel(key)
+	case reflect.TypeFor[Metadata]():
+		all := keysOf(in)
+		if near := nearest.Likely(key, all); near != "" && !slices.Contains(all, key) {
+			return fmt.Errorf("unknown field; did you mean %s?", near)
+		}
+		if near := meant(key); near != "" {
+			return fmt.Errorf("has no meaning here: write %s under metadata.annotations", near)
 		}
 	}
 	return nil

@@ -16,13 +16,19 @@ type Document struct {
 
 // Metadata is the object's metadata; everything but the name and the annotations of Admission is
 // read over, so that the output of `kubectl get clusterimagepolicy NAME -o yaml` can be used as it
-// is.
+// is. But a key that means one of these is refused, because it would have no effect.
 type Metadata struct {
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"` // of an object; read over in files
 	// Annotations are those that say what becomes of pods on admission.
 	Annotations Admission `json:"annotations,omitzero"`
+	Labels      labels    `json:"labels,omitzero"`
 	_           struct{}  `json:"-"` // makes decodeDocument read over keys that are not listed
+}
+
+// labels of a policy mean nothing here.
+type labels struct {
+	_ struct{} `json:"-"` // makes decodeDocument read over all keys
 }
 
 // DocumentSpec is the policy and the images it is for.

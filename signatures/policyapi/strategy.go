@@ -73,7 +73,7 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	p := obj.(object)
 	errs := validation.ValidateObjectMetaAccessor(p, s.namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return slices.Concat(errs, validateAdmission(p), s.validateSpec(p))
+	return slices.Concat(errs, validateAdmission(p), fieldErrors(policy.CheckLabels(p.GetLabels())), s.validateSpec(p))
 }
 
 func validateAdmission(p object) field.ErrorList {
@@ -87,6 +87,9 @@ func (s strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) fie
 	errs := validation.ValidateObjectMetaAccessorUpdate(p, before, field.NewPath("metadata"))
 	if !maps.Equal(p.GetAnnotations(), before.GetAnnotations()) {
 		errs = append(errs, validateAdmission(p)...)
+	}
+	if !maps.Equal(p.GetLabels(), before.GetLabels()) {
+		errs = append(errs, fieldErrors(policy.CheckLabels(p.GetLabels()))...)
 	}
 	if apiequality.Semantic.DeepEqual(p.spec(), before.spec()) {
 		return errs // a policy that an older version accepted can still be labelled and deleted
