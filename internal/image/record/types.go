@@ -52,9 +52,10 @@ func Install(scheme *runtime.Scheme) error {
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ImageRecord struct {
 	metav1.TypeMeta `json:",inline"`
+	// Metadata means nothing: a record is not stored.
 	// +optional
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Spec              ImageRecordSpec `json:"spec"`
+	Metadata metav1.ObjectMeta `json:"metadata,omitempty"` // embedded, it would get managed fields
+	Spec     ImageRecordSpec   `json:"spec"`
 	// +optional
 	Status ImageRecordStatus `json:"status,omitempty"`
 }

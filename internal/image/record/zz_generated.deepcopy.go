@@ -44,7 +44,7 @@ func (in *Image) DeepCopy() *Image {
 func (in *ImageRecord) DeepCopyInto(out *ImageRecord) {
 	*out = *in
 	out.TypeMeta = in.TypeMeta
-	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	in.Metadata.DeepCopyInto(&out.Metadata)
 	in.Spec.DeepCopyInto(&out.Spec)
 	in.Status.DeepCopyInto(&out.Status)
 	return
