@@ -293,6 +293,7 @@ func (s *Server) newParts() *Parts {
 	p := &Parts{
 		Serializers: map[string]runtime.NegotiatedSerializer{
 			imagev1.GroupName:            imagejson.NewSerializer(legacyscheme.Codecs),
+			record.GroupVersion.Group:    imagejson.NewSerializer(legacyscheme.Codecs),
 			policyapi.GroupVersion.Group: policyapi.NewSerializer(legacyscheme.Codecs),
 		},
 		Audit: s.Options.Audit,

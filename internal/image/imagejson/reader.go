@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/plainjson"
 )
 
 // imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also
-// of each Image of a list, and leaves the rest of the document to the serializer. In doubt it
-// leaves the whole document to it, so whatever is accepted, and every error and warning, is the
-// serializer's.
+// of each Image of a list, and the items of an ImageRecord, and leaves the rest of the document to
+// the serializer. In doubt it leaves the whole document to it, so whatever is accepted, and every
+// error and warning, is the serializer's.
 type imageReader struct {
 	runtime.Serializer
 	requests bool // see dropDerived
@@ -47,6 +48,9 @@ func (r imageReader) decode(data []byte, defaults *schema.GroupVersionKind, into
 	if list, ok := into.(*imagev1.ImageList); ok && reflect.ValueOf(list).Elem().IsZero() {
 		return r.decodeList(data, defaults, list)
 	}
+	if told, ok := into.(*record.ImageRecord); ok && reflect.ValueOf(told).Elem().IsZero() {
+		return r.decodeRecord(data, defaults, told)
+	}
 	image, ok := into.(*imagev1.Image)
 	if !ok || !reflect.ValueOf(image).Elem().IsZero() {
 		return r.Serializer.Decode(data, defaults, into)
@@ -75,29 +79,50 @@ func dropDerived(image *imagev1.Image) {
 // with kind and version.
 func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, list *imagev1.ImageList) (runtime.Object, *schema.GroupVersionKind, error) {
 	var items []imagev1.Image
-	rest := append(make([]byte, 0, 256), '{')
-	document := plainjson.New(data)
-	for key := range listKeys.Of(document) {
-		if key == "items" {
-			items = plainjson.List(document, r.readItem)
-		} else {
-			rest = appendField(rest, key, document.Raw())
-		}
-	}
-	if document.Done() {
-		obj, gvk, err := r.Serializer.Decode(append(rest, '}'), defaults, list)
-		if err == nil && obj == runtime.Object(list) {
-			list.Items = items
-			return obj, gvk, nil
-		}
+	obj, gvk, ok := r.decodeExcept(data, defaults, list, listKeys, "items", func(document *plainjson.Reader) { items = plainjson.List(document, r.readItem) })
+	if ok {
+		list.Items = items
+		return obj, gvk, nil
 	}
 	*list = imagev1.ImageList{}
 	return r.Serializer.Decode(data, defaults, list)
 }
 
+// decodeRecord is Decode into an empty record.
+func (r imageReader) decodeRecord(data []byte, defaults *schema.GroupVersionKind, told *record.ImageRecord) (runtime.Object, *schema.GroupVersionKind, error) {
+	var spec record.ImageRecordSpec
+	obj, gvk, ok := r.decodeExcept(data, defaults, told, recordKeys, "spec", func(document *plainjson.Reader) { spec = readSpec(document) })
+	if ok {
+		told.Spec = spec
+		return obj, gvk, nil
+	}
+	*told = record.ImageRecord{}
+	return r.Serializer.Decode(data, defaults, told)
+}
+
+// decodeExcept has the serializer decode a document except for the value of one of the known keys,
+// which it reads with read. ok is false if the document is not plain, or not good.
+func (r imageReader) decodeExcept(data []byte, defaults *schema.GroupVersionKind, into runtime.Object, known plainjson.Fields, except string, read func(*plainjson.Reader)) (obj runtime.Object, gvk *schema.GroupVersionKind, ok bool) {
+	rest := append(make([]byte, 0, 256), '{')
+	document := plainjson.New(data)
+	for key := range known.Of(document) {
+		if key == except {
+			read(document)
+		} else {
+			rest = appendField(rest, key, document.Raw())
+		}
+	}
+	if !document.Done() {
+		return nil, nil, false
+	}
+	obj, gvk, err := r.Serializer.Decode(append(rest, '}'), defaults, into)
+	return obj, gvk, err == nil && obj == into
+}
+
 var (
-	listKeys = plainjson.Fields{"metadata", "items"}
-	itemKeys = append(slices.Clone(imageKeys), "kind", "apiVersion")
+	listKeys   = plainjson.Fields{"metadata", "items"}
+	recordKeys = plainjson.Fields{"metadata", "spec", "status"}
+	itemKeys   = append(slices.Clone(imageKeys), "kind", "apiVersion")
 )
 
 func (r imageReader) readItem(document *plainjson.Reader) (image imagev1.Image) {

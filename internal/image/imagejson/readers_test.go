@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/plainjson/readergen"
 )
 
@@ -20,6 +21,7 @@ func TestReadersAreGenerated(t *testing.T) {
 		Imports: map[string]string{
 			"github.com/openshift/api/image/v1": "imagev1", "k8s.io/api/core/v1": "corev1",
 			"k8s.io/apimachinery/pkg/apis/meta/v1": "metav1", "k8s.io/apimachinery/pkg/types": "types",
+			"github.com/tidewaiter/tidewaiter/internal/image/record": "record",
 		},
 		ByHand: map[reflect.Type]string{
 			reflect.TypeFor[metav1.Time](): "readTime", reflect.TypeFor[*metav1.FieldsV1](): "readFieldsV1", reflect.TypeFor[runtime.RawExtension](): "readExtension",
@@ -39,6 +41,11 @@ func TestReadersAreGenerated(t *testing.T) {
 			{Func: "readCondition", Of: imagev1.SignatureCondition{}},
 			{Func: "readIssuer", Of: imagev1.SignatureIssuer{}},
 			{Func: "readSubject", Of: imagev1.SignatureSubject{}},
+			{Func: "readSpec", Of: record.ImageRecordSpec{}},
+			{Func: "readRecordItem", Of: record.Item{}},
+			{Func: "readRecorded", Of: record.Image{}},
+			{Func: "readFound", Of: record.Signature{}},
+			{Func: "readTag", Of: record.Tag{}},
 		},
 	})
 }

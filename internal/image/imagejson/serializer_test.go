@@ -12,9 +12,12 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/plainjson"
 )
 
 // readers are the readers of JSON that requests are read with, and the API machinery's own.
@@ -117,9 +120,8 @@ func sampleImage(tb testing.TB) []byte {
 }
 
 // fuzzReaders compares our readers of a kind with the API machinery's.
-func fuzzReaders(f *testing.F, kind string, newObject func() runtime.Object) {
+func fuzzReaders(f *testing.F, gvk schema.GroupVersionKind, newObject func() runtime.Object) {
 	ours, upstream := readers(f)
-	gvk := imagev1.GroupVersion.WithKind(kind)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for name := range ours {
 			got, gotKind, gotErr := ours[name].Decode(data, &gvk, newObject())
@@ -169,7 +171,7 @@ func FuzzImageReader(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	fuzzReaders(f, "Image", func() runtime.Object { return &imagev1.Image{} })
+	fuzzReaders(f, imagev1.GroupVersion.WithKind("Image"), func() runtime.Object { return &imagev1.Image{} })
 }
 
 // FuzzImageListReader is FuzzImageReader for lists.
@@ -195,7 +197,39 @@ func FuzzImageListReader(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	fuzzReaders(f, "ImageList", func() runtime.Object { return &imagev1.ImageList{} })
+	fuzzReaders(f, imagev1.GroupVersion.WithKind("ImageList"), func() runtime.Object { return &imagev1.ImageList{} })
+}
+
+// sampleItems are an image and a tag of an ImageRecord.
+const sampleItems = `{"image":{"name":"sha256:00","repository":"registry.example.com/a","dockerImageReference":"registry.example.com/a@sha256:00","dockerImageManifest":"{\n\"schemaVersion\":2}","dockerImageManifestMediaType":"t","dockerImageConfig":"\u003cé>","annotations":{"a":"b"},"stored":true,"searched":true,"signatures":[{"name":"a@b","type":"atomic","content":"Y29udGVudA=="}]}},` +
+	`{"tag":{"reference":"registry.example.com/a:b","version":"7","digest":"sha256:00","absent":true,"reason":"r","message":"m","paused":true,"contested":true,"alone":true,"cause":"import"}}`
+
+// FuzzImageRecordReader is FuzzImageReader for ImageRecords.
+func FuzzImageRecordReader(f *testing.F) {
+	told := func(items string) []byte {
+		return []byte(`{"apiVersion":"tidewaiter.dev/v1","kind":"ImageRecord","spec":{"items":[` + items + `]}}`)
+	}
+	for _, items := range []string{
+		``, sampleItems, `{}`, `null`, `1`, `{"image":null,"tag":null}`, `{"image":{"name":1}}`, `{"image":{"unknown":1}}`, `{"image":{"name":"a","name":"b"}}`, `{"Image":{"name":"a"}}`,
+		`{"image":{"signatures":[null,{"content":"?"}],"annotations":{"a":"b","a":"c"}}}`, `{"image":{"signatures":[],"annotations":null}}`, `{"tag":{"absent":"yes"}}`, `{"image":{"dockerImageConfig":"\ud83d"}}`,
+	} {
+		f.Add(told(items))
+	}
+	for _, seed := range []string{
+		``, `{}`, `null`, `[]`, `{"spec":null}`, `{"spec":{}}`, `{"spec":{"items":null}}`, `{"spec":[]}`, `{"spec":{"items":[]},"spec":{}}`, `{"spec":{"items":[{}]}}x`, `{"spec":{"more":1}}`, `{"Spec":{"items":[{}]}}`,
+		`{"kind":"Image","spec":{"items":[{}]}}`, `{"apiVersion":"v2","spec":{"items":[{}]}}`, `{"metadata":{"name":"a","labels":{"b":"c"}},"spec":{"items":[{}]},"status":{"items":[{"left":["a"]}]}}`, `{"metadata":1,"spec":{}}`, `{"unknown":{},"spec":{}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	fuzzReaders(f, record.GroupVersion.WithKind(record.Kind), func() runtime.Object { return &record.ImageRecord{} })
+}
+
+// All fields of a record are plain: otherwise the comparison above would compare nothing.
+func TestRecordIsPlain(t *testing.T) {
+	document := plainjson.New([]byte(`{"items":[` + sampleItems + `]}`))
+	if spec := readSpec(document); !document.Done() || len(spec.Items) != 2 {
+		t.Errorf("read %+v", spec)
+	}
 }
 
 // If fields were never taken, the comparison above would compare nothing.

@@ -4,6 +4,7 @@ package imagejson
 
 import (
 	imagev1 "github.com/openshift/api/image/v1"
+	record "github.com/tidewaiter/tidewaiter/internal/image/record"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
@@ -337,6 +338,164 @@ func readSubject(r *plainjson.Reader) (v imagev1.SignatureSubject) {
 			v.CommonName = r.Text()
 		case "publicKeyID":
 			v.PublicKeyID = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var specKeys = plainjson.Fields{
+	"items",
+}
+
+func readSpec(r *plainjson.Reader) (v record.ImageRecordSpec) {
+	if r.Null() {
+		return v
+	}
+	for key := range specKeys.Of(r) {
+		switch key {
+		case "items":
+			v.Items = plainjson.List(r, readRecordItem)
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var recordItemKeys = plainjson.Fields{
+	"image",
+	"tag",
+}
+
+func readRecordItem(r *plainjson.Reader) (v record.Item) {
+	if r.Null() {
+		return v
+	}
+	for key := range recordItemKeys.Of(r) {
+		switch key {
+		case "image":
+			v.Image = plainjson.Pointer(r, readRecorded)
+		case "tag":
+			v.Tag = plainjson.Pointer(r, readTag)
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var recordedKeys = plainjson.Fields{
+	"name",
+	"repository",
+	"dockerImageReference",
+	"dockerImageManifest",
+	"dockerImageManifestMediaType",
+	"dockerImageConfig",
+	"annotations",
+	"stored",
+	"searched",
+	"signatures",
+}
+
+func readRecorded(r *plainjson.Reader) (v record.Image) {
+	if r.Null() {
+		return v
+	}
+	for key := range recordedKeys.Of(r) {
+		switch key {
+		case "name":
+			v.Name = r.Text()
+		case "repository":
+			v.Repository = r.Text()
+		case "dockerImageReference":
+			v.DockerImageReference = r.Text()
+		case "dockerImageManifest":
+			v.DockerImageManifest = r.Text()
+		case "dockerImageManifestMediaType":
+			v.DockerImageManifestMediaType = r.Text()
+		case "dockerImageConfig":
+			v.DockerImageConfig = r.Text()
+		case "annotations":
+			v.Annotations = plainjson.Map(r, (*plainjson.Reader).Text)
+		case "stored":
+			v.Stored = r.Flag()
+		case "searched":
+			v.Searched = r.Flag()
+		case "signatures":
+			v.Signatures = plainjson.List(r, readFound)
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var foundKeys = plainjson.Fields{
+	"name",
+	"type",
+	"content",
+}
+
+func readFound(r *plainjson.Reader) (v record.Signature) {
+	if r.Null() {
+		return v
+	}
+	for key := range foundKeys.Of(r) {
+		switch key {
+		case "name":
+			v.Name = r.Text()
+		case "type":
+			v.Type = r.Text()
+		case "content":
+			v.Content = r.Base64()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var tagKeys = plainjson.Fields{
+	"reference",
+	"version",
+	"digest",
+	"absent",
+	"reason",
+	"message",
+	"paused",
+	"contested",
+	"alone",
+	"cause",
+}
+
+func readTag(r *plainjson.Reader) (v record.Tag) {
+	if r.Null() {
+		return v
+	}
+	for key := range tagKeys.Of(r) {
+		switch key {
+		case "reference":
+			v.Reference = r.Text()
+		case "version":
+			v.Version = r.Text()
+		case "digest":
+			v.Digest = r.Text()
+		case "absent":
+			v.Absent = r.Flag()
+		case "reason":
+			v.Reason = r.Text()
+		case "message":
+			v.Message = r.Text()
+		case "paused":
+			v.Paused = r.Flag()
+		case "contested":
+			v.Contested = r.Flag()
+		case "alone":
+			v.Alone = r.Flag()
+		case "cause":
+			v.Cause = r.Text()
 		default:
 			r.Fail()
 		}
