@@ -17,16 +17,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-const (
-	// recordsAtOnce is how many requests with records are under way. Items that come meanwhile wait,
-	// and the next request has them together.
-	recordsAtOnce = 4
-	// recordTime is how long a request with records may take.
-	recordTime = time.Minute
-)
+// recordTime is how long a request with records may take.
+const recordTime = time.Minute
 
-// records sends items, those that come at about the same time together. Those who wait for an
-// answer bound the items.
+// records sends items, one request at a time: those that come meanwhile wait, and the next request
+// has them together. Those who wait for an answer bound the items.
 type records struct {
 	rest rest.Interface
 	// refused says that the server takes no records: it is an older one, or its roles do not allow it.
@@ -34,7 +29,7 @@ type records struct {
 
 	mu      sync.Mutex
 	waiting []*recorded
-	running int
+	running bool
 }
 
 // recorded is an item that is sent.
@@ -65,10 +60,8 @@ func (c *Client) Record(ctx context.Context, item *record.Item) (*record.Result,
 	asked := &recorded{ctx: ctx, item: text.Bytes(), done: make(chan struct{})}
 	r.mu.Lock()
 	r.waiting = append(r.waiting, asked)
-	start := r.running < recordsAtOnce
-	if start {
-		r.running++
-	}
+	start := !r.running
+	r.running = true
 	r.mu.Unlock()
 	if start {
 		go r.run()
@@ -96,7 +89,7 @@ func (r *records) run() {
 		batch := r.waiting[:n:n]
 		if r.waiting = r.waiting[n:]; n == 0 {
 			r.waiting = nil
-			r.running--
+			r.running = false
 		}
 		r.mu.Unlock()
 		if n == 0 {

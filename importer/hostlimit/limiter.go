@@ -34,6 +34,7 @@ type Limiter struct {
 
 	mu      sync.Mutex
 	running int
+	left    int // running jobs that have left their slots
 	busy    int // hosts for which something runs
 	hosts   map[string]*hostState
 }
@@ -41,6 +42,7 @@ type Limiter struct {
 // hostState is kept while jobs run, and while something bad is known of the host.
 type hostState struct {
 	running  int
+	left     int       // running jobs that have left their slots
 	answers  bool      // the host's last sign was an answer
 	failures int       // in a row
 	until    time.Time // no job before this time
@@ -77,7 +79,7 @@ func (l *Limiter) Free() int {
 
 // free returns how many slots there are for first jobs of hosts, and for further ones.
 func (l *Limiter) free() (first, further int) {
-	return maxBusy - l.busy, max(0, l.further-(l.running-l.busy))
+	return maxBusy - l.busy, max(0, l.further-max(0, l.running-l.left-l.busy))
 }
 
 // Available returns how many more jobs of a host may begin. While the host is backed off from, n is
@@ -100,7 +102,7 @@ func (l *Limiter) Available(host string) (n int, again time.Time) {
 	case h.running == 0:
 		n = 1
 	case h.answers:
-		n = min(l.perHost-h.running, further)
+		n = min(l.perHost-(h.running-h.left), further)
 	case h.running == h.before && h.running < maxHung:
 		n = min(1, further)
 	}
@@ -186,6 +188,30 @@ func (l *Limiter) Start(host string) {
 	l.running++
 }
 
+// maxLeft bounds the jobs that have left their slots: each has an image in memory.
+const maxLeft = 64
+
+// Leave gives the slot of a job to another while the job waits for something else than its host,
+// until Return. It returns false if too many jobs wait so: then the job keeps its slot.
+func (l *Limiter) Leave(host string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left >= maxLeft {
+		return false
+	}
+	l.left++
+	l.hosts[host].left++
+	return true
+}
+
+// Return takes the slot of a job back, although another has it: the job is nearly done.
+func (l *Limiter) Return(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left--
+	l.hosts[host].left--
+}
+
 // Bounds of a back-off.
 const (
 	minBackoff = time.Second
@@ -230,7 +256,7 @@ func (l *Limiter) DoneSince(host string, began time.Time, err error) (r Result) 
 		if !h.failed.IsZero() {
 			h.back, r.IsBack = now, due(&h.byAnswer, now)
 		}
-		*h = hostState{running: h.running, answers: true, back: h.back, bySign: h.bySign, byAnswer: h.byAnswer}
+		*h = hostState{running: h.running, left: h.left, answers: true, back: h.back, bySign: h.bySign, byAnswer: h.byAnswer}
 	}
 	var e *pull.Error
 	switch failed := errors.As(err, &e); {

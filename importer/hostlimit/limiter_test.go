@@ -41,6 +41,41 @@ func TestHostIsTriedBeforeItIsTrusted(t *testing.T) {
 	room(t, l, "a", 1)
 }
 
+// A job that waits for something else than its host gives its slot to another one, up to a bound.
+func TestSlotsAreLeft(t *testing.T) {
+	l := hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
+	l.Start("a")
+	l.Done("a", nil)
+	for range 8 {
+		l.Start("a")
+	}
+	room(t, l, "a", 0)
+	if !l.Leave("a") {
+		t.Error("a slot cannot be left")
+	}
+	room(t, l, "a", 1)
+	l.Start("a")
+	room(t, l, "a", 0)
+	l.Done("a", nil)
+	room(t, l, "a", 1) // one has ended, and one has still left its slot
+	l.Return("a")
+	room(t, l, "a", 0)
+	l.Done("a", nil)
+	room(t, l, "a", 1)
+
+	l = hostlimit.New(16, 8, clocktesting.NewFakeClock(time.Now()))
+	n := 0
+	for l.Start("a"); l.Leave("a"); l.Start("a") {
+		if n++; n == 1000 {
+			t.Fatal("slots are left without a bound")
+		}
+	}
+	l.Return("a")
+	if !l.Leave("a") || l.Leave("a") {
+		t.Errorf("of %d that have left their slots, one has its slot again, and not one more may leave", n)
+	}
+}
+
 func TestHostIsPausedAndProbed(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	l := hostlimit.New(16, 8, clock)

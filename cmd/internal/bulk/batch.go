@@ -16,6 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -38,6 +40,7 @@ type batch struct {
 	running int
 	planned int // references
 	ended   chan ended
+	left    chan struct{} // filled when an import has left its slot
 
 	foreseeing sync.WaitGroup // reads of what waiting references need
 }
@@ -88,7 +91,7 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 	}
 	return &batch{
 		importer: im, images: images, prefetcher: ahead, limiter: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
-		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended),
+		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended), left: make(chan struct{}, 1),
 	}
 }
 
@@ -115,6 +118,7 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 				err = fmt.Errorf("there are more than %d tags: import them in parts, with --include", MaxReferences)
 			}
 		case <-probe:
+		case <-b.left:
 		case <-ctx.Done():
 		}
 		if err == nil {
@@ -236,7 +240,7 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 func (b *batch) do(ctx context.Context, e *ended) {
 	switch {
 	case e.Kind == ImportJob:
-		e.result, e.err = b.importer.Import(ctx, e.Ref, b.images())
+		e.result, e.err = b.importer.Import(context.WithValue(ctx, slotKey{}, &slot{b, e.Ref}), e.Ref, b.images())
 	case e.Kind == dateJob:
 		e.created, e.err = b.importer.Created(ctx, e.Ref, b.images())
 	case e.Ref.Repository == "":
@@ -248,6 +252,29 @@ func (b *batch) do(ctx context.Context, e *ended) {
 			e.found = append(e.found, e.Ref.WithTag(tag))
 		}
 	}
+}
+
+// slot is what an import has while it asks its registry.
+type slot struct {
+	batch *batch
+	ref   reference.Reference
+}
+
+type slotKey struct{}
+
+// leave gives the slot to another import while the server records an item, so that what many read
+// is one request. It does that only for what is recorded after all that the reference leads to was
+// read.
+func (s *slot) leave(item *record.Item) (back func()) {
+	isLast := item.Tag != nil || slices.Contains(annotation.Known(item.Image.Annotations), s.ref.Pulled())
+	if !isLast || !s.batch.limiter.Leave(s.ref.Host) {
+		return func() {}
+	}
+	select {
+	case s.batch.left <- struct{}{}:
+	default: // the batch has yet to take note of another
+	}
+	return func() { s.batch.limiter.Return(s.ref.Host) }
 }
 
 // finishJob takes the result of a job. It queues the job again if it was the registry that failed,

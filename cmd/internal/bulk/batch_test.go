@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -22,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
@@ -602,6 +604,64 @@ func TestBatchReadsImagesAhead(t *testing.T) {
 	if n := len(images.Names()); n != 200 {
 		t.Errorf("%d images are stored", n)
 	}
+}
+
+// While the server records what imports read, others take their place at the registry: so many more
+// images than there are jobs are recorded together.
+func TestImportsThatAreRecordedLeaveTheirPlace(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	var jobs []Job
+	for i := range 1 + recordedTogether {
+		image, err := sample.New(sample.Spec{Name: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry.Push(fmt.Sprint("team/app:", i), image)
+		jobs = append(jobs, Job{Ref: reference.Reference{Host: registry.Host, Repository: "team/app", Tag: fmt.Sprint(i)}})
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer im.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	images := (&APIRetry{Clock: clock.RealClock{}}).Images(&togetherRecorder{Images: &registrytest.Images{}, together: make(chan struct{})})
+	var stdout, stderr servertest.LogBuffer
+	progress := NewProgress(&stderr)
+	b := New(im, func() importer.Images { return images }, 4, &Selection{}, NewReport("", "", &stdout, &stderr, progress), progress)
+	if err := b.Run(ctx, jobs); err != nil {
+		t.Errorf("%v\n%s%s", err, &stdout, &stderr)
+	}
+}
+
+// recordedTogether is how many images a togetherRecorder waits for.
+const recordedTogether = 20
+
+// togetherRecorder records one image, and the others when all of them wait for that.
+type togetherRecorder struct {
+	*registrytest.Images
+	recorded atomic.Int64
+	together chan struct{}
+}
+
+// Record implements importer.Recorder.
+func (r *togetherRecorder) Record(ctx context.Context, item *record.Item) (*record.Result, error) {
+	if item.Image != nil {
+		switch r.recorded.Add(1) {
+		case 1: // a registry that has answered nothing yet is given one job
+			return &record.Result{Action: record.Created}, nil
+		case 1 + recordedTogether:
+			close(r.together)
+		}
+		select {
+		case <-r.together:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &record.Result{Action: record.Created}, nil
 }
 
 // listedDigests counts the lists by digests.

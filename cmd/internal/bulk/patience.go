@@ -137,6 +137,9 @@ func (i retriedTagged) Record(ctx context.Context, item *record.Item) (result *r
 	if !ok {
 		return nil, record.ErrUnsupported
 	}
+	if slot, ok := ctx.Value(slotKey{}).(*slot); ok {
+		defer slot.leave(item)()
+	}
 	err = i.retry.do(ctx, func() error { result, err = recorder.Record(ctx, item); return err })
 	return result, err
 }
