@@ -231,10 +231,19 @@ func startWorker(t *testing.T, change ...func(*queue.Options)) *workerTest {
 	return w
 }
 
-// always returns an importer that is never replaced.
-func always(im *importer.Importer) func() *importer.Importer {
-	return func() *importer.Importer { return im }
+// config is a configuration that is never replaced.
+type config struct {
+	importer *importer.Importer
+	scripts  []push.Source
 }
+
+func always(im *importer.Importer) config { return config{importer: im} }
+
+func (c config) Importer() *importer.Importer { return c.importer }
+
+func (c config) Receivers() []push.Source { return nil }
+
+func (c config) OfScript(source push.Source) bool { return slices.Contains(c.scripts, source) }
 
 // prepareWorker leaves the Worker to run, for tests whose options depend on what
 // is in the registry.
@@ -242,8 +251,8 @@ func prepareWorker(t *testing.T) (*workerTest, queue.Options) {
 	t.Helper()
 	w := &workerTest{t: t, registry: registrytest.New(t), images: &registrytest.Images{}, finder: &tagFinder{}, notices: &notices{}, queue: newQueue()}
 	return w, queue.Options{
-		Importer: always(newImporter(t, importer.Options{Signatures: w.finder, Limits: pull.Limits{Attempts: 1}})),
-		Images:   w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: w.images}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
+		Config: always(newImporter(t, importer.Options{Signatures: w.finder, Limits: pull.Limits{Attempts: 1}})),
+		Images: w.images, Queue: w.queue, Settle: 64 * time.Millisecond, Finder: queue.ListFinder{Images: w.images}, Notifier: w.notices, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

@@ -48,7 +48,7 @@ func hanging(t testing.TB, n int) (hosts []string) {
 // another for four minutes. These never end at all.
 func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
+	o.Config = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond // they do not end by themselves
 	for _, host := range hanging(t, 10) {
 		for i := range 100 {
@@ -80,7 +80,7 @@ func TestRegistriesThatHangHoldUpNobody(t *testing.T) {
 // Nor does a registry that was never asked wait for sixty others that hang.
 func TestRegistriesThatHangHoldUpNoNewOne(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
+	o.Config = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond
 	hosts := hanging(t, 60)
 	for _, host := range hosts {
@@ -100,7 +100,7 @@ func TestRegistriesThatHangHoldUpNoNewOne(t *testing.T) {
 // Registries that answered well until they hang leave slots, too.
 func TestRegistriesThatBeginToHangHoldUpNobody(t *testing.T) {
 	w, o := prepareWorker(t)
-	o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
+	o.Config = always(newImporter(t, importer.Options{Limits: pull.Limits{Stall: time.Hour, Request: time.Hour, JobTime: time.Hour}}))
 	o.Grace = time.Millisecond
 	w.run(o)
 	image := w.push("team/app:first", "first")
@@ -174,7 +174,7 @@ func TestRefusedSignaturesHoldUpNobody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
+			o.Config = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
 			streams := &fakeStreams{}
 			// a registry that is left alone is so for ever
 			o.Streams, o.Clock = streams, clocktesting.NewFakeClock(time.Now())
@@ -244,7 +244,7 @@ func TestARegistryThatIsBackIsAskedSoon(t *testing.T) {
 			w, o := prepareWorker(t)
 			clock := clocktesting.NewFakeClock(time.Now())
 			im := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}, Clock: clock})
-			o.Importer, o.Clock = always(im), clock
+			o.Config, o.Clock = always(im), clock
 			w.push("team/app:v1", "a")
 			worker := w.run(o)
 			w.registry.Inject(".", 0, registrytest.Status(429, "TOOMANYREQUESTS"))
@@ -278,7 +278,7 @@ func TestARegistryThatIsBackIsAskedSoon(t *testing.T) {
 func TestARegistryThatHungIsAskedSoon(t *testing.T) {
 	w, o := prepareWorker(t)
 	clock := clocktesting.NewFakeClock(time.Now())
-	o.Importer, o.Clock, o.Lease = always(newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}, Clock: clock})), clock, 1000*time.Hour
+	o.Config, o.Clock, o.Lease = always(newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}, Clock: clock})), clock, 1000*time.Hour
 	worker := w.run(o)
 	w.push("team/app:v3", "c")
 	asked := make(chan bool)
@@ -347,7 +347,7 @@ func TestReferrersThatFailForAMomentAreAskedAgain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
+			o.Config = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1, MaxWait: time.Millisecond}}))
 			w.run(o)
 			digest := w.push("team/app:v1", "v1")
 			w.registry.Inject("/referrers/", 0, registrytest.Status(status, "TOOMANYREQUESTS"))

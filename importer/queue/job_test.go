@@ -365,7 +365,7 @@ func (panickingImages) Get(context.Context, string, metav1.GetOptions) (*imagev1
 // What goes over a budget would go over it again.
 func TestWorkerGivesUpAJobThatIsOverBudget(t *testing.T) {
 	w := startWorker(t, func(o *queue.Options) {
-		o.Importer = always(newImporter(t, importer.Options{Limits: pull.Limits{JobManifests: 2}}))
+		o.Config = always(newImporter(t, importer.Options{Limits: pull.Limits{JobManifests: 2}}))
 	})
 	w.registry.PushIndex("team/app:1.0", newIndex(t, sample.Spec{}, false, "linux/amd64", "linux/arm64"))
 	if e := w.try(1, "push team/app:1.0"); e.How != "failed" || !e.Failure.Permanent || !strings.Contains(e.Failure.Error, "budget of 2 manifests") {

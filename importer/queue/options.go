@@ -19,12 +19,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
-// Options configure a Worker. Importer, Images and Queue are required.
+// Config is what the configuration in force says, which may be replaced at any time.
+type Config interface {
+	// Importer imports: what a job has begun with, it may end with.
+	Importer() *importer.Importer
+	// Receivers are those that the metrics show also when they have no jobs.
+	Receivers() []push.Source
+	// OfScript reports whether a Source is people's scripts, and not of a registry. An image that they
+	// report and the registry lacks was perhaps never pushed, or is misspelled: the job stays until
+	// somebody decides.
+	OfScript(source push.Source) bool
+}
+
+// Options configure a Worker. Config, Images and Queue are required.
 type Options struct {
-	// Importer returns what imports: what a job has begun with, it may end with.
-	Importer func() *importer.Importer
-	Images   importer.Tagged
-	Queue    Queue
+	Config
+	Images importer.Tagged
+	Queue  Queue
 	// Finder finds the Images on which a deleted tag or repository is recorded, for registries
 	// that do not say which digest it had. If it is nil, those are not marked.
 	Finder Finder
@@ -41,13 +52,6 @@ type Options struct {
 	Owners Owners
 	// Notifier gets what happens; may be nil.
 	Notifier Notifier
-	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for
-	// none.
-	Receivers func() []push.Source
-	// OfScript reports whether a Source is people's scripts, and not of a registry; nil if
-	// none is. An image that they report and the registry lacks was perhaps never pushed, or is
-	// misspelled: the job stays until somebody decides.
-	OfScript func(push.Source) bool
 	// Concurrency is how many jobs are done at a time beside the first one of each registry (16),
 	// HostConcurrency how many of one registry (8); see package hostlimit.
 	Concurrency, HostConcurrency int

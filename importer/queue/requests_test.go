@@ -32,7 +32,7 @@ func prepareSearching(t *testing.T, demanded bool) *workerTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Importer = always(newImporter(t, importer.Options{Signatures: finder, SignaturesAge: time.Minute, Limits: pull.Limits{Attempts: 1}}))
+	o.Config = always(newImporter(t, importer.Options{Signatures: finder, SignaturesAge: time.Minute, Limits: pull.Limits{Attempts: 1}}))
 	o.Concurrency, o.HostConcurrency = 4, 1 // in the order in which they were told of
 	w.run(o)
 	return w

@@ -391,7 +391,7 @@ func TestSweepGoesOnPastRefusedSignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Importer = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}}))
+	o.Config = always(newImporter(t, importer.Options{Signatures: finder, Limits: pull.Limits{Attempts: 1}}))
 	// a registry that is left alone is so for ever
 	o.HostConcurrency, o.Clock = 1, clocktesting.NewFakeClock(time.Now())
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}

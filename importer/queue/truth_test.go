@@ -139,7 +139,7 @@ func TestPushThatIsGoneIsNoDeadJob(t *testing.T) {
 func TestPushOfAScriptThatIsNotThereIsADeadJob(t *testing.T) {
 	t.Parallel()
 	w, o := prepareWorker(t)
-	o.OfScript = func(s push.Source) bool { return s == push.OfWebhook("local") }
+	o.Config = config{o.Importer(), []push.Source{push.OfWebhook("local")}}
 	w.run(o)
 	lost := "sha256:" + strings.Repeat("1", 64)
 	for _, event := range []string{"push team/app:1.0@" + lost, "push team/app@" + lost, "push team/ap:1.0"} {

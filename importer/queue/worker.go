@@ -21,16 +21,13 @@ import (
 
 // New checks the options.
 func New(o Options) (*Worker, error) {
-	if o.Importer == nil || o.Images == nil || o.Queue == nil {
-		return nil, errors.New("a worker needs an importer, images and a queue")
+	if o.Config == nil || o.Images == nil || o.Queue == nil {
+		return nil, errors.New("a worker needs a configuration, images and a queue")
 	}
 	o.Concurrency, o.HostConcurrency = cmp.Or(o.Concurrency, 16), cmp.Or(o.HostConcurrency, 8)
 	o.Settle = cmp.Or(o.Settle, time.Second)
 	if o.Settle < 0 {
 		return nil, fmt.Errorf("settling time %v must not be negative", o.Settle)
-	}
-	if o.OfScript == nil {
-		o.OfScript = func(push.Source) bool { return false }
 	}
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	o.Logger = cmp.Or(o.Logger, slog.Default())
@@ -45,7 +42,7 @@ func New(o Options) (*Worker, error) {
 		o.Metrics = runner.NewMetrics(o.Registerer)
 	}
 	worker.Runner, err = runner.New(runner.Options[push.Source, push.Event]{
-		Queue: o.Queue, Work: work{worker}, Receivers: o.Receivers, Concurrency: o.Concurrency, HostConcurrency: o.HostConcurrency, Lease: o.Lease, Grace: o.Grace,
+		Queue: o.Queue, Work: work{worker}, Concurrency: o.Concurrency, HostConcurrency: o.HostConcurrency, Lease: o.Lease, Grace: o.Grace,
 		Metrics: o.Metrics, Parked: worker.metrics.parked, Tracer: o.Tracer, Clock: o.Clock, Logger: o.Logger,
 	})
 	if err != nil {

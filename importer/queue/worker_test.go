@@ -94,7 +94,7 @@ func TestWorkerStops(t *testing.T) {
 	jobs := newQueue(newJob(1, push.Event{Action: "push", Host: registry.Host, Repository: "team/app", Tag: "1.0"}))
 	clock := clocktesting.NewFakeClock(time.Now())
 	worker, err := queue.New(queue.Options{
-		Importer: always(newImporter(t, importer.Options{})), Images: images, Queue: jobs, Clock: clock, Lease: time.Hour, Grace: time.Minute,
+		Config: always(newImporter(t, importer.Options{})), Images: images, Queue: jobs, Clock: clock, Lease: time.Hour, Grace: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,8 @@ type Work[S job.Source, E any] interface {
 	Answered(host string) time.Time
 	// EndPause has a host asked at once, although it has asked for a pause.
 	EndPause(host string)
+	// Receivers are the sources that the metrics show also when they have no jobs.
+	Receivers() []S
 	// Words are what the log says.
 	Words() job.Words
 }
@@ -61,9 +63,6 @@ var ErrGone = errors.New("it is no longer in the registry")
 type Options[S job.Source, E any] struct {
 	Queue Queue[S, E]
 	Work  Work[S, E]
-	// Receivers returns the receivers, which the metrics show also when they have no jobs; nil for
-	// none.
-	Receivers func() []S
 	// Concurrency is how many jobs are done at a time beside the first one of each host (16),
 	// HostConcurrency how many of one host (8); see package hostlimit.
 	Concurrency, HostConcurrency int
@@ -93,9 +92,6 @@ func (o *Options[S, E]) complete() error {
 	o.Grace = cmp.Or(o.Grace, 10*time.Second)
 	if o.Concurrency < 0 || o.HostConcurrency < 0 || o.Lease < 0 || o.Grace < 0 {
 		return fmt.Errorf("concurrency %d, of a host %d, lease %v and grace %v must not be negative", o.Concurrency, o.HostConcurrency, o.Lease, o.Grace)
-	}
-	if o.Receivers == nil {
-		o.Receivers = func() []S { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)

@@ -313,7 +313,7 @@ func (r *Runner[S, E]) WatchDepth(ctx context.Context) error {
 			r.o.Parked.Set(float64(len(r.limiter.BackingOff())))
 		}
 		if depth, err := r.o.Queue.Depth(ctx); err == nil {
-			r.depths.set(r.o.Receivers(), depth, r.o.Clock.Now())
+			r.depths.set(r.o.Work.Receivers(), depth, r.o.Clock.Now())
 		} else if ctx.Err() == nil {
 			r.o.Logger.Error("Counting the jobs of the queue", "err", err)
 		}

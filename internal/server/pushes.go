@@ -214,16 +214,19 @@ func (p *pushes) Pushed(ctx context.Context, ref reference.Reference) error {
 	}})
 }
 
-// receiverNames are the receivers of webhooks.
-func (p *pushes) receiverNames() (all []push.Source) {
+// Importer is part of [queue.Config].
+func (p *pushes) Importer() *importer.Importer { return p.importer.Load() }
+
+// Receivers is part of [queue.Config].
+func (p *pushes) Receivers() (all []push.Source) {
 	for _, r := range p.handler.Receivers() {
 		all = append(all, push.OfWebhook(r.Name))
 	}
 	return all
 }
 
-// ofScript is queue.Options.OfScript.
-func (p *pushes) ofScript(source push.Source) bool {
+// OfScript is part of [queue.Config].
+func (p *pushes) OfScript(source push.Source) bool {
 	return source == push.OfPeople || source.Kind == push.Webhook && slices.ContainsFunc(p.handler.Receivers(), func(r hooks.Receiver) bool { return r.Name == source.Name && r.Type == hooks.Generic })
 }
 
@@ -259,14 +262,14 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	p.importer.Load().KeepPackages(images)
 	counted := runner.NewMetrics(meter.Process)
 	sends, err := runner.New(runner.Options[notify.To, notify.Notification]{
-		Queue: p.spool.Outbox, Work: p.notifier, Receivers: p.notifier.Receivers, Metrics: counted, Tracer: p.tracer,
+		Queue: p.spool.Outbox, Work: p.notifier, Metrics: counted, Tracer: p.tracer,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.sends.Store(sends)
 	o := queue.Options{
-		Importer:   p.importer.Load,
+		Config:     p,
 		Images:     images,
 		Queue:      p.spool,
 		Pods:       pods,
@@ -275,8 +278,6 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 		Finder:     queue.ListFinder{Images: images},
 		Sweep:      queue.SweepOptions(p.cfg.Sweep),
 		Notifier:   notifier,
-		Receivers:  p.receiverNames,
-		OfScript:   p.ofScript,
 		Registerer: meter.Process,
 		Metrics:    counted,
 		Tracer:     p.tracer,
