@@ -19,7 +19,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/admit"
-	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/push"
@@ -56,12 +55,12 @@ type awaited struct {
 
 func (s *Server) newAdmission() *admission.Handler {
 	o := admission.Options{
-		Verdicts: s.admitter, Cluster: usage.Local, Registerer: meter.Process, Admitted: s.runs.Admitted,
-		Known: func(cluster string) bool {
-			return slices.ContainsFunc(s.Config.Clusters, func(c config.Cluster) bool { return c.Name == cluster })
-		},
+		Verdicts: s.admitter, Cluster: usage.Local, Registerer: meter.Process, Recorder: s.runs,
 		// A quarter of the changes that can be in flight: one caller may have half of them.
 		MaxWaiting: max(1, cmp.Or(s.Options.MaxWrites, 200)/4),
+	}
+	for _, c := range s.Config.Clusters {
+		o.Others = append(o.Others, c.Name)
 	}
 	if s.cluster != nil {
 		o.Cluster, o.Exempt = s.Options.Cluster.called(s.Config), []string{s.cluster.Namespace}

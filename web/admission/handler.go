@@ -48,24 +48,29 @@ const (
 // Options configure a Handler. Verdicts and Cluster are required.
 type Options struct {
 	Verdicts Verdicts
-	// Cluster is the name of the cluster that asks without naming itself. Known tells which other
-	// names there are.
+	// Cluster is the name of the cluster that asks without naming itself, and Others are those that
+	// name themselves.
 	Cluster string
-	Known   func(cluster string) bool
+	Others  []string
 	// Exempt are namespaces of Cluster whose pods are always admitted.
 	Exempt []string
 	// MaxWaiting bounds the images that are waited for at a time. Default 50.
 	MaxWaiting int
-	// Admitted is told of each image of a pod that is admitted, what was found and why; unknown is
-	// true if it is not known whether the image meets the policies. It must not block; nil for
-	// nobody.
-	Admitted func(cluster, namespace, image string, as admit.Action, unknown bool, message string)
+	// Recorder records what is admitted; may be nil.
+	Recorder Recorder
 	// Registerer gets the metrics; may be nil.
 	Registerer meter.Registerer
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTickerAndDelayedExecution
 	// Logger gets refusals. Default slog.Default().
 	Logger *slog.Logger
+}
+
+// Recorder records what is admitted.
+type Recorder interface {
+	// Admitted records an image of a pod that is admitted, what was found and why; unknown is true if
+	// it is not known whether the image meets the policies. It does not wait.
+	Admitted(cluster, namespace, image string, as admit.Action, unknown bool, message string)
 }
 
 // Handler answers AdmissionReviews about pods. It is safe for concurrent use.
@@ -98,7 +103,7 @@ func (h *Handler) Serve(next http.Handler) http.Handler {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) {
 	start := h.Clock.Now()
 	cluster = cmp.Or(cluster, h.Cluster)
-	if cluster != h.Cluster && !h.Known(cluster) {
+	if cluster != h.Cluster && !slices.Contains(h.Others, cluster) {
 		http.Error(w, fmt.Sprintf("there is no cluster %.64q in the configuration; %s without a name accepts any", cluster, Path), http.StatusNotFound)
 		return
 	}
@@ -375,7 +380,7 @@ func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, 
 
 // tell tells of the images of an admitted pod.
 func (h *Handler) tell(cluster string, in *review, found []finding) {
-	if h.Admitted == nil || in.request.DryRun != nil && *in.request.DryRun {
+	if h.Recorder == nil || in.request.DryRun != nil && *in.request.DryRun {
 		return
 	}
 	for _, f := range found {
@@ -385,7 +390,7 @@ func (h *Handler) tell(cluster string, in *review, found []finding) {
 				message = f.text(by)
 			}
 		}
-		h.Admitted(cluster, in.request.Namespace, f.image, f.Findings.Worst(), unknown, message)
+		h.Recorder.Admitted(cluster, in.request.Namespace, f.image, f.Findings.Worst(), unknown, message)
 	}
 }
 

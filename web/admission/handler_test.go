@@ -85,7 +85,7 @@ func newStored() *stored {
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 func newHandler(v admission.Verdicts) *admission.Handler {
-	return admission.New(admission.Options{Verdicts: v, Cluster: "here", Known: func(name string) bool { return name == "there" }, Exempt: []string{"tidewaiter"}, Logger: quiet})
+	return admission.New(admission.Options{Verdicts: v, Cluster: "here", Others: []string{"there"}, Exempt: []string{"tidewaiter"}, Logger: quiet})
 }
 
 // pod is a Pod in JSON that names images in its containers.
@@ -477,16 +477,21 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
+// recorded are texts about what was admitted.
+type recorded []string
+
+func (r *recorded) Admitted(_, namespace, image string, as admit.Action, unknown bool, message string) {
+	*r = append(*r, fmt.Sprintf("%s %s %s %t %t", namespace, image, as, unknown, strings.Contains(message, image)))
+}
+
 // Of each image of a pod that is admitted it is told how; of one that is refused, or only tried,
 // nothing is.
 func TestAdmittedIsTold(t *testing.T) {
 	t.Parallel()
 	const good, bad, warned = "registry.example.com/good:1", "registry.example.com/bad:1", "registry.example.com/warned:1"
 	h := newHandler(newStored())
-	var told []string
-	h.Admitted = func(cluster, namespace, image string, as admit.Action, unknown bool, message string) {
-		told = append(told, fmt.Sprintf("%s %s %s %t %t", namespace, image, as, unknown, strings.Contains(message, image)))
-	}
+	var told recorded
+	h.Recorder = &told
 	answer(t, h, reviewOf("CREATE", pod(good, warned), "", ""))
 	answer(t, h, reviewOf("CREATE", pod(good, bad), "", ""))
 	answer(t, h, reviewOf("CREATE", pod(good), "", `,"dryRun":true`))
