@@ -90,22 +90,28 @@ func (s *Server) feedQueue() error {
 	if err != nil {
 		return err
 	}
-	f := feeder.NewPods(feeder.PodsOptions{
-		Queue:  s.pushes.spool,
-		Known:  func(ctx context.Context, ref reference.Reference) (bool, error) { return isKnown(ctx, images, ref) },
-		Wanted: s.Config.ImportsRunning,
-		Each: func(ctx context.Context, use func(string, []reference.Reference)) error {
-			return s.Usage.Each(ctx, func(p usage.Pod) { use(p.Cluster, p.Images) })
-		},
-	})
+	f := feeder.NewPods(feeder.PodsOptions{Queue: s.pushes.spool, Uses: podUses{s, images}})
 	s.Usage.OnUse(func(p usage.Pod) { f.Use(p.Cluster, p.Images) })
 	s.Tasks = append(s.Tasks, Task{Name: "images-of-pods", Run: f.Run, One: true})
 	return nil
 }
 
-// isKnown reports whether an image is known by a reference: the tag leads to an image, or the image
+// podUses is what pods use: a feeder.Uses.
+type podUses struct {
+	server *Server
+	images importer.ListedImages
+}
+
+func (u podUses) Wanted(cluster string) bool { return u.server.Config.ImportsRunning(cluster) }
+
+func (u podUses) Each(ctx context.Context, use func(cluster string, images []reference.Reference)) error {
+	return u.server.Usage.Each(ctx, func(p usage.Pod) { use(p.Cluster, p.Images) })
+}
+
+// Known reports whether an image is known by a reference: the tag leads to an image, or the image
 // with the digest is known to be in the repository.
-func isKnown(ctx context.Context, images importer.ListedImages, ref reference.Reference) (bool, error) {
+func (u podUses) Known(ctx context.Context, ref reference.Reference) (bool, error) {
+	images := u.images
 	if ref.Digest == "" {
 		list, err := images.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.References, ref.String()).String()})
 		return err == nil && len(list.Items) > 0, err

@@ -26,14 +26,11 @@ func (s *Server) openNotifier(context.Context) (err error) {
 // followChanges adds the task that has others told.
 func (s *Server) followChanges(storage *kubestore.Getter) {
 	s.notices = notices.New(notices.Options{
-		DB: s.DB,
-		Feed: func(rev int64) (*kubestore.Feed, error) {
-			return storage.Feed(rev, imagev1.GroupName, "images", "imagetags")
-		},
+		DB:         s.DB,
+		Changes:    storage,
 		Notifier:   s.pushes.notifier,
 		Queue:      s.pushes.spool.Outbox,
 		Runs:       whatRuns{s},
-		Synced:     s.Usage.Synced,
 		Clock:      s.Options.Clock,
 		Registerer: meter.Process,
 	})
@@ -42,6 +39,9 @@ func (s *Server) followChanges(storage *kubestore.Getter) {
 
 // whatRuns is what notifications say about pods.
 type whatRuns struct{ *Server }
+
+// Synced is part of notices.Runs.
+func (w whatRuns) Synced() bool { return w.Usage.Synced() }
 
 // Pods is part of notices.Runs.
 func (w whatRuns) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
@@ -71,10 +71,24 @@ func (w whatRuns) Drift(ctx context.Context, tag reference.Reference) (message, 
 	return message, found.Now, pods, nil
 }
 
-// outdated records that pods run something else than a tag leads to, and has others told.
-func (s *Server) outdated(tag *imagev1.ImageTag, message string) {
-	s.Events.Outdated(tag, message)
-	if s.notices != nil {
-		s.notices.Drifted(tag)
+// tagNotifier passes on what is found about tags: it is a drift.Notifier and an
+// overwrites.Notifier.
+type tagNotifier struct{ *Server }
+
+// Outdated records that pods run something else than a tag leads to, and notifies others.
+func (n tagNotifier) Outdated(tag *imagev1.ImageTag, message string) {
+	n.Events.Outdated(tag, message)
+	if n.notices != nil {
+		n.notices.Drifted(tag)
 	}
+}
+
+func (n tagNotifier) Overwritten(tag *imagev1.ImageTag, message string) {
+	n.Events.Overwritten(tag, message)
+}
+
+// Turned has the verdicts of what runs the image recorded and counted again.
+func (n tagNotifier) Turned(digest string) {
+	n.runs.Recheck(digest)
+	n.Verification.Inventory.RecountRunning()
 }

@@ -18,11 +18,7 @@ func (s *Server) followOverwrites() error {
 	}
 	meter.Register(meter.Process, overwrittenTags)
 	s.Verification.Overwrites = overwrites.New(overwrites.Options{
-		Client: client, Answers: s.answerer, Notifier: s.Events, Clock: s.Options.Clock, Gauge: overwrittenTags,
-		Turned: func(digest string) {
-			s.runs.Recheck(digest)
-			s.Verification.Inventory.RecountRunning()
-		},
+		Client: client, Answers: s.answerer, Notifier: tagNotifier{s}, Clock: s.Options.Clock, Gauge: overwrittenTags,
 	})
 	s.Tasks = append(s.Tasks, Task{Name: "overwritten-tags", Run: s.Verification.Overwrites.Run})
 	return nil

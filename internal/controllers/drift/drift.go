@@ -53,16 +53,20 @@ type Answers interface {
 	NamesOf(tag reference.Reference) []reference.Reference
 }
 
+// Notifier passes on what a Tracker finds.
+type Notifier interface {
+	// Outdated gets a tag when pods begin to differ from it: once for each image to which it leads.
+	Outdated(tag *imagev1.ImageTag, message string)
+}
+
 // Options are all required.
 type Options struct {
 	Index Index
 	// Client is the server's own client.
-	Client  Client
-	Answers Answers
-	// Notify is called when pods begin to differ from their tag: once for each image to which the tag
-	// leads.
-	Notify func(tag *imagev1.ImageTag, message string)
-	Clock  clock.WithTicker
+	Client   Client
+	Answers  Answers
+	Notifier Notifier
+	Clock    clock.WithTicker
 	// Gauge has the number of outdated pods of each cluster, and UnknownGauge the number of pods that
 	// may be outdated; see [NewGauge] and [NewUnknownGauge].
 	Gauge, UnknownGauge *metrics.GaugeVec
@@ -323,7 +327,7 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 	// Differences at the start were reported by the previous server.
 	if since := found.Tag.Status.Items[0].Created; t.known || !since.Time.Before(t.started.Truncate(time.Second)) {
 		text, _ := Message(tag, found)
-		t.Notify(found.Tag, text)
+		t.Notifier.Outdated(found.Tag, text)
 	}
 	return nil
 }

@@ -123,6 +123,8 @@ func (w *world) move(t *testing.T, text, digest string, at time.Time) {
 	}
 }
 
+func (w *world) Outdated(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) }
+
 func digestOf(digit string) string { return "sha256:" + strings.Repeat(digit, 64) }
 
 // What runs and is not what its tag leads to is counted when a tag moves and when pods change. Of
@@ -139,8 +141,7 @@ func TestTracker(t *testing.T) {
 		registry.MustRegister(gauge, unknownGauge)
 		tracker := drift.New(drift.Options{
 			Index: w, Client: w, Answers: w, Clock: clock.RealClock{},
-			Notify: func(_ *imagev1.ImageTag, message string) { w.events = append(w.events, message) },
-			Gauge:  gauge, UnknownGauge: unknownGauge, Clusters: []string{"prod", "quiet"},
+			Notifier: w, Gauge: gauge, UnknownGauge: unknownGauge, Clusters: []string{"prod", "quiet"},
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -256,7 +257,7 @@ func TestNamesOfOneTag(t *testing.T) {
 			w.move(t, name, digestOf("2"), time.Now().Add(-time.Hour))
 		}
 		tracker := drift.New(drift.Options{
-			Index: w, Client: w, Answers: mirrored{w, mirror}, Clock: clock.RealClock{}, Notify: func(*imagev1.ImageTag, string) {},
+			Index: w, Client: w, Answers: mirrored{w, mirror}, Clock: clock.RealClock{}, Notifier: w,
 			Gauge: drift.NewGauge(), UnknownGauge: drift.NewUnknownGauge(),
 		})
 		ctx, stop := context.WithCancel(t.Context())

@@ -21,15 +21,20 @@ const (
 	pace       = pause / batch // between two references that are queued
 )
 
+// Uses is what pods use.
+type Uses interface {
+	// Known reports whether an image is stored under a reference.
+	Known(ctx context.Context, ref reference.Reference) (bool, error)
+	// Each calls use with the images of each pod.
+	Each(ctx context.Context, use func(cluster string, images []reference.Reference)) error
+	// Wanted reports whether the images of a cluster's pods are imported.
+	Wanted(cluster string) bool
+}
+
 // PodsOptions are the options of Pods. All but Clock are required.
 type PodsOptions struct {
 	Queue Queue
-	// Known reports whether an image is stored under a reference.
-	Known func(ctx context.Context, ref reference.Reference) (bool, error)
-	// Each calls use with the images of each pod.
-	Each func(ctx context.Context, use func(cluster string, images []reference.Reference)) error
-	// Wanted reports whether the images of a cluster's pods are imported.
-	Wanted func(cluster string) bool
+	Uses  Uses
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
 }
@@ -69,7 +74,7 @@ func (f *Pods) Use(cluster string, images []reference.Reference) {
 func (f *Pods) wanted(cluster string, images []reference.Reference) iter.Seq[use] {
 	return func(yield func(use) bool) {
 		for _, image := range images {
-			if f.Wanted(cluster) && image.Host != "" && image.Repository != "" && !yield(use{cluster, image.Pulled()}) {
+			if f.Uses.Wanted(cluster) && image.Host != "" && image.Repository != "" && !yield(use{cluster, image.Pulled()}) {
 				return
 			}
 		}
@@ -90,7 +95,7 @@ func (f *Pods) Reconcile(ctx context.Context, u use) (time.Duration, error) {
 	}
 	var failed error
 	fed := map[use]struct{}{} // at most maxWaiting
-	err := f.Each(ctx, func(cluster string, images []reference.Reference) {
+	err := f.Uses.Each(ctx, func(cluster string, images []reference.Reference) {
 		for u := range f.wanted(cluster, images) {
 			if _, ok := fed[u]; ok || ctx.Err() != nil {
 				continue
@@ -124,7 +129,7 @@ func (f *Pods) feed(ctx context.Context, u use) error {
 // isNew reports whether an image must be queued. It makes a job due again that was given up long
 // enough ago.
 func (f *Pods) isNew(ctx context.Context, image reference.Reference, e push.Event) (bool, error) {
-	known, err := f.Known(ctx, image)
+	known, err := f.Uses.Known(ctx, image)
 	if known || err != nil {
 		return false, err
 	}

@@ -78,20 +78,30 @@ func refs(t testing.TB, texts ...string) (out []reference.Reference) {
 	return out
 }
 
+// uses are what pods use; nil is none.
+type uses func(use func(string, []reference.Reference))
+
+// Known knows the repository known, and cannot read damaged.
+func (uses) Known(_ context.Context, ref reference.Reference) (bool, error) {
+	if ref.Repository == "damaged" {
+		return false, errors.New("it cannot be read")
+	}
+	return ref.Repository == "known", nil
+}
+
+func (u uses) Each(_ context.Context, use func(string, []reference.Reference)) error {
+	if u != nil {
+		u(use)
+	}
+	return nil
+}
+
+func (uses) Wanted(cluster string) bool { return cluster != "quiet" }
+
 // start runs a feeder in a bubble.
-func start(t *testing.T, o feeder.PodsOptions) (*feeder.Pods, *fakeQueue) {
+func start(t *testing.T, u uses) (*feeder.Pods, *fakeQueue) {
 	q := &fakeQueue{jobs: map[string]*push.Job{}}
-	o.Queue = q
-	if o.Wanted == nil {
-		o.Wanted = func(string) bool { return true }
-	}
-	if o.Known == nil {
-		o.Known = func(context.Context, reference.Reference) (bool, error) { return false, nil }
-	}
-	if o.Each == nil {
-		o.Each = func(context.Context, func(string, []reference.Reference)) error { return nil }
-	}
-	f := feeder.NewPods(o)
+	f := feeder.NewPods(feeder.PodsOptions{Queue: q, Uses: u})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
@@ -114,15 +124,7 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 func TestWhatIsNotKnownIsQueuedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		digest := "sha256:" + fmt.Sprintf("%064d", 1)
-		f, q := start(t, feeder.PodsOptions{
-			Wanted: func(cluster string) bool { return cluster != "quiet" },
-			Known: func(_ context.Context, ref reference.Reference) (bool, error) {
-				if ref.Repository == "damaged" {
-					return false, errors.New("it cannot be read")
-				}
-				return ref.Repository == "known", nil
-			},
-		})
+		f, q := start(t, nil)
 		f.Use("prod", append(refs(t, "r.example.com/app:1", "r.example.com/known:1", "r.example.com/damaged:1", "r.example.com/app:1@"+digest), reference.Reference{Digest: digest}))
 		f.Use("prod", refs(t, "r.example.com/app:1"))
 		f.Use("test", refs(t, "r.example.com/app:1", "busybox"))
@@ -140,13 +142,12 @@ func TestWhatIsNotKnownIsQueuedOnce(t *testing.T) {
 func TestEveryHourAllPodsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var more atomic.Bool
-		f, q := start(t, feeder.PodsOptions{Each: func(_ context.Context, use func(string, []reference.Reference)) error {
+		f, q := start(t, func(use func(string, []reference.Reference)) {
 			use("prod", refs(t, "r.example.com/app:1"))
 			if more.Load() {
 				use("prod", refs(t, "r.example.com/app:2"))
 			}
-			return nil
-		}})
+		})
 		expect(t, "at first", q.take(), "cluster/prod run r.example.com/app:1")
 		q.mu.Lock()
 		failed := q.jobs["cluster/prod r.example.com/app:1"]
@@ -182,10 +183,7 @@ func TestManyImagesAreFedSlowly(t *testing.T) {
 				use("prod", []reference.Reference{{Host: "r.example.com", Repository: "app", Tag: fmt.Sprint(i)}})
 			}
 		}
-		f, q := start(t, feeder.PodsOptions{Each: func(_ context.Context, use func(string, []reference.Reference)) error {
-			each(use)
-			return nil
-		}})
+		f, q := start(t, each)
 		began := time.Now()
 		each(f.Use)
 		for {

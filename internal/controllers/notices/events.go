@@ -28,6 +28,8 @@ import (
 
 // Runs knows what pods run.
 type Runs interface {
+	// Synced reports whether all stored pods are known.
+	Synced() bool
 	// Pods counts the pods that are known to run an image; complete is false if there may be more.
 	Pods(digest string, image *imagev1.Image) (n int, complete bool)
 	// PodsNaming counts the pods that run an image, name it by a place (a repository or a tag) and

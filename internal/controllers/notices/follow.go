@@ -25,16 +25,20 @@ import (
 // Options are required, except Registerer.
 type Options struct {
 	DB *db.DB
-	// Feed returns the changes of images and imagetags after a revision.
-	Feed func(rev int64) (*kubestore.Feed, error)
+	// Changes has the changes of images and imagetags: a kubestore.Getter.
+	Changes Changes
 	// Notifier has the receivers of notifications: a notify.Notifier.
-	Notifier Notifier
-	Queue    Queue
-	Runs     Runs
-	// Synced reports whether all stored pods are known.
-	Synced     func() bool
+	Notifier   Notifier
+	Queue      Queue
+	Runs       Runs
 	Clock      clock.WithTicker
 	Registerer meter.Registerer
+}
+
+// Changes are the changes of stored objects.
+type Changes interface {
+	// Feed returns those of some resources after a revision.
+	Feed(rev int64, group string, resources ...string) (*kubestore.Feed, error)
 }
 
 // Notifier has the receivers of notifications.
@@ -114,7 +118,7 @@ func (f *Follower) Run(ctx context.Context) error {
 				return nil
 			}
 		}
-		if !f.Synced() {
+		if !f.Runs.Synced() {
 			return nil
 		}
 		return f.follow(ctx)
@@ -135,7 +139,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	feed, err := f.Feed(at)
+	feed, err := f.Changes.Feed(at, imagev1.GroupName, "images", "imagetags")
 	if errors.Is(err, db.ErrCompacted) {
 		return f.passOver(ctx, at)
 	}

@@ -31,8 +31,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
+// feedFunc returns changes after a revision.
+type feedFunc func(rev int64) (*kubestore.Feed, error)
+
+func (f feedFunc) Feed(rev int64, _ string, _ ...string) (*kubestore.Feed, error) { return f(rev) }
+
 // nothingRuns knows that no pod runs.
 type nothingRuns struct{}
+
+func (nothingRuns) Synced() bool { return true }
 
 func (nothingRuns) Pods(string, *imagev1.Image) (int, bool) { return 0, true }
 
@@ -296,13 +303,13 @@ func TestMissedChanges(t *testing.T) {
 		}
 	}()
 	o := Options{
-		DB: d, Notifier: listed{n, &receivers}, Queue: told, Runs: nothingRuns{}, Synced: func() bool { return true }, Clock: clock,
-		Feed: func(rev int64) (*kubestore.Feed, error) {
+		DB: d, Notifier: listed{n, &receivers}, Queue: told, Runs: nothingRuns{}, Clock: clock,
+		Changes: feedFunc(func(rev int64) (*kubestore.Feed, error) {
 			if from = append(from, rev); len(from) == 3 {
 				stop()
 			}
 			return nil, db.ErrCompacted
-		},
+		}),
 	}
 	start := d.Revision()
 	if err := New(o).Run(ctx); err != nil {

@@ -38,22 +38,22 @@ type Answers interface {
 	Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
 }
 
-// Notifier passes on that a tag has moved although it must not.
+// Notifier passes on what a Tracker finds.
 type Notifier interface {
+	// Overwritten gets a tag that is seen to move although it must not.
 	Overwritten(tag *imagev1.ImageTag, message string)
+	// Turned gets the digest to which such a tag moved, when that may have another verdict for the tag
+	// now.
+	Turned(digest string)
 }
 
 // Options are all required.
 type Options struct {
 	Client Client
 	// Answers say how a tag has moved: an [answers.Answerer].
-	Answers Answers
-	// Notifier is told when such a tag is seen to move.
+	Answers  Answers
 	Notifier Notifier
-	// Turned is called with the digest to which such a tag moved, when that may have another verdict
-	// for the tag now.
-	Turned func(digest string)
-	Clock  clock.WithTicker
+	Clock    clock.WithTicker
 	// Gauge has the number of such tags; see [NewGauge].
 	Gauge *metrics.Gauge
 }
@@ -178,7 +178,7 @@ func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
 		return "", err
 	}
 	for _, to := range t.forget(seen) {
-		t.Turned(to)
+		t.Notifier.Turned(to)
 	}
 	t.measure()
 	return version, nil
@@ -230,11 +230,11 @@ func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, changed b
 	switch {
 	case how == nil:
 		if was {
-			t.Turned(had.To)
+			t.Notifier.Turned(had.To)
 		}
 	case was && had.To == how.To && had.Since.Equal(&how.Since):
 	default:
-		t.Turned(how.To)
+		t.Notifier.Turned(how.To)
 		// Moves before the start were reported by the previous server.
 		if changed || !how.Since.Time.Before(t.started.Truncate(time.Second)) {
 			t.Notifier.Overwritten(tag, how.Message)

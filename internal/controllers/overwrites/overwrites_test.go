@@ -91,10 +91,12 @@ func (w *world) lead(t *testing.T, name, digit string, at time.Time) {
 	}
 }
 
-// notices are the messages that a Tracker passes on.
-type notices chan string
+// notices are what a Tracker passes on.
+type notices struct{ told, turned chan string }
 
-func (n notices) Overwritten(_ *imagev1.ImageTag, message string) { n <- message }
+func (n notices) Overwritten(_ *imagev1.ImageTag, message string) { n.told <- message }
+
+func (n notices) Turned(digest string) { n.turned <- digest[7:8] }
 
 // What must not move and has is known while it is so: from before the start, by a watch, and when
 // rules change. Moves are told once, those from before the start not at all, and whoever asks for
@@ -112,8 +114,7 @@ func TestTracker(t *testing.T) {
 	told := make(chan string, 100)
 	tracker := overwrites.New(overwrites.Options{
 		Client: w, Answers: w, Clock: clock, Gauge: overwrites.NewGauge(),
-		Notifier: notices(told),
-		Turned:   func(digest string) { w.turned <- digest[7:8] },
+		Notifier: notices{told, w.turned},
 	})
 	if _, _, known := tracker.Tags(1); known {
 		t.Error("it is known before anything was read")
@@ -192,7 +193,7 @@ func TestMovedBackUnseen(t *testing.T) {
 	w.lead(t, "v1", "2", begun.Add(-time.Hour))
 	tracker := overwrites.New(overwrites.Options{
 		Client: w, Answers: w, Clock: testingclock.NewFakeClock(begun), Gauge: overwrites.NewGauge(),
-		Notifier: make(notices, 100), Turned: func(digest string) { w.turned <- digest[7:8] },
+		Notifier: notices{make(chan string, 100), w.turned},
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
