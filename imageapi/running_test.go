@@ -1,9 +1,11 @@
 package imageapi_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +21,15 @@ import (
 )
 
 // mirrored has mirror.example.com/copy stand for the repository of tests.
-func mirrored(ref reference.Reference) []reference.Reference {
+type mirrored struct{}
+
+func (mirrored) Mirrors(reference.Reference) []reference.Reference { return nil }
+
+func (mirrored) Confirmed(context.Context, reference.Reference, string) time.Time { return time.Time{} }
+
+func (mirrored) Immutable(reference.Reference) string { return "" }
+
+func (mirrored) Sources(ref reference.Reference) []reference.Reference {
 	if ref.Host != "mirror.example.com" {
 		return nil
 	}
@@ -32,7 +42,7 @@ func mirrored(ref reference.Reference) []reference.Reference {
 func TestPodsThatTellNoManifest(t *testing.T) {
 	t.Parallel()
 	p := &pods{synced: true}
-	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}, Answerer: answers.Answerer{Mirrored: mirrored}})
+	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}, Answerer: answers.Answerer{Registries: mirrored{}}})
 	table := storages{images: s.all.Images}
 	const old, now, gone, index, listed, copied = 1, 2, 3, 4, 41, 5
 	config := func(n int) string { return digestOf(1000 + n) }

@@ -260,13 +260,13 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 		}
 		a := &Answerer{Images: shelf{}, Tags: shelf{}, Jobs: queued{s.job}, Clock: testingclock.NewFakePassiveClock(testNow)}
 		a.Policies = InForce{func(context.Context) (*policy.Set, error) { return set, nil }, a.Clock}
-		a.Mirrored = func(ref reference.Reference) []reference.Reference {
+		a.Registries = mirroring{sources: func(ref reference.Reference) []reference.Reference {
 			if ref.Host != "mirror.example.com" {
 				return nil
 			}
 			ref.Host = "registry.example.com"
 			return []reference.Reference{ref}
-		}
+		}}
 		ref := parsed(t, testRepository+"@"+testDigest)
 		if s.image != nil {
 			a.Images = shelf{testDigest: s.image}
@@ -393,13 +393,13 @@ func TestMirrorsNameMeansOneThing(t *testing.T) {
 			}
 			a := &Answerer{
 				Images: images, Tags: tagShelf{histories}, Jobs: queued{}, Use: unused{}, Containers: unused{}, Naming: unused{}, Clock: testingclock.NewFakePassiveClock(testNow),
-				Mirrored: func(ref reference.Reference) []reference.Reference {
+				Registries: mirroring{sources: func(ref reference.Reference) []reference.Reference {
 					if ref.Host != "mirror.example.com" {
 						return nil
 					}
 					ref.Host, ref.Repository = "registry.example.com", "team/app"
 					return []reference.Reference{ref}
-				},
+				}},
 			}
 			a.Policies = InForce{func(context.Context) (*policy.Set, error) { return set, nil }, a.Clock}
 			j, err := a.Admit(t.Context(), "prod", "team", parsed(t, mirror))

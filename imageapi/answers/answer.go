@@ -68,8 +68,21 @@ type Naming interface {
 	Running(tags []string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
 }
 
-// Answerer answers questions. All fields but Packages, Authorizer, Mirrored, Mirrors, Confirmed,
-// Immutable and Clock are required; Jobs only for [Answerer.Admit].
+// Registries is what the configuration and imports say about registries.
+type Registries interface {
+	// Sources returns the references that a mirror's name may stand for.
+	Sources(ref reference.Reference) []reference.Reference
+	// Mirrors returns the names that a reference has on mirrors, by which pods may name it, too.
+	Mirrors(ref reference.Reference) []reference.Reference
+	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
+	// that is not known. Tags tell it themselves.
+	Confirmed(ctx context.Context, ref reference.Reference, digest string) time.Time
+	// Immutable returns the rule of the configuration by which a tag must not move; "" if it may.
+	Immutable(ref reference.Reference) string
+}
+
+// Answerer answers questions. All fields but Packages, Authorizer, Registries and Clock are required;
+// Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
 	Packages     Packages // nil if nobody knows which packages images have
@@ -79,16 +92,8 @@ type Answerer struct {
 	Naming       Naming
 	// Authorizer says what a caller may see; nil allows everything.
 	Authorizer Authorizer
-	// Mirrored returns the references that a mirror's name may stand for.
-	Mirrored func(reference.Reference) []reference.Reference
-	// Mirrors returns the names that a reference has on mirrors, by which pods may name it, too.
-	Mirrors func(reference.Reference) []reference.Reference
-	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
-	// that is not known. Tags tell it themselves.
-	Confirmed func(ctx context.Context, ref reference.Reference, digest string) time.Time
-	// Immutable returns the rule of the configuration by which a tag must not move; "" if it may. nil
-	// is that all may.
-	Immutable func(reference.Reference) string
+	// Registries may be nil: there are no mirrors, and all tags may move.
+	Registries Registries
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
 	// Jobs finds the imports that are queued, and those that failed. Admission asks it.
@@ -120,7 +125,7 @@ func (a *Answerer) session(ctx context.Context) *session {
 // own is a session of the program itself, whose rights are not looked at, for the pods of a
 // namespace or, with "", of none.
 func (a *Answerer) own(namespace string) *session {
-	return &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Mirrored, policies: a.Policies, namespace: namespace, running: func() []string { return a.Use.Digests() }}}
+	return &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Sources, policies: a.Policies, namespace: namespace, running: func() []string { return a.Use.Digests() }}}
 }
 
 func (a *Answerer) now() time.Time {
@@ -241,8 +246,8 @@ func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 	if m.image != nil {
 		a.Checked.Registry = Present
 		a.Checked.LastChecked = m.image.CreationTimestamp.DeepCopy()
-		if s.Confirmed != nil && m.ref.Digest != "" {
-			if at := s.Confirmed(ctx, m.ref, m.digest); at.After(m.image.CreationTimestamp.Time) {
+		if s.Registries != nil && m.ref.Digest != "" {
+			if at := s.Registries.Confirmed(ctx, m.ref, m.digest); at.After(m.image.CreationTimestamp.Time) {
 				a.Checked.LastChecked = &metav1.Time{Time: at.Truncate(time.Second)}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -89,11 +90,13 @@ func TestMirrorsOfATagThatIsGone(t *testing.T) {
 		of.Tag, of.Digest = ref.Tag, ref.Digest
 		return []reference.Reference{of}
 	}
-	a.Mirrored = func(ref reference.Reference) []reference.Reference {
-		return source(ref, "mirror.example.com/app", repository)
-	}
-	a.Mirrors = func(ref reference.Reference) []reference.Reference {
-		return source(ref, repository, "mirror.example.com/app")
+	a.Registries = mirroring{
+		func(ref reference.Reference) []reference.Reference {
+			return source(ref, "mirror.example.com/app", repository)
+		},
+		func(ref reference.Reference) []reference.Reference {
+			return source(ref, repository, "mirror.example.com/app")
+		},
 	}
 	for _, text := range []string{repository + ":v1", "mirror.example.com/app:v1"} {
 		status, err := a.Answer(t.Context(), &ReferenceReviewSpec{References: []Question{{Reference: text}}})
@@ -133,3 +136,23 @@ func BenchmarkPodsNaming(b *testing.B) {
 		})
 	}
 }
+
+// mirroring are Registries with mirrors.
+type mirroring struct {
+	sources, mirrors func(reference.Reference) []reference.Reference
+}
+
+func (m mirroring) Sources(ref reference.Reference) []reference.Reference { return m.sources(ref) }
+
+func (m mirroring) Mirrors(ref reference.Reference) []reference.Reference {
+	if m.mirrors == nil {
+		return nil
+	}
+	return m.mirrors(ref)
+}
+
+func (mirroring) Confirmed(context.Context, reference.Reference, string) time.Time {
+	return time.Time{}
+}
+
+func (mirroring) Immutable(reference.Reference) string { return "" }

@@ -36,8 +36,8 @@ func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by fu
 		return nil, nil
 	}
 	var rules []string
-	if a.Immutable != nil {
-		if rule := a.Immutable(ref); rule != "" {
+	if a.Registries != nil {
+		if rule := a.Registries.Immutable(ref); rule != "" {
 			rules = append(rules, rule)
 		}
 	}

@@ -67,8 +67,8 @@ func (a *Answerer) Selects(ctx context.Context, text string, naming bool) ([]str
 // NamesOf returns a reference and its names on mirrors: pods may have any of them.
 func (a *Answerer) NamesOf(ref reference.Reference) []reference.Reference {
 	names := []reference.Reference{ref}
-	if a.Mirrors != nil {
-		names = append(names, a.Mirrors(ref)...)
+	if a.Registries != nil {
+		names = append(names, a.Registries.Mirrors(ref)...)
 	}
 	return names
 }
@@ -83,10 +83,10 @@ func (a *Answerer) spellings(ref reference.Reference) (all []string) {
 
 // Sources returns the references that a mirror's name may stand for.
 func (a *Answerer) Sources(ref reference.Reference) []reference.Reference {
-	if a.Mirrored == nil {
+	if a.Registries == nil {
 		return nil
 	}
-	return a.Mirrored(ref)
+	return a.Registries.Sources(ref)
 }
 
 // identify returns the digest of the image that a container runs whose runtime tells an ID: that of

@@ -61,10 +61,25 @@ func (c *Config) AddFiles(to *importer.Options, o containers.Options) (err error
 
 // OtherNames finds other names of references.
 type OtherNames struct {
-	// Sources returns the references that a mirror's name may stand for.
-	Sources func(reference.Reference) []reference.Reference
-	// Mirrors returns the names that a reference has on mirrors.
-	Mirrors func(reference.Reference) []reference.Reference
+	files    *containers.Files
+	failures warn.Limiter
+}
+
+// Sources returns the references that a mirror's name may stand for.
+func (n *OtherNames) Sources(ref reference.Reference) []reference.Reference {
+	return n.known(n.files.MirrorOf(ref))
+}
+
+// Mirrors returns the names that a reference has on mirrors.
+func (n *OtherNames) Mirrors(ref reference.Reference) []reference.Reference {
+	return n.known(n.files.MirrorsOf(ref))
+}
+
+func (n *OtherNames) known(all []reference.Reference, err error) []reference.Reference {
+	if err != nil {
+		n.failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
+	}
+	return all
 }
 
 // OtherNames goes by the mirrors of the configuration and, unless the server is isolated, of the
@@ -79,15 +94,5 @@ func (c *Config) OtherNames(isolated bool) (*OtherNames, error) {
 	if err := c.AddFiles(&o, files); err != nil {
 		return nil, err
 	}
-	known, failures := o.Files.(*containers.Files), &warn.Limiter{}
-	with := func(find func(reference.Reference) ([]reference.Reference, error)) func(reference.Reference) []reference.Reference {
-		return func(ref reference.Reference) []reference.Reference {
-			all, err := find(ref)
-			if err != nil {
-				failures.Warn("", "The mirrors of registries.conf are unknown, so a mirror's name is taken literally", "err", err)
-			}
-			return all
-		}
-	}
-	return &OtherNames{with(known.MirrorOf), with(known.MirrorsOf)}, nil
+	return &OtherNames{files: o.Files.(*containers.Files)}, nil
 }

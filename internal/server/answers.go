@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
@@ -13,29 +14,22 @@ import (
 
 // answererOf returns what an Answerer needs besides the storages of images.
 func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
-	configured, err := s.Config.OtherNames(s.Options.Isolated)
+	names, err := s.Config.OtherNames(s.Options.Isolated)
 	if err != nil {
 		return a, err
 	}
-	mirrors := func() *config.OtherNames { return configured }
-	if s.pushes != nil {
-		s.pushes.mirrors.Store(configured)
-		mirrors = s.pushes.mirrors.Load
+	known := registries{s.checks, new(atomic.Pointer[config.OtherNames]), new(atomic.Pointer[config.Config])}
+	if s.pushes != nil { // which replaces them when the configuration changes
+		known.names, known.config = &s.pushes.mirrors, &s.pushes.config
 	}
-	immutable := s.Config.Immutable
-	if s.pushes != nil {
-		s.pushes.config.Store(s.Config)
-		immutable = func(ref reference.Reference) string { return s.pushes.config.Load().Immutable(ref) }
-	}
+	known.names.Store(names)
+	known.config.Store(s.Config)
 	a = answers.Answerer{
 		Policies:   answers.InForce{Policies: s.Verification.policiesInForce, Clock: s.Options.Clock},
 		Containers: core.Clusters,
 		Naming:     core.Usage.Index,
 		Authorizer: s.authorizer,
-		Mirrored:   func(ref reference.Reference) []reference.Reference { return mirrors().Sources(ref) },
-		Mirrors:    func(ref reference.Reference) []reference.Reference { return mirrors().Mirrors(ref) },
-		Confirmed:  s.confirmed,
-		Immutable:  immutable,
+		Registries: known,
 		Clock:      s.Options.Clock,
 	}
 	if s.pushes != nil {
@@ -44,9 +38,26 @@ func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
 	return a, nil
 }
 
-// confirmed is part of [answers.Answerer]. A time that cannot be read is unknown.
-func (s *Server) confirmed(ctx context.Context, ref reference.Reference, digest string) (at time.Time) {
-	if found, err := s.checks.At(ctx, []checks.Asked{{Reference: ref.String(), Digest: digest}}); err == nil {
+// registries answers by the configuration in force: it is an [answers.Registries].
+type registries struct {
+	checks *checks.Checks
+	names  *atomic.Pointer[config.OtherNames]
+	config *atomic.Pointer[config.Config]
+}
+
+func (r registries) Sources(ref reference.Reference) []reference.Reference {
+	return r.names.Load().Sources(ref)
+}
+
+func (r registries) Mirrors(ref reference.Reference) []reference.Reference {
+	return r.names.Load().Mirrors(ref)
+}
+
+func (r registries) Immutable(ref reference.Reference) string { return r.config.Load().Immutable(ref) }
+
+// Confirmed returns zero, which is unknown, for a time that cannot be read.
+func (r registries) Confirmed(ctx context.Context, ref reference.Reference, digest string) (at time.Time) {
+	if found, err := r.checks.At(ctx, []checks.Asked{{Reference: ref.String(), Digest: digest}}); err == nil {
 		at = found[0]
 	}
 	return at
