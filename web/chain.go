@@ -40,14 +40,14 @@ func handlerChain(api http.Handler, beforeAPI func(http.Handler) http.Handler, c
 	}
 	h = withArtifacts(h)
 	turns = cmp.Or(turns, limits.NewTurns())
-	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Exempt: webfilters.FromWithin, Serializer: c.Serializer, Refused: count, Turns: turns})
+	h = limits.WithBodyLimits(h, limits.BodyOptions{Bound: webfilters.BodyBound(c.MaxRequestBodyBytes), Serializer: c.Serializer, Refused: count, Turns: turns})
 	h = withoutCustomResources(filters.WithAuthorization(h, c.Authorization.Authorizer, c.Serializer))
 	// This filter counts for apiserver_current_inflight_requests. It does not bound
 	// administrators; the limits do.
 	h = genericfilters.WithMaxInFlightLimit(h, c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight, c.LongRunningFunc)
 	h = impersonation.WithConstrainedImpersonation(h, c.Authorization.Authorizer, c.Serializer)
 	h = limits.WithRequestLimits(h, limits.RequestOptions{
-		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Question: webfilters.Question, Connections: connections, Turns: turns, Refused: count,
+		MaxReads: c.MaxRequestsInFlight, MaxWrites: c.MaxMutatingRequestsInFlight, LongRunning: c.LongRunningFunc, Cheap: storedjson.Cheap, Connections: connections, Turns: turns, Refused: count,
 	})
 	h = webfilters.CutOff(filters.WithAudit(webfilters.AuditCutOff(h), c.AuditBackend, c.AuditPolicyRuleEvaluator, c.LongRunningFunc))
 	if tracer != nil {

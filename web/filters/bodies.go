@@ -1,8 +1,6 @@
 package filters
 
 import (
-	"net/http"
-	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -40,17 +38,4 @@ func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 		}
 		return limits.BodyBound{Bytes: int(limit), Values: 10_000, Value: 8 << 10}
 	}
-}
-
-// FromWithin reports whether a request came from within this process.
-func FromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
-
-// localRemote is the address of the other end of a connection of dial, which no other connection
-// has.
-const localRemote = "pipe"
-
-// Question reports whether a request asks for an answer that is put together from many objects, and
-// stores nothing.
-func Question(_ *http.Request, info *request.RequestInfo) bool {
-	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && slices.Contains([]string{"referencereviews", "localreferencereviews", "impactreviews"}, info.Resource)
 }

@@ -34,9 +34,6 @@ func (b BodyBound) weight(bytes, values int) int { return 6*bytes + b.Value*valu
 type BodyOptions struct {
 	// Bound returns the bound of a request's body.
 	Bound func(*request.RequestInfo) BodyBound
-	// Exempt reports which requests are the server's own. They take no turn: a request that calls
-	// another one and waits for it would block it.
-	Exempt func(*http.Request) bool
 	// Serializer writes errors.
 	Serializer apiruntime.NegotiatedSerializer
 	// Refused counts the requests that are refused.
@@ -87,7 +84,7 @@ type bodyLimits struct {
 // ServeHTTP implements http.Handler.
 func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || r.Body == nil || r.Body == http.NoBody || r.Method == http.MethodGet || r.Method == http.MethodHead || l.o.Exempt(r) {
+	if !ok || r.Body == nil || r.Body == http.NoBody || r.Method == http.MethodGet || r.Method == http.MethodHead || fromWithin(r) {
 		l.next.ServeHTTP(w, r)
 		return
 	}
@@ -145,6 +142,14 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	l.next.ServeHTTP(w, r)
 }
+
+// fromWithin reports whether a request came from within this process. It takes no turn: a request that calls
+// another one and waits for it would block it.
+func fromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
+
+// localRemote is the address of the other end of a connection of dial, which no other connection
+// has.
+const localRemote = "pipe"
 
 var errManyValues = errors.New("the body has too many values")
 

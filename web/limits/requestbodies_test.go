@@ -19,7 +19,6 @@ import (
 func bodyOptions(bound BodyBound) BodyOptions {
 	return BodyOptions{
 		Bound:      func(*request.RequestInfo) BodyBound { return bound },
-		Exempt:     func(r *http.Request) bool { return r.RemoteAddr == "pipe" },
 		Serializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion(),
 		Refused:    NewRefused(nil),
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,8 +26,6 @@ type RequestOptions struct {
 	// Cheap reports which reads of one object cost little, however large the object is. They never
 	// take turns. nil is none.
 	Cheap func(*http.Request, *request.RequestInfo) bool
-	// Question reports which creations only read, such as reviews. They count as reads. nil is none.
-	Question func(*http.Request, *request.RequestInfo) bool
 	// LongRunning reports which requests run for as long as the client wants.
 	LongRunning request.LongRunningRequestCheck
 	// Connections are the connections of the requests. A connection with a request in flight is not
@@ -165,7 +164,7 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	if l.o.LongRunning != nil && l.o.LongRunning(r, info) {
 		return l.long, "watch"
 	}
-	if l.o.Question != nil && l.o.Question(r, info) {
+	if isQuestion(info) {
 		return l.reads, "read"
 	}
 	if !info.IsResourceRequest && (strings.HasPrefix(info.Path, "/metrics") || strings.HasPrefix(info.Path, "/openapi")) {
@@ -178,6 +177,12 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 		return l.lists, "list"
 	}
 	return l.writes, "change"
+}
+
+// isQuestion reports whether a request asks for an answer that is put together from many objects, and
+// stores nothing.
+func isQuestion(info *request.RequestInfo) bool {
+	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && slices.Contains([]string{"referencereviews", "localreferencereviews", "impactreviews"}, info.Resource)
 }
 
 // User returns the authenticated user of a request, or "" if there is none. It ignores

@@ -31,7 +31,11 @@ func servedTo(t *testing.T, h http.Handler, w http.ResponseWriter, verb, name, r
 }
 
 func servedIn(ctx context.Context, h http.Handler, w http.ResponseWriter, verb, name, remote string) {
-	ctx = request.WithRequestInfo(ctx, &request.RequestInfo{Verb: verb, IsResourceRequest: true, Resource: "images"})
+	servedAs(ctx, h, w, &request.RequestInfo{Verb: verb, IsResourceRequest: true, Resource: "images"}, name, remote)
+}
+
+func servedAs(ctx context.Context, h http.Handler, w http.ResponseWriter, info *request.RequestInfo, name, remote string) {
+	ctx = request.WithRequestInfo(ctx, info)
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: name, Groups: []string{user.SystemPrivilegedGroup}})
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 	r.RemoteAddr = remote
@@ -401,15 +405,15 @@ func TestAttackQuestionsThatReadMuch(t *testing.T) {
 		next := make(chan struct{})
 		var running atomic.Int32
 		o := options()
-		o.Question = func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "create" }
 		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			Read(r.Context(), 1, 2*muchRead)
 			running.Add(1)
 			<-next
 		}), o).(*requestLimits)
 		l.turns.max = 1
+		question := &request.RequestInfo{Verb: "create", IsResourceRequest: true, APIGroup: "tidewaiter.dev", Resource: "impactreviews"}
 		for range 50 {
-			go served(t, l, httptest.NewRecorder(), "create")
+			go servedAs(t.Context(), l, httptest.NewRecorder(), question, "admin", "192.0.2.1:1234")
 		}
 		synctest.Wait()
 		if n := running.Load(); n != 1 {
