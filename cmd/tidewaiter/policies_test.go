@@ -509,7 +509,9 @@ func TestPolicyFilesAreObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Verification.Changed(t.Context(), set, s.Events)
+	if err := s.Verification.Keeper.SetFiles(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
 	client.await("team", "gone", func(o *unstructured.Unstructured) bool { return o == nil })
 	client.await("crew", "shown", func(o *unstructured.Unstructured) bool { return o != nil })
 	client.await("taken", "in force", func(o *unstructured.Unstructured) bool {

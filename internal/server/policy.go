@@ -143,11 +143,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Rec
 	var background sync.WaitGroup
 	defer background.Wait()
 	if v.path != "" {
-		w := &policy.Watcher{
-			Path: v.path, Clock: v.clock,
-			OnChange: func(set *policy.Set) { v.Changed(ctx, set, events) },
-			OnError:  func(err error) { v.broken(ctx, err, events) },
-		}
+		w := &policy.Watcher{Path: v.path, Clock: v.clock, Follower: reloads{v, events}}
 		background.Go(func() { w.Run(ctx, v.files) })
 	}
 	background.Go(func() { v.Keeper.Run(ctx) })
@@ -159,10 +155,16 @@ func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Rec
 	return nil
 }
 
+// reloads are reloads of the files of policies, about which Events are recorded.
+type reloads struct {
+	*verification
+	events *imageevents.Recorder
+}
+
 // Changed takes over the policies of changed files: affected images are judged again.
-func (v *verification) Changed(ctx context.Context, set *policy.Set, events *imageevents.Recorder) {
+func (v reloads) Changed(ctx context.Context, set *policy.Set) {
 	if err := v.Keeper.SetFiles(ctx, set); err != nil {
-		v.broken(ctx, err, events)
+		v.Broken(ctx, err)
 		return
 	}
 	policyReloads.WithLabelValues("success").Inc()
@@ -171,15 +173,16 @@ func (v *verification) Changed(ctx context.Context, set *policy.Set, events *ima
 		slog.Warn("Policies can be reloaded again, and the new ones are in force", "path", v.path)
 	}
 	slog.Info("Policies were reloaded", "path", v.path, "policies", len(set.Policies()))
-	events.Record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
+	v.events.Record(v.object(), false, "PolicyReloaded", "signatures are verified by the new policies")
 }
 
-func (v *verification) broken(ctx context.Context, err error, events *imageevents.Recorder) {
+// Broken records that the files cannot be used.
+func (v reloads) Broken(_ context.Context, err error) {
 	v.isBroken.Store(true)
 	policyReloads.WithLabelValues("error").Inc()
 	policyLoaded.Set(0)
 	slog.Error("Policies cannot be reloaded, the old ones stay in force", "err", err, "path", v.path)
-	events.Record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
+	v.events.Record(v.object(), true, "PolicyInvalid", "the old policies stay in force: "+err.Error())
 }
 
 // object is the object of Events about files of policies. It is not the objects that show

@@ -20,11 +20,15 @@ type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
 	Clock    clock.WithTicker // the real one if nil
-	// OnChange is called with each Set that differs from the previous one, and with the first Set
-	// after an error. OnError is called once for each new reason why the files cannot be used; the Set
-	// in force then stays. Run never calls both at once.
-	OnChange func(*Set)
-	OnError  func(error)
+	Follower Follower
+}
+
+// Follower gets what a Watcher finds, one thing after another.
+type Follower interface {
+	// Changed gets each Set that differs from the previous one, and the first Set after an error.
+	Changed(ctx context.Context, set *Set)
+	// Broken gets each new reason why the files cannot be used; the Set in force then stays.
+	Broken(ctx context.Context, err error)
 }
 
 // Run watches until ctx is done. current is the Set in force, as loaded from the same path before.
@@ -61,10 +65,10 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 		switch {
 		case err != nil && err.Error() != reported:
 			reported = err.Error()
-			w.OnError(err)
+			w.Follower.Broken(ctx, err)
 		case err == nil && (reported != "" || set.Hash() != current.Hash()):
 			current, reported = set, ""
-			w.OnChange(set)
+			w.Follower.Changed(ctx, set)
 		}
 	}
 }

@@ -26,24 +26,18 @@ func TestWatcher(t *testing.T) {
 	// In a synctest bubble time passes only when everybody waits.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		var sets []*policy.Set
-		var errs []error
-		w := policy.Watcher{
-			Path: dir, Interval: 10 * time.Second,
-			OnChange: func(s *policy.Set) { mu.Lock(); defer mu.Unlock(); sets = append(sets, s) },
-			OnError:  func(err error) { mu.Lock(); defer mu.Unlock(); errs = append(errs, err) },
-		}
+		var f followed
+		w := policy.Watcher{Path: dir, Interval: 10 * time.Second, Follower: &f}
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx, first) }()
 		pass := func(wantSets, wantErrs int, what string) {
 			t.Helper()
 			time.Sleep(30 * time.Second) // three looks
 			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			if len(sets) != wantSets || len(errs) != wantErrs {
-				t.Errorf("%s: %d sets and %d errors, want %d and %d: %v", what, len(sets), len(errs), wantSets, wantErrs, errs)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if len(f.sets) != wantSets || len(f.errs) != wantErrs {
+				t.Errorf("%s: %d sets and %d errors, want %d and %d: %v", what, len(f.sets), len(f.errs), wantSets, wantErrs, f.errs)
 			}
 		}
 		pass(0, 0, "nothing changed")
@@ -51,8 +45,8 @@ func TestWatcher(t *testing.T) {
 		pass(1, 0, "a key that a document names")
 		write(t, dir, "p.yaml", "broken: [")
 		pass(1, 1, "a broken file is said once")
-		if !strings.Contains(errs[0].Error(), file) {
-			t.Errorf("error %v does not name %s", errs[0], file)
+		if !strings.Contains(f.errs[0].Error(), file) {
+			t.Errorf("error %v does not name %s", f.errs[0], file)
 		}
 		write(t, dir, "p.yaml", "kind: nonsense")
 		pass(1, 2, "broken in another way")
@@ -69,7 +63,7 @@ func TestWatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(3, 4, "another file")
-		if p := sets[2].Policies(); len(p) != 1 || p[0].Name != "more" {
+		if p := f.sets[2].Policies(); len(p) != 1 || p[0].Name != "more" {
 			t.Errorf("policies %v", p)
 		}
 		q := signaturestest.Document("more", "[b.example.com]", signaturestest.TrustKey(key, nil), "")
@@ -78,8 +72,8 @@ func TestWatcher(t *testing.T) {
 		pass(4, 4, "one more document")
 		write(t, dir, "q.yaml", q+"---\n")
 		pass(4, 5, "cut between two documents: the policies stay in force")
-		if !strings.Contains(errs[len(errs)-1].Error(), "it ends early") {
-			t.Errorf("the last error is %v", errs[len(errs)-1])
+		if !strings.Contains(f.errs[len(f.errs)-1].Error(), "it ends early") {
+			t.Errorf("the last error is %v", f.errs[len(f.errs)-1])
 		}
 		write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", signaturestest.TrustKey(key, nil), ""))
 		write(t, dir, "q.yaml", "")
@@ -115,19 +109,37 @@ func TestFileEmptiedBeforeTheFirstLook(t *testing.T) {
 	write(t, dir, "q.yaml", "")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		var sets []*policy.Set
-		w := policy.Watcher{Path: dir, Interval: 10 * time.Second, OnChange: func(s *policy.Set) { mu.Lock(); defer mu.Unlock(); sets = append(sets, s) }, OnError: func(error) {}}
+		var f followed
+		w := policy.Watcher{Path: dir, Interval: 10 * time.Second, Follower: &f}
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx, first) }()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		mu.Lock()
-		for _, s := range sets {
+		f.mu.Lock()
+		for _, s := range f.sets {
 			t.Errorf("%d policies are in force, two were", len(s.Policies()))
 		}
-		mu.Unlock()
+		f.mu.Unlock()
 		cancel()
 		<-done
 	})
+}
+
+// followed is what a Watcher found.
+type followed struct {
+	mu   sync.Mutex
+	sets []*policy.Set
+	errs []error
+}
+
+func (f *followed) Changed(_ context.Context, set *policy.Set) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sets = append(f.sets, set)
+}
+
+func (f *followed) Broken(_ context.Context, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
 }
