@@ -252,21 +252,21 @@ func TestLive(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	live := signatures.NewLive(nil, clocktesting.NewFakePassiveClock(now))
 	img := object(stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, repository)))
-	if live.Verify(t.Context(), img, nil) || condition(img.Signatures[0], "Trusted").Reason != "NoMatchingPolicy" {
+	if live.Verify(img, nil) || condition(img.Signatures[0], "Trusted").Reason != "NoMatchingPolicy" {
 		t.Errorf("judged without policies: %+v", img.Signatures[0].Conditions)
 	}
 	live.Replace(signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository))
 	if !live.Stale(img) {
 		t.Error("not stale under the new policies")
 	}
-	if !live.Verify(t.Context(), img, nil) || live.Stale(img) {
+	if !live.Verify(img, nil) || live.Stale(img) {
 		t.Error("not judged")
 	}
 	if c := condition(img.Signatures[0], "Trusted"); c.Status != corev1.ConditionTrue || !c.LastProbeTime.Time.Equal(now) {
 		t.Errorf("%+v", c)
 	}
 	before := img.DeepCopy()
-	if !live.Verify(t.Context(), img, nil) || !cmp.Equal(before, img) {
+	if !live.Verify(img, nil) || !cmp.Equal(before, img) {
 		t.Errorf("changed: %s", cmp.Diff(before, img))
 	}
 }

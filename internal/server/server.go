@@ -392,25 +392,26 @@ func (s *Server) assemble(context.Context) error {
 	if err != nil {
 		return err
 	}
-	images, err := s.newImages(p, core)
-	if err != nil {
-		return err
-	}
+	storage, stored := p.Storage.(*kubestore.Getter)
 	kept := policyapi.Options{Live: s.Verification.live, Clock: clock.RealClock{}, Changed: s.Verification.resync, Registerer: meter.Process}
-	if storage, ok := p.Storage.(*kubestore.Getter); ok {
+	if stored {
 		kept.Changes = func() (policyapi.Changes, error) { return storage.Changes(policyapi.Resources...) }
-		if s.listener != nil {
-			if s.Verification.changes, err = storage.Changes(imagev1.Resource("images")); err != nil {
-				return err
-			}
-			defer func() { s.followChanges(storage) }() // when it is known what runs
-		}
 	}
 	policies, err := policyapi.New(p.Registries, legacyscheme.Scheme, kept)
 	if err != nil {
 		return err
 	}
 	s.Verification.Keeper = policies.Keeper
+	images, err := s.newImages(p, core)
+	if err != nil {
+		return err
+	}
+	if stored && s.listener != nil {
+		if s.Verification.changes, err = storage.Changes(imagev1.Resource("images")); err != nil {
+			return err
+		}
+		defer func() { s.followChanges(storage) }() // when it is known what runs
+	}
 	s.clusters, s.Usage, s.answerer = core.Clusters, core.Usage.Index, images.Answerer
 	s.runs.Options = runs.Options{Store: core.Runs, Clusters: core.Clusters, VerdictOf: s.judgeRun, SeveralServers: s.etcd != nil}
 	s.followed, s.streams = followedTags{images.TagImports}, images.StoredStreams
@@ -452,7 +453,7 @@ func (s *Server) newImages(p *Parts, core *coreapi.API) (*imageapi.Storages, err
 	o := imageapi.Options{
 		Scheme: legacyscheme.Scheme,
 		Images: imageregistry.Options{
-			Verifier: s.Verification.live, Observer: observer{s}, AnswerCreation: p.AnswerCreation, Usage: core.Usage, Drift: drifting{s, core.Usage},
+			Verifier: s.Verification.Keeper, Observer: observer{s}, AnswerCreation: p.AnswerCreation, Usage: core.Usage, Drift: drifting{s, core.Usage},
 		},
 		Answerer:          answerer,
 		Checks:            s.checks,

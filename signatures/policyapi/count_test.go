@@ -44,7 +44,7 @@ func TestCoverageFollowsChanges(t *testing.T) {
 			image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name}, DockerImageManifest: "{}"}
 			image.DockerImageReference = fmt.Sprintf("r.io/%c/%d@%s", 'a'+r.IntN(3), r.IntN(9), name)
 			if r.IntN(2) == 0 { // it is not judged yet
-				f.live.Verify(t.Context(), image, func(string) ([]*imagev1.Image, error) { return nil, nil })
+				f.live.Verify(image, func(string) ([]*imagev1.Image, error) { return nil, nil })
 			}
 			stored[name] = image
 			f.Count(image)

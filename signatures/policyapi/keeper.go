@@ -21,6 +21,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/signatures"
@@ -88,7 +89,6 @@ var errNotLoaded = errors.New("the policies in the API are still being read")
 func newKeeper(o Options) *Keeper {
 	k := &Keeper{exceptions: newExceptionsMetric(o.Registerer), live: o.Live, files: o.Live.Set(), clock: o.Clock, changed: o.Changed, ready: make(chan struct{}), loaded: errNotLoaded, objects: map[types.NamespacedName]*entry{}, logged: map[types.NamespacedName]string{}}
 	k.queue = reconcile.New(k, reconcile.Options[string]{Task: "updating the objects of policies", Retry: retryAfter, MaxRetry: retryAfter, Clock: o.Clock})
-	k.live.CatchUp = k.Current
 	return k
 }
 
@@ -294,6 +294,11 @@ func (k *Keeper) Current(ctx context.Context) error {
 		k.behind, k.behindOfAll = nil, false
 	}
 	return err
+}
+
+// Verify judges an image by the policies in force. Call Current before.
+func (k *Keeper) Verify(_ context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
+	return k.live.Verify(image, indexes)
 }
 
 // followChanges calls Current when there are changes, until ctx is done.

@@ -272,15 +272,15 @@ func (l *lagging) Ready() <-chan struct{} { return nil }
 // Who asks for verdicts hears why it is not known which policies are in force.
 func TestPoliciesThatAreNotKnownAreSaidToBe(t *testing.T) {
 	t.Parallel()
-	live, changes := signatures.NewLive(nil, clock.RealClock{}), &lagging{}
-	newKeeper(Options{Live: live, Clock: clock.RealClock{}}).changes = changes
+	k, changes := newKeeper(Options{Live: signatures.NewLive(nil, clock.RealClock{}), Clock: clock.RealClock{}}), &lagging{}
+	k.changes = changes
 	for _, err := range []error{nil, errors.New("the copy lags behind")} {
-		if changes.catchUp = err; !errors.Is(live.Current(t.Context()), err) {
-			t.Errorf("%v instead of %v", live.Current(t.Context()), err)
+		if changes.catchUp = err; !errors.Is(k.Current(t.Context()), err) {
+			t.Errorf("%v instead of %v", k.Current(t.Context()), err)
 		}
 	}
 	changes.catchUp, changes.since = nil, errors.New("what changed was forgotten")
-	if err := live.Current(t.Context()); !errors.Is(err, changes.since) {
+	if err := k.Current(t.Context()); !errors.Is(err, changes.since) {
 		t.Error(err)
 	}
 }

@@ -145,7 +145,7 @@ func (s *store) Update(_ context.Context, image *imagev1.Image, _ metav1.UpdateO
 		return nil, apierrors.NewConflict(imagev1.Resource("images"), image.Name, errors.New("changed"))
 	}
 	image = image.DeepCopy()
-	s.judge.Verify(context.Background(), image, func(repository string) ([]*imagev1.Image, error) {
+	s.judge.Verify(image, func(repository string) ([]*imagev1.Image, error) {
 		if index := s.index(repository, image.Name); index != nil {
 			return []*imagev1.Image{index}, nil
 		}
