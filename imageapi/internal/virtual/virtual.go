@@ -1,8 +1,16 @@
-// Package virtual has the common part of the storages of kinds that are not stored. The server
-// makes their objects when a client requests them.
+// Package virtual has what storages have in common that store nothing themselves: those of kinds
+// whose objects the server makes when a client requests them, and those of a subresource status.
 package virtual
 
-import "k8s.io/apimachinery/pkg/runtime"
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
 
 // Resource is the part of a rest.Storage that says what it is about. It is also a rest.Scoper and a
 // rest.SingularNameProvider.
@@ -24,3 +32,35 @@ func (r Resource) NamespaceScoped() bool { return r.Namespaced }
 
 // GetSingularName returns the name of one object in commands.
 func (r Resource) GetSingularName() string { return r.Singular }
+
+// Status serves a subresource status. It is a rest.Patcher and a rest.ResetFieldsStrategy.
+type Status struct {
+	// Store is that of the resource, with the strategy of the subresource.
+	Store *genericregistry.Store
+}
+
+// New returns an empty object of the resource.
+func (s Status) New() runtime.Object { return s.Store.New() }
+
+// Destroy has nothing to do: the store belongs to the resource.
+func (Status) Destroy() {}
+
+// Get returns the object.
+func (s Status) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return s.Store.Get(ctx, name, options)
+}
+
+// Update writes the status.
+func (s Status) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	return s.Store.Update(ctx, name, info, create, update, force, options)
+}
+
+// GetResetFields returns the fields that are not the status.
+func (s Status) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return s.Store.GetResetFields()
+}
+
+// ConvertToTable shows the objects of the resource.
+func (s Status) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return s.Store.ConvertToTable(ctx, obj, options)
+}

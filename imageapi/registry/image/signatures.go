@@ -13,19 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
 // SignaturesREST adds and removes single signatures. They live inside their Image; an
 // ImageSignature has no storage, and so no resourceVersion, of its own.
 type SignaturesREST struct {
+	virtual.Resource
 	images   rest.Updater
 	strategy signatureStrategy
 }
 
 // NewSignaturesREST returns the storage of ImageSignatures, which are parts of images.
 func NewSignaturesREST(scheme *runtime.Scheme, images *REST) *SignaturesREST {
-	return &SignaturesREST{images, signatureStrategy{strategy.NewClusterWide(scheme)}}
+	return &SignaturesREST{virtual.Resource{Object: &imagev1.ImageSignature{}, Singular: "imagesignature"}, images, signatureStrategy{strategy.NewClusterWide(scheme)}}
 }
 
 var (
@@ -34,18 +36,6 @@ var (
 	_ rest.Scoper               = &SignaturesREST{}
 	_ rest.SingularNameProvider = &SignaturesREST{}
 )
-
-// New returns an empty ImageSignature.
-func (r *SignaturesREST) New() runtime.Object { return &imagev1.ImageSignature{} }
-
-// Destroy has nothing to release: images own the storage.
-func (r *SignaturesREST) Destroy() {}
-
-// NamespaceScoped is false, as for images.
-func (r *SignaturesREST) NamespaceScoped() bool { return false }
-
-// GetSingularName returns the resource's name in the singular.
-func (r *SignaturesREST) GetSingularName() string { return "imagesignature" }
 
 // Create adds a signature to the image that its name, image "@" signature, begins with. It answers
 // 404 when there is no such image, 409 when the image has a signature of that name or of the same

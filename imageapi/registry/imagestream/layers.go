@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -15,18 +16,17 @@ import (
 
 // LayersREST is the subresource layers: the blobs that a registry may serve to users who may pull
 // from the stream. OpenShift's registry asks for it before it serves a blob of another repository.
-type LayersREST struct{ shown *Reader }
+type LayersREST struct {
+	virtual.Resource
+	shown *Reader
+}
 
 // NewLayersREST returns the storage of the subresource layers.
-func NewLayersREST(shown *Reader) *LayersREST { return &LayersREST{shown} }
+func NewLayersREST(shown *Reader) *LayersREST {
+	return &LayersREST{virtual.Resource{Object: &imagev1.ImageStreamLayers{}, Namespaced: true}, shown}
+}
 
 var _ rest.Getter = &LayersREST{}
-
-// New is part of rest.Storage.
-func (*LayersREST) New() runtime.Object { return &imagev1.ImageStreamLayers{} }
-
-// Destroy is part of rest.Storage. The storage is that of streams and images.
-func (*LayersREST) Destroy() {}
 
 // Get is part of rest.Getter.
 func (r *LayersREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
@@ -87,18 +87,17 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 
 // SecretsREST is the subresource secrets, by which OpenShift's registry asks for the credentials of
 // what a stream follows elsewhere. No Secrets are kept here, so there are none.
-type SecretsREST struct{ shown *Reader }
+type SecretsREST struct {
+	virtual.Resource
+	shown *Reader
+}
 
 // NewSecretsREST returns the storage of the subresource secrets.
-func NewSecretsREST(shown *Reader) *SecretsREST { return &SecretsREST{shown} }
+func NewSecretsREST(shown *Reader) *SecretsREST {
+	return &SecretsREST{virtual.Resource{Object: &imagev1.SecretList{}, Namespaced: true}, shown}
+}
 
 var _ rest.Getter = &SecretsREST{}
-
-// New is part of rest.Storage.
-func (*SecretsREST) New() runtime.Object { return &imagev1.SecretList{} }
-
-// Destroy is part of rest.Storage.
-func (*SecretsREST) Destroy() {}
 
 // Get is part of rest.Getter. As in OpenShift, the stream must exist.
 func (r *SecretsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {

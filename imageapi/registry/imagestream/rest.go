@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -82,7 +83,7 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 	shown.Streams = store
 	ofStatus := *store
 	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = streamStatusStrategy{s}, streamStatusStrategy{s}
-	return &REST{store, shown}, &StatusREST{&ofStatus, shown}, nil
+	return &REST{store, shown}, &StatusREST{virtual.Status{Store: &ofStatus}, shown}, nil
 }
 
 // REST is the storage of imagestreams: the generic one, which it completes with where the tags

@@ -4,20 +4,19 @@ import (
 	"context"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
-	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // StatusREST is the subresource status.
 type StatusREST struct {
-	store *genericregistry.Store
+	virtual.Status
 	shown *Reader
 }
 
@@ -26,15 +25,9 @@ var (
 	_ rest.ResetFieldsStrategy = Strategy{}
 )
 
-// New is part of rest.Storage.
-func (*StatusREST) New() runtime.Object { return &imagev1.ImageStream{} }
-
-// Destroy is part of rest.Storage. The storage belongs to the resource.
-func (*StatusREST) Destroy() {}
-
 // Get is part of rest.Getter.
 func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	obj, err := r.store.Get(ctx, name, options)
+	obj, err := r.Store.Get(ctx, name, options)
 	return r.shown.object(ctx, obj, err)
 }
 
@@ -69,20 +62,10 @@ func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedO
 		}
 		return stream, nil
 	})
-	obj, created, err := r.store.Update(ctx, name, info, create, update, false, options)
+	obj, created, err := r.Store.Update(ctx, name, info, create, update, false, options)
 	if err == nil {
 		err = shorter.shortenTags(ctx, r.shown.TagStatus, options.DryRun)
 	}
 	obj, err = r.shown.object(ctx, obj, err)
 	return obj, created, err
-}
-
-// GetResetFields is part of rest.ResetFieldsStrategy.
-func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return r.store.GetResetFields()
-}
-
-// ConvertToTable is part of rest.TableConvertor.
-func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return r.store.ConvertToTable(ctx, obj, options)
 }

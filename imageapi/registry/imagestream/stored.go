@@ -31,7 +31,7 @@ type StoredStreams struct {
 
 // NewStoredStreams returns the streams whose status is given.
 func NewStoredStreams(status *StatusREST) *StoredStreams {
-	return &StoredStreams{status.store, status.shown}
+	return &StoredStreams{status.Store, status.shown}
 }
 
 // ListStreams lists the streams of all namespaces that a field selector selects, without where

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/internal/virtual"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
@@ -81,12 +82,12 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	}
 	ofStatus, ofStatusStrategy := *store, tagStatusStrategy{s}
 	ofStatus.CreateStrategy, ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = ofStatusStrategy, ofStatusStrategy, ofStatusStrategy
-	return store, &StatusREST{&ofStatus}, nil
+	return store, &StatusREST{virtual.Status{Store: &ofStatus}}, nil
 }
 
 // StatusREST is the subresource status: where the registry says that a tag leads. An update of a
 // tag that does not exist makes it.
-type StatusREST struct{ store *genericregistry.Store }
+type StatusREST struct{ virtual.Status }
 
 var (
 	_ rest.Patcher                         = &StatusREST{}
@@ -95,32 +96,6 @@ var (
 	_ rest.CreaterUpdater                  = &genericregistry.Store{}
 	_ rest.SingularNameProvider            = &genericregistry.Store{}
 )
-
-// New is part of rest.Storage.
-func (*StatusREST) New() runtime.Object { return &imagev1.ImageTag{} }
-
-// Destroy is part of rest.Storage. The storage belongs to the resource.
-func (*StatusREST) Destroy() {}
-
-// Get is part of rest.Getter.
-func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	return r.store.Get(ctx, name, options)
-}
-
-// Update is part of rest.Updater.
-func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	return r.store.Update(ctx, name, info, create, update, force, options)
-}
-
-// GetResetFields is part of rest.ResetFieldsStrategy.
-func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return r.store.GetResetFields()
-}
-
-// ConvertToTable is part of rest.TableConvertor.
-func (r *StatusREST) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return r.store.ConvertToTable(ctx, obj, options)
-}
 
 // tagStrategy prepares and validates an ImageTag. Users write what it follows, and not where that
 // leads.
