@@ -149,3 +149,36 @@ func lastName(e ast.Expr) string {
 	}
 	return ""
 }
+
+// docs/design/rooms.md says of each task whether one server of several runs it, or every one.
+func TestTasksDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/design/rooms.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+`) \\| (one|every) \\|").FindAllStringSubmatch(string(text), -1) {
+		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			documented[name[1]] = row[2] == "one"
+		}
+	}
+	sources, err := filepath.Glob("../../internal/server/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := map[string]bool{}
+	for _, source := range sources {
+		code, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, task := range strings.Split(string(code), `Task{Name: "`)[1:] {
+			name, rest, _ := strings.Cut(task, `"`)
+			tasks[name] = strings.Contains(rest, "One: true")
+		}
+	}
+	if len(tasks) < 20 || !maps.Equal(tasks, documented) {
+		t.Errorf("the tasks are %v, documented are %v", tasks, documented)
+	}
+}
