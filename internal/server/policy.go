@@ -132,7 +132,7 @@ func (v *verification) connect(config *restclient.Config) error {
 	if err != nil {
 		return err
 	}
-	v.Sweeper = reverify.New(reverify.Options{Images: images, Judge: v.live, Tally: tallies{v.Keeper, v.Inventory}, Changes: v.changes, Registerer: meter.Process})
+	v.Sweeper = reverify.New(reverify.Options{Images: images, Policies: v.live, Tally: tallies{v.Keeper, v.Inventory}, Changes: v.changes, Registerer: meter.Process})
 	return nil
 }
 

@@ -135,7 +135,7 @@ func watched(t *testing.T, n int) *world {
 	images, live := signedImages(t, key, n), signatures.NewLive(nil, clock.RealClock{})
 	images.judge = live
 	w := &world{store: images, live: live, key: key, ready: make(chan struct{}, 1)}
-	w.Sweeper = reverify.New(reverify.Options{Images: w, Judge: live, Tally: worldTally{w}, Changes: w})
+	w.Sweeper = reverify.New(reverify.Options{Images: w, Policies: live, Tally: worldTally{w}, Changes: w})
 	ctx, stop := context.WithCancel(t.Context())
 	var runs sync.WaitGroup
 	runs.Go(func() { w.Run(ctx) })

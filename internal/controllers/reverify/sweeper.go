@@ -114,10 +114,11 @@ func (p *Progress) Count(image *imagev1.Image, changed bool) {
 	}
 }
 
-// Options of a Sweeper. Images and Judge are required.
+// Options of a Sweeper. Images and Policies are required.
 type Options struct {
 	Images Images
-	Judge  Judge
+	// Policies are those in force.
+	Policies Judge
 	// Tally counts what each sweep examines.
 	Tally Tally
 	// Changes reports the Images that Tally counts again between sweeps.
@@ -152,7 +153,7 @@ type Sweeper struct {
 // New makes a Sweeper.
 func New(o Options) *Sweeper {
 	return &Sweeper{
-		images: o.Images, judge: o.Judge, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
+		images: o.Images, judge: o.Policies, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
 		trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(o.Registerer),
 		pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
 	}

@@ -176,7 +176,7 @@ func (s *store) index(repository, digest string) *imagev1.Image {
 // sweeper sweeps images that are judged by live when they are written.
 func sweeper(images *store, live *signatures.Live, clock clock.WithTicker) *reverify.Sweeper {
 	images.judge = live
-	return reverify.New(reverify.Options{Images: images, Judge: live, Clock: clock})
+	return reverify.New(reverify.Options{Images: images, Policies: live, Clock: clock})
 }
 
 func (s *store) updated() int {
