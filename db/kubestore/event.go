@@ -56,7 +56,7 @@ func (s *Store) shared(e *changelog.Event) *sharedEvent {
 // object returns the event's object; nil for a deletion.
 func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
 	return se.cur.get(func() (runtime.Object, error) {
-		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev, Err: se.e.Err})
+		return se.decode(ctx, db.KV{Key: se.e.Key, Value: se.e.Value, Rev: se.e.Rev, Err: se.e.Err})
 	})
 }
 
@@ -68,12 +68,21 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 		if err != nil {
 			return nil, markDamaged(err, se.e.PrevRev)
 		}
-		return se.s.decodeEvent(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
+		return se.decode(ctx, db.KV{Key: se.e.Key, Value: value, Rev: se.e.Rev})
 	})
 }
 
 // largeEvent is how many bytes a watch decodes without a turn. Of all watchers, one decodes them.
 const largeEvent = 128 << 10
+
+// decode is decodeEvent, in a turn for a large event. Existing objects are decoded in the turn that
+// their watch has: it would wait for a second one for ever.
+func (se *sharedEvent) decode(ctx context.Context, kv db.KV) (runtime.Object, error) {
+	if begin := se.s.budget.begin; begin != nil && len(kv.Value) > largeEvent {
+		defer begin(ctx)()
+	}
+	return se.s.decodeEvent(ctx, kv)
+}
 
 // decodeEvent lets the codec choose the object, as the etcd3 store does. A codec may return a
 // better form for watchers than the decoded object.
@@ -81,9 +90,6 @@ func (s *Store) decodeEvent(ctx context.Context, kv db.KV) (runtime.Object, erro
 	data, _, err := s.plain(context.WithoutCancel(ctx), kv)
 	if err != nil {
 		return nil, err
-	}
-	if begin := s.budget.begin; begin != nil && len(data) > largeEvent {
-		defer begin(ctx)()
 	}
 	obj, _, err := s.codec.Decode(data, nil, nil)
 	if err != nil {

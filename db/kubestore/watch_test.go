@@ -138,6 +138,40 @@ func TestWatchesShareDecoding(t *testing.T) {
 	}
 }
 
+// TestLargeExistingObjectsTakeOneTurn: a watch that begins with a large object has one turn. Where
+// there was one turn, it waited for itself, and each list and watch waited for it.
+func TestLargeExistingObjectsTakeOneTurn(t *testing.T) {
+	f := setup(t)
+	var turns, held atomic.Int64
+	f.budget.begin = func(context.Context) func() {
+		turns.Add(1)
+		if n := held.Add(1); n > 1 {
+			t.Errorf("the watch has %d turns", n)
+		}
+		return func() { held.Add(-1) }
+	}
+	const objects = 3
+	for i := range objects {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i), Annotations: map[string]string{"large": strings.Repeat("x", largeEvent)}}}
+		if err := f.Create(t.Context(), fmt.Sprintf("/pods/ns/%d", i), pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := f.Watch(t.Context(), "/pods/", storage.ListOptions{Recursive: true, Predicate: storage.Everything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for range objects {
+		if ev := <-w.ResultChan(); ev.Type != watch.Added {
+			t.Fatalf("event %v", ev.Type)
+		}
+	}
+	if turns.Load() != 1 {
+		t.Errorf("the watch had %d turns", turns.Load())
+	}
+}
+
 // TestRequestWatchProgress: a quiet watch that takes bookmarks is told at once
 // how far the store is.
 func TestRequestWatchProgress(t *testing.T) {

@@ -208,8 +208,9 @@ func Pause(ctx context.Context) (resume func()) {
 	return t.reacquire
 }
 
-// Begin waits for the turn of a watch that is about to read existing objects. The watch has the
-// turn until end.
+// Begin waits for the turn of a watch that is about to read existing objects, or to decode a large
+// event. The watch has the turn until end. A watch that has the turn must not begin again: it would
+// wait for itself.
 func Begin(ctx context.Context) (end func()) {
 	t, ok := ctx.Value(turnKey{}).(*turn)
 	if !ok {
