@@ -11,6 +11,8 @@ class TidewaiterClient < Formula
     bin.install "tidewaiter"
     bin.install_symlink "tidewaiter" => "kubectl-tidewaiter"
     bin.install_symlink "tidewaiter" => "kubectl-images"
+    bin.install_symlink "tidewaiter" => "kubectl_complete-tidewaiter"
+    bin.install_symlink "tidewaiter" => "kubectl_complete-images"
     generate_completions_from_executable(bin/"tidewaiter", "completion")
   end
 

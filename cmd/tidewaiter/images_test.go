@@ -111,6 +111,8 @@ func TestPlugins(t *testing.T) {
 		"/home/ann/.krew/bin/kubectl-images": {"kubectl", "images get x"},
 		"kubectl-images.exe":                 {"kubectl", "images get x"},
 		"/opt/kubectl-who_signed":            {"kubectl who-signed", "get x"},
+		"/opt/kubectl_complete-images":       {"tidewaiter", "__complete images get x"},
+		"kubectl_complete-tidewaiter.exe":    {"tidewaiter", "__complete get x"},
 	} {
 		if got := [2]string{calledAs(path), strings.Join(commandLine([]string{path, "get", "x"}), " ")}; got != want {
 			t.Errorf("%s is called %q, want %q", path, got, want)

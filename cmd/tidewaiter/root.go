@@ -146,12 +146,17 @@ func calledAs(path string) string {
 }
 
 // commandLine returns the arguments of the process: those of the verb images if kubectl runs it as
-// kubectl images.
+// kubectl images. For the words that a shell completes, kubectl runs kubectl_complete-images.
 func commandLine(process []string) []string {
-	if pluginOf(process[0]) == imagesVerb {
-		return append([]string{imagesVerb}, process[1:]...)
+	name, completes := strings.CutPrefix(filepath.Base(process[0]), "kubectl_complete-")
+	args := process[1:]
+	if pluginOf(process[0]) == imagesVerb || completes && strings.TrimSuffix(name, ".exe") == imagesVerb {
+		args = append([]string{imagesVerb}, args...)
 	}
-	return process[1:]
+	if completes {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	return args
 }
 
 // Formats of the log.
