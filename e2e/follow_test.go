@@ -32,7 +32,7 @@ func TestFollow(t *testing.T) {
 		}
 	}
 	own := harness.StartServer(t)
-	refused("without rights", follow(c.Kubeconfig(t, "nobody", "nobody"), "nobody"), "create clusterroles.rbac.authorization.k8s.io", "list pods", "tidewaiter follow nobody --dry-run")
+	refused("without rights", follow(c.Kubeconfig(t, "nobody", "nobody"), "nobody"), "create and patch serviceaccounts in kube-system, clusterroles.rbac.authorization.k8s.io", "list and watch pods, nodes", "tidewaiter follow nobody --dry-run")
 	refused("a misspelt context", follow(admin, "admim"), "did you mean admin? Try: tidewaiter follow admin")
 	refused("a tidewaiter server", follow(own.Kubeconfig, ""), "is a tidewaiter server, and no cluster")
 	refused("a kubeconfig of a person", g.try("cp "+admin+" admin.kubeconfig; KUBECONFIG=admin.kubeconfig tidewaiter follow"), "admin.kubeconfig is there", "--name NAME")

@@ -187,7 +187,8 @@ const minDigits = 4
 func (l *looker) absent(ctx context.Context, f *found, asked string) error {
 	m, hint := &f.Meaning, ""
 	err := fmt.Errorf("%s: %s does not know it", f.Message, l.Server.destination())
-	if runs := f.runs(); runs != "" {
+	runs := f.runs()
+	if runs != "" {
 		err = errors.New(runs)
 	}
 	switch {
@@ -199,6 +200,8 @@ func (l *looker) absent(ctx context.Context, f *found, asked string) error {
 	case m.Tag == "":
 	case len(m.Others) > 0:
 		hint = f.taken()
+	case runs != "" && m.Reference != "": // as its pods name it, so the registry is no guess
+		hint = "tidewaiter pods -o wide says why it was not imported; to try again: tidewaiter import " + m.Reference
 	case reference.NamesRegistry(asked):
 		hint = "tidewaiter import " + m.Reference
 		if near := l.near(ctx, f, asked); near != "" {

@@ -311,6 +311,7 @@ func (c *toFollow) report(out io.Writer, end time.Time, unseen []string) error {
 
 Next:
   tidewaiter serve --config ` + cli.Quote(c.configFile) + `   or restart the server that has this file
+  export KUBECONFIG=tidewaiter-data/admin.kubeconfig   in another terminal; serve prints the file
   kubectl get clusters      is the data up to date?
   kubectl images -A         what runs, and who signed it
 `

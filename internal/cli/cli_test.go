@@ -89,6 +89,23 @@ func TestHintsKeepFlags(t *testing.T) {
 	}
 }
 
+// kubectl images is a plugin of one verb: the others are verbs of tidewaiter.
+func TestHintsOfThePlugin(t *testing.T) {
+	root := someVerbs()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl"}
+	cmd, _, err := root.Find([]string{"get"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.ParseFlags([]string{"--server", "X"}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "kubectl get --server X a, or tidewaiter import --server X b"
+	if got := cli.KeepFlags(cmd, "tidewaiter get a, or tidewaiter import b"); got != want {
+		t.Errorf("the hint is %q, want %q", got, want)
+	}
+}
+
 func someVerbs() *cobra.Command {
 	root := &cobra.Command{Use: "tidewaiter"}
 	for _, verb := range []string{"get", "import", "follow"} {

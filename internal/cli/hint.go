@@ -43,6 +43,9 @@ func KeepFlags(cmd *cobra.Command, hint string) string {
 			return command
 		}
 		line := []string{to.CommandPath()}
+		if to != cmd && cmd.Root().DisplayName() == "kubectl" { // it is a plugin of one verb
+			line = []string{words[0] + strings.TrimPrefix(line[0], "kubectl")}
+		}
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			there := to.Flags().Lookup(f.Name)
 			spellings := "--" + f.Name

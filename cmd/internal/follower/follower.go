@@ -107,6 +107,7 @@ func missing(ctx context.Context, caller *restclient.Config, rights []authorizat
 	if err != nil {
 		return nil, err
 	}
+	lacking, order := map[string][]string{}, []string{}
 	for _, right := range rights {
 		review, err := client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right},
@@ -122,8 +123,20 @@ func missing(ctx context.Context, caller *restclient.Config, rights []authorizat
 			if right.Namespace != "" {
 				what += " in " + right.Namespace
 			}
-			lacks = append(lacks, right.Verb+" "+what)
+			if lacking[what] == nil {
+				order = append(order, what)
+			}
+			lacking[what] = append(lacking[what], right.Verb)
 		}
+	}
+	places := map[string]int{}
+	for _, what := range order {
+		does := strings.Join(lacking[what], " and ")
+		if at, known := places[does]; known {
+			lacks[at] += ", " + what
+			continue
+		}
+		places[does], lacks = len(lacks), append(lacks, does+" "+what)
 	}
 	return lacks, nil
 }
