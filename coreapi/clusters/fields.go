@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
@@ -27,6 +28,9 @@ const (
 	// podField is the pod's name in its cluster, or that without its last part or two: as a rule,
 	// its workload's name.
 	podField = "pod"
+	// namedField is a part of the pod's name or of its workload's, in whichever case; it is looked for
+	// when asked.
+	namedField = "named"
 )
 
 // indexedFields are those that the storage answers from an index, the most selective first.
@@ -45,7 +49,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 			return "", "", fmt.Errorf("field label %q of clusterpods must be %s, %s or %s, not %q", outdatedField, driftTrue, driftFalse, driftUnknown, value)
 		}
 		return label, value, nil
-	case verifiedField:
+	case verifiedField, namedField:
 		return label, value, nil
 	case imageField:
 		// what it means is found out when it is asked for
@@ -56,7 +60,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 		}
 		return label, value, nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, imageField, verifiedField, outdatedField)
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, namedField, imageField, verifiedField, outdatedField)
 }
 
 // podValues returns the values of a field of a pod.
@@ -87,6 +91,18 @@ func podValues(field string, p *ClusterPod) []string {
 		return slices.Compact(all)
 	}
 	return nil
+}
+
+// isNamedSo reports whether a pod has, or with != lacks, what is demanded of names.
+func isNamedSo(p *ClusterPod, demanded []fields.Requirement) bool {
+	for _, r := range demanded {
+		part := strings.ToLower(r.Value)
+		has := strings.Contains(strings.ToLower(p.Spec.Name), part) || strings.Contains(strings.ToLower(p.Spec.Workload), part)
+		if has == (r.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	return true
 }
 
 // podTerms returns the fields of a pod in the form that a predicate matches: one for each value of

@@ -7,6 +7,21 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
+// Pods are selected by a part of their name or of their workload's, in whichever case.
+func TestSelectedByPartOfName(t *testing.T) {
+	t.Parallel()
+	p := &ClusterPod{Spec: ClusterPodSpec{Name: "shop-7d9c-x2x9k", Workload: "Deployment/Shop"}}
+	for selector, want := range map[string]bool{"named=SHOP": true, "named=x2x": true, "named=deployment/sh": true, "named=cart": false, "named!=cart": true, "named!=shop": false, "named=shop,named=cart": false} {
+		parsed, err := fields.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, demanded := without(&internalversion.ListOptions{FieldSelector: parsed}, namedField); isNamedSo(p, demanded) != want {
+			t.Errorf("%s selects it: %v", selector, !want)
+		}
+	}
+}
+
 // Pods are selected by the verdict for what their containers name; the rest of a selector stays.
 func TestSelectedByVerdict(t *testing.T) {
 	t.Parallel()

@@ -224,7 +224,7 @@ func TestSearch(t *testing.T) {
 	}
 	// The beginning of a pod's name is found, too, and a tag wherever it is in the list of tags.
 	answers["GET "+podsPath] = func(q url.Values) any {
-		if q.Get("fieldSelector") != "" {
+		if q.Get("fieldSelector") != "named=we" {
 			return m{}
 		}
 		return pod

@@ -123,10 +123,7 @@ func (v *visit) findWorkloads(part string) ([]*finding, error) {
 	err := v.call.get(v.ctx(), podsPath, url.Values{"limit": {fmt.Sprint(countUpTo)}, "fieldSelector": {"pod=" + escapeTerm(part)}}, &pods)
 	if err == nil && len(pods.Items) == 0 {
 		found.Link = ""
-		err = v.call.get(v.ctx(), podsPath, url.Values{"limit": {fmt.Sprint(podsSorted)}}, &pods)
-		pods.Items = slices.DeleteFunc(pods.Items, func(p clusterPod) bool {
-			return !contains(p.Spec.Name, part) && !contains(p.Spec.Workload, part)
-		})
+		err = v.call.get(v.ctx(), podsPath, url.Values{"limit": {fmt.Sprint(podsSorted)}, "fieldSelector": {"named=" + escapeTerm(part)}}, &pods)
 	}
 	all := workloadsOf(pods.Items)
 	found.Count, found.More, found.Refused = len(all), len(all) > 0 && pods.Metadata.Continue != "", noticeOf("look for workloads", err)
