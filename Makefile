@@ -70,9 +70,9 @@ e2e: e2e-tools ## Drive the built binary with the real kubectl, registries and c
 	$(GO) test -C e2e/differential -tags containers_image_openpgp -count=1 -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: console-pictures
-console-pictures: ## Take the pictures of docs/console.md anew; needs chromium
-	$(GO) run -C e2e ./tools kubectl axe
-	$(GO) test -C e2e -run '^TestConsoleIsAccessible$$' -count=1 . -pictures $(CURDIR)/docs/pictures
+console-pictures: ## Take the pictures of README.md and docs/console.md anew; needs chromium
+	$(GO) run -C e2e ./tools kubectl crane
+	$(GO) test -C e2e -run '^TestPictures$$' -count=1 . -pictures $(CURDIR)/docs/pictures
 
 .PHONY: console-tour
 console-tour: ## Take pictures of every page of the console into bin/tour: light, dark, narrow, empty; needs chromium

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"os"
@@ -569,10 +570,6 @@ func TestConsoleIsAccessible(t *testing.T) {
 			}
 		}
 	}
-	choose := func(theme string) {
-		b.visit(t, "")
-		b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
-	}
 	d.runs(t, "keeper", "lighthouse:v1", true)
 	check("sign-in", "light")
 	b.signIn(t, d.token)
@@ -584,22 +581,101 @@ func TestConsoleIsAccessible(t *testing.T) {
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
 	for _, theme := range []string{"light", "dark"} {
-		choose(theme)
-		for _, path := range []string{"compare?a=" + d.digest(t, "ferry:v1") + "&b=" + d.digest(t, "buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "images?q=ferr", "impact", "impact?package=openssl", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity"} {
+		b.theme(t, theme)
+		for _, path := range []string{"compare?a=" + d.digest(t, "ferry:v1") + "&b=" + d.digest(t, "buoy:v1"), "", "images", "images?verdict=False&sort=size", "images?signer=nobody", "images?q=nothing", "images?q=ferr", "impact", "impact?package=openssl", "no-such-page", "image?ref=ferry:v1", "image?ref=lighthouse:v1", "repositories", "repository?name=" + url.QueryEscape(d.registry+"/harbour/ferry"), "compare?a=ferry:v1&b=buoy:v1", "running", "policies?try=ferry:v1", "activity", "changes"} {
 			check(path, theme)
 		}
 	}
+}
+
+// Where scripts run, the search box finds while one types, and the keyboard reaches what it finds.
+func TestConsoleFindsAsOneTypes(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+	b.signIn(t, d.token)
+	b.visit(t, "policies")
+	found := func(want string) {
+		t.Helper()
+		b.run(t, chromedp.PollFunction(`(want) => document.getElementById("typed").innerText.includes(want)`, nil, chromedp.WithPollingArgs(want)))
+	}
+	b.run(t, chromedp.KeyEvent("/"), chromedp.KeyEvent("light"))
+	found("harbour/lighthouse")
+	b.run(t, chromedp.KeyEvent("x"))
+	found("All that is found of “lightx”")
+	b.run(t, chromedp.KeyEvent(kb.Backspace))
+	found("harbour/lighthouse")
+	b.run(t, chromedp.KeyEvent(kb.Escape))
+	var text string
+	if b.run(t, chromedp.Evaluate(`document.getElementById("typed").innerText`, &text)); text != "" {
+		t.Errorf("Escape leaves %q", text)
+	}
+	b.run(t, chromedp.KeyEvent("h"))
+	found("harbour/lighthouse")
+	b.run(t, chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), chromedp.WaitReady("h1", chromedp.ByQuery))
+	b.run(t, chromedp.PollFunction(`() => document.querySelector("h1").innerText.includes("harbour/lighthouse")`, nil))
+	if b.problems != nil {
+		t.Errorf("the browser says %q", b.problems)
+	}
+}
+
+// Pictures of the console and of a terminal for the documents, of a demonstration.
+func TestPictures(t *testing.T) {
 	if *pictures == "" {
-		return
+		t.Skip("for documents: make console-pictures")
 	}
 	must(t, os.MkdirAll(*pictures, 0o755))
-	for _, p := range []struct{ path, theme, name string }{{"image?ref=ferry:v1", "light", "console-image"}, {"", "light", "console-attention"}, {"images", "dark", "console-images-dark"}} {
-		choose(p.theme)
-		b.visit(t, p.path)
-		var png []byte
-		b.run(t, chromedp.CaptureScreenshot(&png))
-		must(t, os.WriteFile(filepath.Join(*pictures, p.name+".png"), png, 0o644))
+	d := startDemonstration(t)
+	for pod, tag := range map[string]string{"keeper-0": "lighthouse:v1", "ferry-0": "ferry:v1", "buoy-0": "buoy:v1"} {
+		d.runs(t, pod, tag, true)
 	}
+	b := startBrowser(t, d.url)
+	save := func(name string, take func(*[]byte) chromedp.Action) {
+		var png []byte
+		b.run(t, take(&png))
+		must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), png, 0o644))
+	}
+	window := func(png *[]byte) chromedp.Action { return chromedp.CaptureScreenshot(png) }
+	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
+	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
+	b.await(t, "", ".who-runs") // what runs has been counted
+	for _, p := range []struct{ path, theme, name string }{{"image?ref=ferry:v1", "light", "console-image"}, {"", "light", "console-attention"}, {"images", "dark", "console-images-dark"}} {
+		b.theme(t, p.theme)
+		b.visit(t, p.path)
+		save(p.name, window)
+	}
+	file := filepath.Join(t.TempDir(), "terminal.html")
+	must(t, os.WriteFile(file, []byte(terminal(d.session(t,
+		[]string{"kubectl", "get", "images"}, []string{"tidewaiter", "images", "-A"}, []string{"tidewaiter", "describe", d.registry + "/harbour/ferry:v1"},
+	))), 0o600))
+	b.run(t, chromedp.Navigate("file://"+file))
+	save("terminal", func(png *[]byte) chromedp.Action { return chromedp.Screenshot("#terminal", png, chromedp.ByQuery) })
+}
+
+// session is what a terminal shows of commands of kubectl and tidewaiter, and of their output.
+func (d *demonstration) session(t *testing.T, commands ...[]string) (shown string) {
+	t.Helper()
+	for _, words := range commands {
+		path := harness.Binary(t)
+		if words[0] == "kubectl" {
+			path = d.kubectl.Path
+		}
+		r := harness.Run(t, harness.Command{Path: path, Args: words[1:], Env: d.kubectl.Env})
+		shown += "$ " + strings.Join(words, " ") + "\n" + r.Stderr + r.Stdout + "\n"
+	}
+	return strings.TrimSpace(shown)
+}
+
+// terminal is a page that looks like a terminal.
+func terminal(session string) string {
+	return `<!doctype html><meta charset="utf-8"><body style="margin: 0"><pre id="terminal" style="display: inline-block; margin: 0; padding: 20px 24px; background: #10181f; color: #d7e0e7; font: 14px/1.5 'DejaVu Sans Mono', monospace; border-radius: 10px">` + html.EscapeString(session) + `</pre>`
+}
+
+// theme chooses the theme of the console.
+func (b *browser) theme(t *testing.T, theme string) {
+	t.Helper()
+	b.visit(t, "")
+	b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
 }
 
 // tour is where TestConsoleTour writes pictures of every page; `make console-tour` looks at them
@@ -627,7 +703,7 @@ func TestConsoleTour(t *testing.T) {
 	}
 	pages := map[string]string{
 		"attention": "", "images": "images", "nothing": "images?q=nothing:v1", "image": "image?ref=ferry:v1", "index": "image?ref=lighthouse:v1", "repositories": "repositories",
-		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/buoy"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity", "impact": "impact?package=openssl", "search": "images?q=harb",
+		"repository": "repository?name=" + url.QueryEscape(d.registry+"/harbour/buoy"), "compare": "compare?a=ferry:v1&b=buoy:v1", "running": "running", "policies": "policies?try=ferry:v1", "activity": "activity", "changes": "changes", "impact": "impact?package=openssl", "search": "images?q=harb",
 	}
 	must(t, os.MkdirAll(*tour, 0o755))
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}

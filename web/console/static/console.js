@@ -37,8 +37,8 @@
     if (typed() && !e.target.closest(".search")) typed().replaceChildren();
   });
   document.addEventListener("htmx:afterSwap", (e) => {
-    if (e.target !== typed()) return;
-    if (!e.target.contains(document.activeElement) && !document.activeElement.matches(".search input")) return typed().replaceChildren();
+    if (e.detail.target !== typed()) return;
+    if (!document.activeElement.closest(".search")) return typed().replaceChildren();
     const hits = typed().querySelector("[data-said]");
     if (hits) say(hits.dataset.said);
   });
