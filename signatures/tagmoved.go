@@ -17,7 +17,7 @@ func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (
 		return nil, ""
 	}
 	for _, p := range by {
-		if pattern := p.Admission.Immutable(asked.Tag); pattern != "" {
+		if pattern := p.Admission.ImmutableTags.Match(asked.Tag); pattern != "" {
 			if of = append(of, p); why == "" {
 				why = fmt.Sprintf("%s must not move (policy %q: %s), and led to another image until %s", asked, p.ID(), pattern, move.At.UTC().Format(time.RFC3339))
 			}

@@ -216,7 +216,7 @@ func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
 		return nil
 	}
 	for _, p := range set.For(ref) {
-		if pattern := p.Admission.Immutable(ref.Tag); pattern != "" {
+		if pattern := p.Admission.ImmutableTags.Match(ref.Tag); pattern != "" {
 			warnings = append(warnings, fmt.Sprintf("policy %q says that %s must not move (%s): without a server it is not known whether it has", p.ID(), ref, pattern))
 		}
 	}

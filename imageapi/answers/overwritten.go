@@ -46,7 +46,7 @@ func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by fu
 		return nil, err
 	}
 	for _, p := range by(set, ref) {
-		if pattern := p.Admission.Immutable(ref.Tag); pattern != "" {
+		if pattern := p.Admission.ImmutableTags.Match(ref.Tag); pattern != "" {
 			rules = append(rules, fmt.Sprintf("policy %q: %s", p.ID(), pattern))
 		}
 	}

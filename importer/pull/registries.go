@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -46,8 +45,8 @@ type Files interface {
 }
 
 type registries struct {
-	entries []Registry // by descending length of the prefix
-	files   Files      // used where no entry matches; nil if there are none
+	entries reference.Prefixes[Registry]
+	files   Files // used where no entry matches; nil if there are none
 	// insecure holds for all registries without an entry.
 	insecure bool
 }
@@ -65,43 +64,33 @@ func newRegistries(in []Registry, files Files, insecure bool) (registries, error
 	return registries{rs, files, insecure}, nil
 }
 
-func newEntries(in []Registry) ([]Registry, error) {
-	out := make([]Registry, 0, len(in))
-	seen := map[string]bool{}
+func newEntries(in []Registry) (entries reference.Prefixes[Registry], err error) {
 	for i, r := range in {
-		prefix, path, _ := strings.Cut(strings.TrimSuffix(r.Prefix, "/"), "/")
-		host, err := reference.ParseHost(prefix)
+		prefix, err := reference.ParsePrefix(r.Prefix)
 		if err != nil {
-			return nil, fmt.Errorf("registries[%d]: prefix %q does not begin with a registry host, such as docker.io: %w", i, r.Prefix, err)
-		}
-		// A name below a prefix must be a valid repository.
-		if _, err := reference.ParseRepository(host + strings.TrimSuffix("/"+path, "/") + "/x"); err != nil {
-			return nil, fmt.Errorf("registries[%d]: prefix %q: %w", i, r.Prefix, err)
+			return entries, fmt.Errorf("registries[%d]: %w", i, err)
 		}
 		if r.RequestsPerSecond < 0 || r.RequestsAtATime < 0 {
-			return nil, fmt.Errorf("registries[%d]: %v requests a second and %d at a time must not be negative", i, r.RequestsPerSecond, r.RequestsAtATime)
+			return entries, fmt.Errorf("registries[%d]: %v requests a second and %d at a time must not be negative", i, r.RequestsPerSecond, r.RequestsAtATime)
 		}
-		if (r.RequestsPerSecond > 0 || r.RequestsAtATime > 0) && path != "" {
-			return nil, fmt.Errorf("registries[%d]: limits apply to a whole host: give them to the entry with the prefix %q", i, host)
+		if (r.RequestsPerSecond > 0 || r.RequestsAtATime > 0) && prefix.Repository != "" {
+			return entries, fmt.Errorf("registries[%d]: limits apply to a whole host: give them to the entry with the prefix %q", i, prefix.Host)
 		}
-		r.Prefix = strings.TrimSuffix(host+"/"+path, "/")
-		if seen[r.Prefix] {
-			return nil, fmt.Errorf("registries[%d]: prefix %q appears twice", i, r.Prefix)
+		r.Prefix = prefix.Prefix()
+		if err := entries.Add(prefix, r); err != nil {
+			return entries, fmt.Errorf("registries[%d]: %w", i, err)
 		}
-		seen[r.Prefix] = true
-		out = append(out, r)
 	}
-	slices.SortStableFunc(out, func(a, b Registry) int { return len(b.Prefix) - len(a.Prefix) })
-	return out, nil
+	return entries, nil
 }
 
 // lookup finds the entry for "host" or "host/repository". Without one it returns a Registry without
 // a prefix, from the files or the default.
-func (rs registries) lookup(where string) (r Registry) {
-	for _, r := range rs.entries {
-		if rest, ok := strings.CutPrefix(where, r.Prefix); ok && (rest == "" || rest[0] == '/') {
-			return r
-		}
+func (rs registries) lookup(where string) Registry {
+	host, repository, _ := strings.Cut(where, "/")
+	r, _, ok := rs.entries.Longest(reference.Reference{Host: host, Repository: repository})
+	if ok {
+		return r
 	}
 	if rs.files != nil {
 		// newRegistries has read the files and would have returned their error

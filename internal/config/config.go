@@ -27,6 +27,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
@@ -87,7 +88,7 @@ type Config struct {
 	// Kubelet says how kubelets are reached for the logs of pods; see coreapi.md.
 	Kubelet *Kubelet `yaml:"kubelet"`
 
-	immutable []immutableTags // the parsed ImmutableTags of Registries
+	immutable reference.Prefixes[policy.TagPatterns] // the parsed ImmutableTags of Registries
 
 	file     string    // the path of the file
 	document yaml.Node // for the lines of errors

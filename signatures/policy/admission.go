@@ -38,8 +38,8 @@ type Admission struct {
 	MaxTagAge string `json:"tidewaiter.dev/max-tag-age,omitempty"`
 	// ImmutableTags are patterns, separated by commas, of tags that must not move. What such a tag is
 	// moved to does not meet the policy. Empty means that all tags may move.
-	ImmutableTags string   `json:"tidewaiter.dev/immutable-tags,omitempty"`
-	_             struct{} `json:"-"` // makes decodeDocument ignore other annotations
+	ImmutableTags TagPatterns `json:"tidewaiter.dev/immutable-tags,omitempty"`
+	_             struct{}    `json:"-"` // makes decodeDocument ignore other annotations
 }
 
 // The values of Admission.
@@ -58,12 +58,13 @@ const (
 func NewAdmission(annotations map[string]string) (Admission, error) {
 	a := Admission{
 		Mode: annotations[AdmissionAnnotation], Unknown: annotations[UnknownAnnotation],
-		MaxTagAge: annotations[MaxTagAgeAnnotation], ImmutableTags: annotations[ImmutableTagsAnnotation],
+		MaxTagAge: annotations[MaxTagAgeAnnotation], ImmutableTags: TagPatterns(annotations[ImmutableTagsAnnotation]),
 	}
+	wrong, err := a.validate()
 	if value, has := annotations[MaxTagAgeAnnotation]; has && value == "" {
 		a.MaxTagAge = minTagAge.String()
 	}
-	if value, has := annotations[ImmutableTagsAnnotation]; has && value == "" {
+	if value, has := annotations[ImmutableTagsAnnotation]; has && (value == "" || a.ImmutableTags.check() != nil) {
 		a.ImmutableTags = "*"
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -71,8 +72,8 @@ func NewAdmission(annotations map[string]string) (Admission, error) {
 			return a, &Error{Field: "metadata.annotations." + printable.Line(key, maxAnnotation), Err: err}
 		}
 	}
-	if field, err := a.validate(); err != nil {
-		return a, &Error{Field: field, Err: err}
+	if err != nil {
+		return a, &Error{Field: wrong, Err: err}
 	}
 	return a, nil
 }
@@ -186,7 +187,7 @@ func (a Admission) Annotations() map[string]string {
 		annotations[MaxTagAgeAnnotation] = a.MaxTagAge
 	}
 	if a.ImmutableTags != "" {
-		annotations[ImmutableTagsAnnotation] = a.ImmutableTags
+		annotations[ImmutableTagsAnnotation] = string(a.ImmutableTags)
 	}
 	return annotations
 }
@@ -206,10 +207,8 @@ func (a Admission) validate() (field string, err error) {
 	if d, err := time.ParseDuration(a.MaxTagAge); a.MaxTagAge != "" && (err != nil || d < minTagAge) {
 		return "metadata.annotations." + MaxTagAgeAnnotation, fmt.Errorf("is %.64q, must be a duration of at least %v, such as 10m", a.MaxTagAge, minTagAge)
 	}
-	if a.ImmutableTags != "" {
-		if _, err := parseTagPatterns(a.ImmutableTags); err != nil {
-			return "metadata.annotations." + ImmutableTagsAnnotation, err
-		}
+	if err := a.ImmutableTags.check(); err != nil {
+		return "metadata.annotations." + ImmutableTagsAnnotation, err
 	}
 	return "", nil
 }

@@ -36,7 +36,7 @@ func TestAdmissionOfADocument(t *testing.T) {
 		t.Fatalf("%+v, %v", warned, err)
 	}
 	for tag, want := range map[string]string{"v1": "v*", "v": "v*", "1-release": "*-release", "latest": "", "": "", "release": ""} {
-		if got := warned.Admission.Immutable(tag); got != want || plain.Admission.Immutable(tag) != "" {
+		if got := warned.Admission.ImmutableTags.Match(tag); got != want || plain.Admission.ImmutableTags.Match(tag) != "" {
 			t.Errorf("the tag %q must not move by %q, want %q", tag, got, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestMisspeltAnnotations(t *testing.T) {
 		}
 	}
 	// A bound that an older version accepted and this one cannot read is the least that there may be.
-	if a, err := policy.NewAdmission(map[string]string{policy.ImmutableTagsAnnotation: "v[0-9]"}); err == nil || a.Immutable("latest") != "*" {
+	if a, err := policy.NewAdmission(map[string]string{policy.ImmutableTagsAnnotation: "v[0-9]"}); err == nil || a.ImmutableTags.Match("latest") != "*" {
 		t.Errorf("%+v, %v", a, err)
 	}
 	if a, err := policy.NewAdmission(map[string]string{policy.MaxTagAgeAnnotation: "soon", policy.AdmissionAnnotation: policy.ModeAudit}); err == nil || !a.IsTooOld(11*time.Second) || a.IsTooOld(time.Second) || a.Mode != policy.ModeAudit {
@@ -124,7 +124,7 @@ func TestAnnotationsWithoutEffect(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "metadata.annotations."+key+": is empty: write ") {
 			t.Errorf("an object with %s without a value: %v", key, err)
 		}
-		if a.IsTooOld(11*time.Second) != (key == policy.MaxTagAgeAnnotation) || (a.Immutable("latest") != "") != (key == policy.ImmutableTagsAnnotation) {
+		if a.IsTooOld(11*time.Second) != (key == policy.MaxTagAgeAnnotation) || (a.ImmutableTags.Match("latest") != "") != (key == policy.ImmutableTagsAnnotation) {
 			t.Errorf("%s without a value is read as %+v", key, a)
 		}
 	}

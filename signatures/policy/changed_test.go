@@ -27,7 +27,7 @@ func TestWithOnePolicyIsTheSetOfAll(t *testing.T) {
 				}
 			}
 			p.Admission.Mode = []string{"", policy.ModeEnforce}[random.IntN(2)]
-			p.Admission.ImmutableTags = []string{"", "v*"}[random.IntN(2)]
+			p.Admission.ImmutableTags = []policy.TagPatterns{"", "v*"}[random.IntN(2)]
 			with := append(slices.DeleteFunc(slices.Clone(all), func(other *policy.Policy) bool { return other.Key() == p.Key() }), p)
 			want, wantErr := policy.NewSet(with)
 			before := set

@@ -165,7 +165,7 @@ func (s *Set) sum() {
 	var text []byte
 	for _, p := range s.policies {
 		text = text[:0]
-		for _, part := range []string{p.hash, p.Admission.Mode, "/", p.Admission.Unknown, "/", p.Admission.MaxTagAge, "/", p.Admission.ImmutableTags} {
+		for _, part := range []string{p.hash, p.Admission.Mode, "/", p.Admission.Unknown, "/", p.Admission.MaxTagAge, "/", string(p.Admission.ImmutableTags)} {
 			text = append(text, part...)
 		}
 		_, _ = h.Write(text) // never fails
