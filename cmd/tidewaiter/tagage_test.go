@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -25,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
@@ -39,17 +44,10 @@ type ahead struct {
 func (a *ahead) Now() time.Time                  { return time.Now().Add(time.Duration(a.by.Load())) }
 func (a *ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
 
-// A tag that no webhook told of is known of old. How old is told at every door, by a restart, too;
-// and a policy bounds it: then admission asks the registry first, and where that is away nobody
-// knows.
-func TestMaxTagAge(t *testing.T) {
-	t.Parallel()
-	registry := registrytest.New(t)
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	push := func(called, tag string, isSigned bool) string {
+// pushes returns a function that pushes an image and signs it, if it is to be signed.
+func pushes(t *testing.T, registry *registrytest.Registry, signer *demo.Signer) func(called, tag string, isSigned bool) (digest string) {
+	return func(called, tag string, isSigned bool) string {
+		t.Helper()
 		image, err := sample.New(sample.Spec{Name: called})
 		if err != nil {
 			t.Fatal(err)
@@ -61,16 +59,152 @@ func TestMaxTagAge(t *testing.T) {
 		}
 		repository, _, _ := strings.Cut(tag, ":")
 		of, err := name.NewRepository(registry.Host + "/" + repository)
+		if err == nil && isSigned {
+			err = signer.Sign(of, hash, hash)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if isSigned {
-			if err := signer.Sign(of, hash, hash); err != nil {
-				t.Fatal(err)
-			}
-		}
 		return digest
 	}
+}
+
+// runs has a cluster run a digest under a tag, in a namespace.
+func runs(cluster *clustertest.Cluster, namespace, tag, digest string) {
+	repository, _, _ := strings.Cut(tag, ":v")
+	cluster.Set(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: tag}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "main", ImageID: repository + "@" + digest, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		}}},
+	})
+}
+
+// verdictHistory waits until the verdicts on what ran a reference, the newest first, are as wanted:
+// the word, that before, and the cause.
+func verdictHistory(t *testing.T, data, reference string, want ...string) {
+	t.Helper()
+	var got []string
+	soon(t, fmt.Sprintf("the verdicts on %s are %q", reference, want), func() bool {
+		var list struct {
+			Items []struct{ Verified, Before, Cause string }
+		}
+		code, out, errs := tidewaiter(t, "history", "--verdicts", "-o", "json", reference, "--kubeconfig", server.KubeconfigPath(data))
+		if code != cli.ExitOK && code != exitAbsent {
+			t.Fatal(out, errs)
+		}
+		if err := json.Unmarshal([]byte(out), &list); err != nil && code == cli.ExitOK {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, v := range list.Items {
+			got = append(got, v.Verified+" "+v.Before+" "+v.Cause)
+		}
+		return slices.Equal(got, want)
+	})
+}
+
+// A verdict that turns because time passes, and nothing is written, is told like every other: to who
+// follows it, in an Event, and in what is recorded of what ran. Two pods of one tag are told of
+// once.
+func TestTurnedByAge(t *testing.T) {
+	t.Parallel()
+	registry, cluster, e, dir := registrytest.New(t), clustertest.New(t), newEar(t), t.TempDir()
+	signer, err := demo.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := signer.WritePolicy(dir, registry.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.yaml")
+	for path, text := range map[string]string{
+		file:                                  strings.Replace(string(policy), "metadata:\n", "metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n", 1),
+		filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()),
+		filepath.Join(dir, "secret"):          "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
+		config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n" +
+			"notify:\n- {name: ci, url: \"" + e.URL + "\", insecure: true, secretFile: secret, events: [verdict.turned]}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := &ahead{}
+	options := server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true, Clock: now}
+	serving := serveWith(t, options, listen(t))
+	tag := registry.Host + "/team/app:v1"
+	digest := pushes(t, registry, signer)("first", "team/app:v1", true)
+	if code, out, errs := tidewaiter(t, "import", tag, "--kubeconfig", server.KubeconfigPath(options.DataDir)); code != cli.ExitOK {
+		t.Fatal(out, errs)
+	}
+	cluster.Set(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
+	runs(cluster, "team", tag, digest)
+	runs(cluster, "others", tag, digest)
+	began := []string{"True  it began to run", "True  it began to run"}
+	verdictHistory(t, options.DataDir, tag, began...)
+	events := func(reason, message string) {
+		t.Helper()
+		soon(t, "there is an Event "+reason, func() bool {
+			list, err := kubernetes.NewForConfigOrDie(serving).CoreV1().Events(tags.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.name=" + digest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+				return strings.Contains(e.Message, message) && strings.Contains(e.Message, tag)
+			})
+		})
+	}
+
+	now.by.Store(int64(32 * time.Minute))
+	aged := e.await("verdict.turned", tag+"@"+digest)
+	if d := aged.Data; d.VerifiedBefore != "True" || d.Verified != "Unknown" || d.Reason != answers.ReasonTagTooOld || d.Cause != "no registry has confirmed its tag for too long" || d.Policy != "harbour-master" || *d.Pods != 2 || d.Namespace != "" {
+		t.Errorf("it is told %+v", d)
+	}
+	events("VerdictUnknown", `policy "harbour-master" allows 10m`)
+	old := "Unknown True no registry has confirmed its tag for too long"
+	verdictHistory(t, options.DataDir, tag, append([]string{old, old}, began...)...)
+
+	client, err := restclient.HTTPClientFor(serving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	// a pod has the registry asked
+	if got := askAdmission(t, client, serving.Host+admission.Path+"/prod?timeout=30s", review(tag)); !got.Allowed {
+		t.Fatal(got.Result)
+	}
+	now.by.Add(int64(6 * time.Minute)) // a verdict is asked for every five
+	known := e.await("verdict.turned", tag+"@"+digest)
+	if d := known.Data; d.VerifiedBefore != "Unknown" || d.Verified != "True" || d.Cause != "its tag is no longer too old" || *d.Pods != 2 {
+		t.Errorf("it is told %+v", d)
+	}
+	events("SignatureVerified", "Signed by ")
+	again := "True Unknown its tag is no longer too old"
+	verdictHistory(t, options.DataDir, tag, append([]string{again, again, old, old}, began...)...)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.all) > 0 {
+		t.Errorf("it is also told %+v", e.all)
+	}
+}
+
+// A tag that no webhook told of is known of old. How old is told at every door, by a restart, too;
+// and a policy bounds it: then admission asks the registry first, and where that is away nobody
+// knows.
+func TestMaxTagAge(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	signer, err := demo.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := pushes(t, registry, signer)
 	dir := t.TempDir()
 	file, err := signer.WritePolicy(dir, registry.Host)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -22,7 +21,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -41,27 +39,8 @@ func TestImmutableTags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	push := func(called, tag string) string {
-		image, err := sample.New(sample.Spec{Name: called})
-		if err != nil {
-			t.Fatal(err)
-		}
-		digest := registry.Push(tag, image)
-		hash, err := v1.NewHash(digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		repository, _, _ := strings.Cut(tag, ":")
-		of, err := name.NewRepository(registry.Host + "/" + repository)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := signer.Sign(of, hash, hash); err != nil {
-			t.Fatal(err)
-		}
-		return digest
-	}
-	dir, e := t.TempDir(), newEar(t)
+	push := pushes(t, registry, signer)
+	dir, e, cluster := t.TempDir(), newEar(t), clustertest.New(t)
 	file, err := signer.WritePolicy(dir, registry.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -75,10 +54,10 @@ func TestImmutableTags(t *testing.T) {
 	policy = append(append(bytes.Replace(policy, []byte("metadata:\n"), append([]byte("metadata:\n"), annotations...), 1), "---\n"...), free...)
 	config := filepath.Join(dir, "config.yaml")
 	for path, text := range map[string]string{
-		file: string(policy), filepath.Join(dir, "prod.kubeconfig"): string(clustertest.New(t).Kubeconfig()),
+		file: string(policy), filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()),
 		filepath.Join(dir, "secret"): "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
-		config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\nregistries:\n- {prefix: " + registry.Host + "/free, immutableTags: [\"v*\"]}\n- {prefix: " + registry.Host + "}\n" +
-			"notify:\n- {name: ci, url: \"" + e.URL + "\", insecure: true, secretFile: secret, events: [tag.overwritten]}\n",
+		config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\nregistries:\n- {prefix: " + registry.Host + "/free, immutableTags: [\"v*\"]}\n- {prefix: " + registry.Host + "}\n" +
+			"notify:\n- {name: ci, url: \"" + e.URL + "\", insecure: true, secretFile: secret, events: [tag.overwritten, verdict.turned]}\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -103,7 +82,7 @@ func TestImmutableTags(t *testing.T) {
 	}
 	imports := func(called, tag string) string {
 		t.Helper()
-		digest := push(called, tag)
+		digest := push(called, tag, true)
 		if out, code := run("import", registry.Host+"/"+tag); code != cli.ExitOK {
 			t.Fatal(out)
 		}
@@ -190,7 +169,25 @@ func TestImmutableTags(t *testing.T) {
 			t.Errorf("it is told %+v", told)
 		}
 	}
+	// The verdict for the tag turns with the move, and with its acceptance, whether anything runs it.
+	turned := func(verified, before, cause string) {
+		t.Helper()
+		d := e.await("verdict.turned", app+"@"+second).Data
+		if d.Verified != verified || d.VerifiedBefore != before || d.Cause != cause || d.Policy != "harbour-master" {
+			t.Errorf("it is told %+v", d)
+		}
+	}
+	turned("False", "True", "its tag moved, and must not")
+	runs(cluster, "team", app, second)
+	verdictHistory(t, options.DataDir, app, "False  it began to run")
 	kube := kubernetes.NewForConfigOrDie(serving)
+	soon(t, "there is an Event of the verdict", func() bool {
+		list, err := kube.CoreV1().Events(tags.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=SignatureRejected,involvedObject.name=" + second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items) == 1 && strings.HasPrefix(list.Items[0].Message, "It is not verified in "+app+": "+app+" must not move")
+	})
 	soon(t, "there are Events", func() bool {
 		list, err := kube.CoreV1().Events(tags.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=TagOverwritten,type=Warning"})
 		if err != nil {
@@ -237,6 +234,9 @@ func TestImmutableTags(t *testing.T) {
 	}
 	doors("accepted", app, "True", false)
 	overwritten(1)
+	turned("False", "True", "its tag moved, and must not") // again, after it moved back
+	turned("True", "False", "its tag may lead to it now")
+	verdictHistory(t, options.DataDir, app, "True False its tag may lead to it now", "False  it began to run")
 	if out, _ := run("history", app); !strings.Contains(out, "accepted: sha256:"+second[7:19]) || !strings.Contains(out, "tidewaiter-admin: rebuilt") {
 		t.Errorf("the history says %s", out)
 	}
@@ -244,6 +244,14 @@ func TestImmutableTags(t *testing.T) {
 	imports("first", "team/app:v1")
 	doors("moved back after that", app, "False", true)
 
+	// An auditor learns of a tag that nothing runs, and an editor of the namespace only of tags that ran.
+	from, until := time.Now().Add(-time.Hour).Format(time.RFC3339), time.Now().Format(time.RFC3339)
+	for args, want := range map[string]bool{"-A": true, "-n team": false} {
+		out, code := run(append([]string{"report", "--from", from, "--until", until, "-o", "csv"}, strings.Fields(args)...)...)
+		if listed := strings.Contains(out, "tagMoved,") && strings.Contains(out, unruled); code != cli.ExitOK || listed != want || !strings.Contains(out, app) {
+			t.Errorf("report %s says %d: %s", args, code, out)
+		}
+	}
 	for _, wrong := range []string{"v?", "v*,,", "a b"} {
 		document := signaturestest.Document("wrong", `["`+registry.Host+`/x"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
 		_, err := policiesOf(t, serving).Create(t.Context(), object(t, strings.Replace(document, "metadata: {", "metadata: {annotations: {tidewaiter.dev/immutable-tags: \""+wrong+"\"}, ", 1)), metav1.CreateOptions{})

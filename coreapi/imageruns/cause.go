@@ -2,6 +2,13 @@ package imageruns
 
 import "slices"
 
+// Reasons of verdicts that depend on the tag that a container names: it must not have moved as it
+// has, or no registry has confirmed for too long where it leads.
+const (
+	ReasonTagMoved  = "TagMoved"
+	ReasonTagTooOld = "TagTooOld"
+)
+
 // Cause says why a verdict followed another one, nil for none, as far as the two tell.
 func Cause(before *RunVerdict, v RunVerdict) string {
 	lacks := func(all, of []string) bool {
@@ -16,6 +23,14 @@ func Cause(before *RunVerdict, v RunVerdict) string {
 		return "an exception began"
 	case lacks(before.Policies, v.Policies), lacks(v.Policies, before.Policies):
 		return "other policies cover it"
+	case before.Reason != v.Reason && v.Reason == ReasonTagMoved:
+		return "its tag moved, and must not"
+	case before.Reason != v.Reason && before.Reason == ReasonTagMoved:
+		return "its tag may lead to it now"
+	case before.Reason != v.Reason && v.Reason == ReasonTagTooOld:
+		return "no registry has confirmed its tag for too long"
+	case before.Reason != v.Reason && before.Reason == ReasonTagTooOld:
+		return "its tag is no longer too old"
 	case v.Verified == unknownVerdict:
 		return "it is no longer known"
 	case lacks(before.Signers, v.Signers):

@@ -252,5 +252,34 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 	if err != nil {
 		return annotation.Verdict{}, err
 	}
-	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}, nil
+	return v.held(), nil
+}
+
+// held is the verdict as Images hold it.
+func (v *Verdict) held() annotation.Verdict {
+	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}
+}
+
+// Place returns the Image by which a container is judged, and the place of the verdict: the
+// reference that it names, and its namespace if that has policies of its own for it. The Image is
+// nil if there is no verdict.
+func (a *Answerer) Place(ctx context.Context, namespace, image, imageID string) (judged *imagev1.Image, place string, err error) {
+	s := a.own(namespace)
+	answer, err := s.container(ctx, namespace, image, imageID)
+	if err != nil || answer.Verdict == nil {
+		return nil, "", err
+	}
+	ref, err := reference.Parse(answer.Verdict.Reference)
+	if err != nil {
+		return nil, "", err
+	}
+	set, err := a.Policies.Set(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, own := set.InNamespaces(ref)[namespace]; !own {
+		namespace = ""
+	}
+	judged, err = s.image(ctx, answer.Judged)
+	return judged, annotation.InNamespace(ref.String(), namespace), err
 }

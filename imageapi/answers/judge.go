@@ -10,6 +10,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
@@ -72,8 +73,8 @@ type Judgement struct {
 // ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
 // registry was asked, and ReasonTagMoved that of one for a tag that a policy forbids to move.
 const (
-	ReasonTagTooOld = "TagTooOld"
-	ReasonTagMoved  = "TagMoved"
+	ReasonTagTooOld = imageruns.ReasonTagTooOld
+	ReasonTagMoved  = imageruns.ReasonTagMoved
 )
 
 // InForce are the policies of a running server.

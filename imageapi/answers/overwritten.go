@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +12,10 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -58,4 +61,39 @@ func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by fu
 		Message: fmt.Sprintf("%s must not move (%s): it led to %s, and leads to %s since %s, by %s", ref, strings.Join(rules, "; "),
 			reference.ShortDigest(move.From), reference.ShortDigest(move.To), move.At.UTC().Format(time.RFC3339), cmp.Or(move.By, "somebody unknown")),
 	}, nil
+}
+
+// UnderTag returns the Image of a digest and its verdicts for a tag that leads or led to it: for all
+// pods, and for those of each namespace that has policies of its own for the tag. The former
+// verdicts are as if the tag had not moved. The Image is nil if it is not stored.
+func (a *Answerer) UnderTag(ctx context.Context, tag *imagev1.ImageTag, digest string) (image *imagev1.Image, all []signatures.Change, err error) {
+	ref, ok := tags.Reference(tag)
+	if !ok {
+		return nil, nil, nil
+	}
+	s := a.own("")
+	if image, err = s.image(ctx, digest); image == nil || err != nil {
+		return nil, nil, err
+	}
+	led, err := s.ledThrough(ctx, image, tag)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := a.Policies.Set(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, namespace := range append([]string{""}, slices.Sorted(maps.Keys(set.InNamespaces(ref)))...) {
+		v, _, err := s.verdict(ctx, image, ref, led, namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		unmoved, _, err := s.verdict(ctx, image, ref, Led{Checked: led.Checked}, namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		place := annotation.HeldVerdict{Place: annotation.InNamespace(ref.String(), namespace), Covered: true, Verdict: v.held()}
+		all = append(all, signatures.Change{HeldVerdict: place, Before: unmoved.Verified, Former: unmoved.held()})
+	}
+	return image, all, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/notices"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // openNotifier prepares a listening server to tell others what happens.
@@ -87,8 +88,13 @@ func (n tagNotifier) Overwritten(tag *imagev1.ImageTag, message string) {
 	n.Events.Overwritten(tag, message)
 }
 
-// Turned has the verdicts of what runs the image recorded and counted again.
-func (n tagNotifier) Turned(digest string) {
+// Turned records which verdicts turned, and notifies others. If none is known to have, it has those
+// of what runs the image recorded and counted again.
+func (n tagNotifier) Turned(digest string, image *imagev1.Image, turned []signatures.Change) {
+	if len(turned) > 0 {
+		n.turned(image, turned)
+		return
+	}
 	n.runs.Recheck(digest)
 	n.Verification.Inventory.RecountRunning()
 }

@@ -3,12 +3,17 @@ package server
 import (
 	"cmp"
 	"context"
+	"log/slog"
+	"slices"
+	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/runs"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // judgeRun returns the verdict for what a container runs, and the digest of that: a
@@ -19,6 +24,39 @@ func (s *Server) judgeRun(ctx context.Context, namespace, image, imageID string)
 	return imageruns.RunVerdict{
 		Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policies: v.Policies, Signers: v.Signers, ExceptionUntil: v.Until,
 	}, answer.Runs
+}
+
+// turnedByAge records verdicts on what runs that turned by the age of tags alone, once for each place,
+// and has others told.
+func (s *Server) turnedByAge(ctx context.Context, turns []runs.Turn) {
+	held := func(v imageruns.RunVerdict) annotation.Verdict {
+		return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Signers: v.Signers, Until: v.ExceptionUntil}
+	}
+	images, changes := map[string]*imagev1.Image{}, map[string][]signatures.Change{}
+	for _, t := range turns {
+		image, place, err := s.answerer.Place(ctx, t.Namespace, t.Image, t.ImageID)
+		if err != nil {
+			slog.Error("A verdict turned, and what it is on cannot be read", "image", t.Image, "namespace", t.Namespace, "err", err)
+		}
+		if err != nil || image == nil || slices.ContainsFunc(changes[image.Name], func(c signatures.Change) bool { return c.Place == place }) {
+			continue
+		}
+		images[image.Name] = image
+		changes[image.Name] = append(changes[image.Name], signatures.Change{
+			HeldVerdict: annotation.HeldVerdict{Place: place, Covered: true, Verdict: held(t.After)}, Before: t.Before.Verified, Former: held(t.Before),
+		})
+	}
+	for name, image := range images {
+		s.turned(image, changes[name])
+	}
+}
+
+// turned records verdicts that turned although no image changed, and has others told.
+func (s *Server) turned(image *imagev1.Image, turned []signatures.Change) {
+	observer{s}.JudgedAgain(image, turned)
+	if s.notices != nil {
+		s.notices.Turned(image, turned)
+	}
 }
 
 // The most records of what ran, unless the configuration says something else. Over etcd, whose

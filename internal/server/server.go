@@ -113,7 +113,7 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 
 func newServer(o Options, listener net.Listener) *Server {
 	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), turns: limits.NewTurns(), Events: &imageevents.Recorder{}, runs: runs.New(clock.RealClock{}), local: web.NewLocal(), ReadyTimeout: readyTimeout}
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), turns: limits.NewTurns(), Events: &imageevents.Recorder{}, runs: runs.New(o.Clock), local: web.NewLocal(), ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
@@ -413,7 +413,7 @@ func (s *Server) assemble(context.Context) error {
 		defer func() { s.followChanges(storage) }() // when it is known what runs
 	}
 	s.clusters, s.Usage, s.answerer = core.Clusters, core.Usage.Index, images.Answerer
-	s.runs.Options = runs.Options{Store: core.Runs, Clusters: core.Clusters, VerdictOf: s.judgeRun, SeveralServers: s.etcd != nil}
+	s.runs.Options = runs.Options{Store: core.Runs, Clusters: core.Clusters, VerdictOf: s.judgeRun, Turned: s.turnedByAge, SeveralServers: s.etcd != nil}
 	s.followed, s.streams = followedTags{images.TagImports}, images.StoredStreams
 	s.promotions, s.unverified = promotion.New(s.streams), imageevents.NewUnverified(s.answerer)
 	s.Verification.Inventory.Use = s.answerer.Use

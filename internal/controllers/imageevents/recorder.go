@@ -15,6 +15,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/events"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
@@ -28,6 +29,7 @@ import (
 const (
 	reasonSignatureVerified = "SignatureVerified"
 	reasonSignatureRejected = "SignatureRejected"
+	reasonVerdictUnknown    = "VerdictUnknown"
 	reasonOutdated          = "Outdated"
 	reasonTagOverwritten    = "TagOverwritten"
 	reasonPromoted          = "Promoted"
@@ -111,9 +113,9 @@ func (r *Recorder) Imported(reference string, result *importer.Result, err error
 	r.Record(about, false, queue.NoticeImported, "Imported "+reference)
 }
 
-// Turned records which verdicts on an image turned to True or to False: one event for all places
-// where it is now trusted, and one for all where it is not. So an image in many repositories does
-// not use up the sender's events.
+// Turned records which verdicts on an image turned to True, to False or to Unknown: one event for
+// all places where it is now trusted, one for all where it is not, and one for all where that is
+// not known. So an image in many repositories does not use up the sender's events.
 func (r *Recorder) Turned(image *imagev1.Image, turned []signatures.Change) {
 	about := AboutImage(image.Name)
 	about.UID = image.UID
@@ -130,7 +132,7 @@ type event struct {
 
 // eventsOf returns the events about changed verdicts.
 func eventsOf(turned []signatures.Change) (told []event) {
-	for _, verified := range []string{verdicts.VerifiedTrue, verdicts.VerifiedFalse} {
+	for _, verified := range []string{verdicts.VerifiedTrue, verdicts.VerifiedFalse, verdicts.VerifiedUnknown} {
 		all := slices.DeleteFunc(slices.Clone(turned), func(c signatures.Change) bool { return c.Verified != verified })
 		if len(all) == 0 {
 			continue
@@ -147,11 +149,17 @@ func eventsOf(turned []signatures.Change) (told []event) {
 			told = append(told, event{false, reasonSignatureVerified, signedBy(first.Signers) + ", in " + place})
 			continue
 		}
-		message := "No signature is trusted in " + place
+		reason, message := reasonSignatureRejected, "No signature is trusted in "+place
+		switch {
+		case verified == verdicts.VerifiedUnknown:
+			reason, message = reasonVerdictUnknown, "It is not known whether it is verified in "+place
+		case first.Reason == answers.ReasonTagMoved:
+			message = "It is not verified in " + place
+		}
 		if first.Message != "" {
 			message += ": " + first.Message
 		}
-		told = append(told, event{true, reasonSignatureRejected, message})
+		told = append(told, event{true, reason, message})
 	}
 	return told
 }

@@ -24,6 +24,8 @@ func TestEventsOfTurned(t *testing.T) {
 		"one tag":       {[]signatures.Change{turned("r/a:v1", "False", "signed by bob")}, []event{{true, "SignatureRejected", "No signature is trusted in r/a:v1: signed by bob"}}},
 		"no message":    {[]signatures.Change{turned("r/a#team", "False", "")}, []event{{true, "SignatureRejected", "No signature is trusted in r/a, for the pods of namespace team"}}},
 		"some and some": {[]signatures.Change{turned("r/a", "True", "", "ann", "bob"), turned("r/a:v2", "False", ""), turned("r/b", "True", "")}, []event{{false, "SignatureVerified", "Signed by ann, bob, in r/a, and 1 other place"}, {true, "SignatureRejected", "No signature is trusted in r/a:v2"}}},
+		"not known":     {[]signatures.Change{turned("r/a:v1", "Unknown", "checked 20m ago")}, []event{{true, "VerdictUnknown", "It is not known whether it is verified in r/a:v1: checked 20m ago"}}},
+		"a moved tag":   {[]signatures.Change{{HeldVerdict: annotation.HeldVerdict{Place: "r/a:v1", Verdict: annotation.Verdict{Verified: "False", Reason: "TagMoved", Message: "it must not move"}}}}, []event{{true, "SignatureRejected", "It is not verified in r/a:v1: it must not move"}}},
 		"nobody known":  {[]signatures.Change{turned("r/a", "True", ""), turned("r/b", "True", ""), turned("r/c", "True", "")}, []event{{false, "SignatureVerified", "A signature is trusted, in r/a, and 2 other places"}}},
 	} {
 		if got := eventsOf(tt.turned); !slices.Equal(got, tt.want) {

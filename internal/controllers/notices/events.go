@@ -83,26 +83,8 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 	if before == nil {
 		return []notify.Event{m.imported(after, in)}, nil
 	}
-	for _, c := range signatures.Changes(before, after) {
-		place, namespace, _ := strings.Cut(c.Place, "#")
-		ref, err := reference.Parse(place)
-		if err != nil {
-			continue // no policy covers it
-		}
-		whole := ref.String() + "@" + after.Name // with the tag, if the verdict is for one
-		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, after.UID, c.Place, after.ResourceVersion), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
-			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: after.Name, Verified: c.Verified,
-			VerifiedBefore: c.Before, Reason: c.Reason, Cause: cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
-		}}
-		if c.Verdict.Message != "" {
-			e.Data.Message += ": " + c.Verdict.Message
-		}
-		n, complete, err := m.runs.PodsNaming(ctx, after, ref, namespace, c.Verified)
-		if err != nil {
-			return nil, err
-		}
-		e.Data.Pods, e.Data.PodsUnknown = &n, !complete
-		all = append(all, e)
+	if all, err = m.turned(ctx, after, signatures.Changes(before, after), after.ResourceVersion); err != nil {
+		return nil, err
 	}
 	had := annotation.GoneFrom(before.Annotations, after.Name)
 	for _, repository := range annotation.GoneFrom(after.Annotations, after.Name) {
@@ -114,10 +96,36 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 	return all, nil
 }
 
+// turned are the events of verdicts on an image that turned at a moment.
+func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []signatures.Change, moment string) (all []notify.Event, err error) {
+	for _, c := range changes {
+		place, namespace, _ := strings.Cut(c.Place, "#")
+		ref, err := reference.Parse(place)
+		if err != nil {
+			continue // no policy covers it
+		}
+		whole := ref.String() + "@" + image.Name // with the tag, if the verdict is for one
+		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, image.UID, c.Place, moment), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
+			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: image.Name, Verified: c.Verified,
+			VerifiedBefore: c.Before, Reason: c.Reason, Cause: cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
+		}}
+		if c.Verdict.Message != "" {
+			e.Data.Message += ": " + c.Verdict.Message
+		}
+		n, complete, err := m.runs.PodsNaming(ctx, image, ref, namespace, c.Verified)
+		if err != nil {
+			return nil, err
+		}
+		e.Data.Pods, e.Data.PodsUnknown = &n, !complete
+		all = append(all, e)
+	}
+	return all, nil
+}
+
 // cause says why a verdict followed another one, in the words of the records of what ran.
 func cause(c signatures.Change) string {
 	record := func(v annotation.Verdict) imageruns.RunVerdict {
-		r := imageruns.RunVerdict{Verified: v.Verified, Signers: v.Signers, ExceptionUntil: v.Until}
+		r := imageruns.RunVerdict{Verified: v.Verified, Reason: v.Reason, Signers: v.Signers, ExceptionUntil: v.Until}
 		if v.Policy != "" {
 			r.Policies = strings.Split(v.Policy, ",")
 		}

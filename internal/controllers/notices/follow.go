@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Options are required, except Registerer.
@@ -62,20 +63,29 @@ type Follower struct {
 	maker   maker
 	wake    chan struct{}          // holds a token when the receivers may have changed
 	drifted chan *imagev1.ImageTag // tags whose pods were found to differ
+	turned  chan turned            // verdicts that turned although no image changed
 	running atomic.Bool
 	missed  *metrics.Counter
+}
+
+// turned are verdicts on an image that turned at a time.
+type turned struct {
+	image   *imagev1.Image
+	changes []signatures.Change
+	at      time.Time
 }
 
 const (
 	batch     = 100         // jobs that are enqueued at once
 	saveEvery = time.Minute // the greatest age of the stored position while there are no events
 	maxDrifts = 1000        // tags that wait
+	maxTurned = 1000        // images that wait
 )
 
 // New returns a Follower. It does nothing until Run.
 func New(o Options) *Follower {
 	f := &Follower{
-		Options: o, maker: maker{o.Runs, o.Clock.Now}, wake: make(chan struct{}, 1), drifted: make(chan *imagev1.ImageTag, maxDrifts),
+		Options: o, maker: maker{o.Runs, o.Clock.Now}, wake: make(chan struct{}, 1), drifted: make(chan *imagev1.ImageTag, maxDrifts), turned: make(chan turned, maxTurned),
 		missed: meter.Counter("notifications", "missed_total", "Changes, or stretches of changes, about which no notification could be sent."),
 	}
 	meter.Register(o.Registerer, f.missed)
@@ -98,6 +108,19 @@ func (f *Follower) Drifted(tag *imagev1.ImageTag) {
 	}
 	select {
 	case f.drifted <- tag:
+	default:
+		f.missed.Inc()
+	}
+}
+
+// Turned reports verdicts on an image that turned although the image did not change, by the age or
+// a move of a tag. Like Drifted it does not wait.
+func (f *Follower) Turned(image *imagev1.Image, changes []signatures.Change) {
+	if !f.running.Load() || len(f.Notifier.Receivers()) == 0 {
+		return
+	}
+	select {
+	case f.turned <- turned{image, changes, f.Clock.Now()}:
 	default:
 		f.missed.Inc()
 	}
@@ -178,6 +201,10 @@ func (f *Follower) follow(ctx context.Context) error {
 			if err := f.enqueueDrift(ctx, tag); err != nil {
 				return err
 			}
+		case t := <-f.turned:
+			if err := f.enqueueTurned(ctx, t); err != nil {
+				return err
+			}
 		case <-f.wake:
 			if len(f.Notifier.Receivers()) == 0 {
 				return nil
@@ -237,6 +264,16 @@ func (f *Follower) enqueueDrift(ctx context.Context, tag *imagev1.ImageTag) erro
 		return err
 	}
 	return f.enqueue(ctx, f.Notifier.Jobs(f.maker.drift(tag, ref, message, pods)))
+}
+
+// enqueueTurned enqueues the notifications about verdicts that turned.
+func (f *Follower) enqueueTurned(ctx context.Context, t turned) error {
+	events, err := f.maker.turned(ctx, t.image, t.changes, t.at.Format(time.RFC3339Nano))
+	var jobs []notify.Notification
+	for _, e := range events {
+		jobs = append(jobs, f.Notifier.Jobs(e)...)
+	}
+	return errors.Join(err, f.enqueue(ctx, jobs))
 }
 
 // passOver skips to the present if the history since a revision is gone, and notifies receivers of

@@ -21,13 +21,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Client reads ImageTags.
 type Client interface {
+	GetTag(ctx context.Context, name string, options metav1.GetOptions) (*imagev1.ImageTag, error)
 	ListTags(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageTagList, error)
 	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
@@ -36,15 +39,18 @@ type Client interface {
 type Answers interface {
 	// Overwritten returns how a tag has moved although it must not; nil if it has not.
 	Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
+	// UnderTag returns the Image of a digest and its verdicts for a tag, and, as the former ones,
+	// those as if the tag had not moved; nil if the Image is not stored.
+	UnderTag(ctx context.Context, tag *imagev1.ImageTag, digest string) (*imagev1.Image, []signatures.Change, error)
 }
 
 // Notifier passes on what a Tracker finds.
 type Notifier interface {
 	// Overwritten gets a tag that is seen to move although it must not.
 	Overwritten(tag *imagev1.ImageTag, message string)
-	// Turned gets the digest to which such a tag moved, when that may have another verdict for the tag
-	// now.
-	Turned(digest string)
+	// Turned gets the digest to which such a tag moved when that may have another verdict for the tag
+	// now, and the verdicts that are known to have turned. image is nil if it is not stored.
+	Turned(digest string, image *imagev1.Image, turned []signatures.Change)
 }
 
 // Options are all required.
@@ -62,6 +68,7 @@ type Options struct {
 type Tag struct {
 	Reference string `json:"reference"`
 	answers.Overwritten
+	places []string // where the verdict on what it leads to is due to the move
 }
 
 // Tracker knows these tags. It is safe for concurrent use.
@@ -147,9 +154,13 @@ func (t *Tracker) follow(ctx context.Context) error {
 			if !ok || !is {
 				return nil // the server ends a watch after a while
 			}
-			if event.Type == watch.Deleted {
-				t.put(tag, nil, true)
-			} else if err := t.look(ctx, tag, true); err != nil {
+			var err error
+			if event.Type == watch.Deleted { // it is deleted, or not moved any more
+				err = t.lookAgain(ctx, tag.Name)
+			} else {
+				err = t.look(ctx, tag, true)
+			}
+			if err != nil {
 				return err
 			}
 			t.measure()
@@ -177,26 +188,45 @@ func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for _, to := range t.forget(seen) {
-		t.Notifier.Turned(to)
+	if err := t.readUnseen(ctx, seen); err != nil {
+		return "", err
 	}
 	t.measure()
 	return version, nil
 }
 
-// forget drops the tags that were not seen when all were read, and returns where they led: the
-// watch reports such a tag later, or missed it.
-func (t *Tracker) forget(seen map[string]bool) (led []string) {
+// readUnseen looks at the tags that were found before and not seen when all were read: the watch
+// reports such a tag later, or missed it.
+func (t *Tracker) readUnseen(ctx context.Context, seen map[string]bool) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.known = true
-	maps.DeleteFunc(t.found, func(name string, tag Tag) bool {
-		if !seen[name] {
-			led = append(led, tag.To)
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(t.found)), func(name string) bool { return seen[name] })
+	t.mu.Unlock()
+	for _, name := range names {
+		if err := t.lookAgain(ctx, name); err != nil {
+			return err
 		}
-		return !seen[name]
-	})
-	return led
+	}
+	return nil
+}
+
+// lookAgain reads a tag and looks at it.
+func (t *Tracker) lookAgain(ctx context.Context, name string) error {
+	tag, err := t.Client.GetTag(ctx, name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		if err == nil {
+			err = t.look(ctx, tag, true)
+		}
+		return err
+	}
+	t.mu.Lock()
+	had, was := t.found[name]
+	delete(t.found, name)
+	t.mu.Unlock()
+	if was {
+		t.Notifier.Turned(had.To, nil, nil)
+	}
+	return nil
 }
 
 func (t *Tracker) measure() {
@@ -205,39 +235,75 @@ func (t *Tracker) measure() {
 	t.Gauge.Set(float64(len(t.found)))
 }
 
-// look asks of a tag whether a rule forbids its move.
+// look asks of a tag whether a rule forbids its move. changed is true if the tag itself was written,
+// and not a rule.
 func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool) error {
 	how, err := t.Answers.Overwritten(ctx, tag)
-	if err == nil {
-		t.put(tag, how, changed)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// put notes how a tag moved; nil is that it may be where it is. changed is true if the tag itself
-// was written, and not a rule.
-func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, changed bool) {
 	t.mu.Lock()
 	had, was := t.found[tag.Name]
-	switch {
-	case how == nil:
-		delete(t.found, tag.Name)
-	case was || len(t.found) < MaxFound:
-		ref, _ := tags.Reference(tag)
-		t.found[tag.Name] = Tag{ref.String(), *how}
-	}
+	// Moves before the start were reported by the previous server.
+	isNews := changed || how != nil && !how.Since.Time.Before(t.started.Truncate(time.Second))
+	turns := isNews || t.known && (was || len(t.found) < MaxFound)
 	t.mu.Unlock()
-	switch {
-	case how == nil:
-		if was {
-			t.Notifier.Turned(had.To)
+	if how == nil && !was {
+		return nil
+	}
+	led, moved := had.To, false
+	if how != nil {
+		led, moved = how.To, !was || had.To != how.To || !had.Since.Equal(&how.Since)
+	}
+	image, under, err := t.Answers.UnderTag(ctx, tag, led)
+	if err != nil {
+		return err
+	}
+	if had.To != led {
+		had.places = nil
+	}
+	places, turned := compare(had.places, under)
+	if !turns {
+		turned = nil
+	}
+	t.put(tag, how, places)
+	if moved || how == nil || len(turned) > 0 {
+		t.Notifier.Turned(led, image, turned)
+	}
+	if moved && isNews {
+		t.Notifier.Overwritten(tag, how.Message)
+	}
+	return nil
+}
+
+// compare returns the places whose verdict is due to the move of the tag, and the verdicts that
+// changed if those of before were.
+func compare(before []string, under []signatures.Change) (places []string, turned []signatures.Change) {
+	for _, c := range under {
+		was := slices.Contains(before, c.Place)
+		switch {
+		case c.Reason == answers.ReasonTagMoved:
+			if places = append(places, c.Place); !was {
+				turned = append(turned, c)
+			}
+		case was && c.Verified != verdicts.VerifiedFalse:
+			c.Former.Reason, c.Former.Verified, c.Before = answers.ReasonTagMoved, verdicts.VerifiedFalse, verdicts.VerifiedFalse
+			turned = append(turned, c)
 		}
-	case was && had.To == how.To && had.Since.Equal(&how.Since):
-	default:
-		t.Notifier.Turned(how.To)
-		// Moves before the start were reported by the previous server.
-		if changed || !how.Since.Time.Before(t.started.Truncate(time.Second)) {
-			t.Notifier.Overwritten(tag, how.Message)
-		}
+	}
+	return places, turned
+}
+
+// put notes how a tag moved; nil is that it may be where it is.
+func (t *Tracker) put(tag *imagev1.ImageTag, how *answers.Overwritten, places []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if how == nil {
+		delete(t.found, tag.Name)
+		return
+	}
+	if _, was := t.found[tag.Name]; was || len(t.found) < MaxFound {
+		ref, _ := tags.Reference(tag)
+		t.found[tag.Name] = Tag{ref.String(), *how, places}
 	}
 }

@@ -11,14 +11,17 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // world has tags of which some must not move.
@@ -28,7 +31,7 @@ type world struct {
 	rules  string                       // the tags that must not move
 	fails  bool
 	watch  *watch.FakeWatcher
-	turned chan string
+	turned chan string // digits of digests, and how their verdicts turned
 }
 
 func (w *world) ListTags(_ context.Context, o metav1.ListOptions) (*imagev1.ImageTagList, error) {
@@ -91,12 +94,52 @@ func (w *world) lead(t *testing.T, name, digit string, at time.Time) {
 	}
 }
 
-// notices are what a Tracker passes on.
-type notices struct{ told, turned chan string }
+// accept accepts where a tag leads, and tells the watcher, which gets the tag as it was.
+func (w *world) accept(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.tags[name]
+	w.tags[name] = before.DeepCopy()
+	tags.AcceptMove(w.tags[name], "ann", "", time.Now())
+	w.watch.Delete(before)
+}
+
+func (w *world) GetTag(_ context.Context, name string, _ metav1.GetOptions) (*imagev1.ImageTag, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tag := range w.tags {
+		if tag.Name == name {
+			return tag, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(imagev1.Resource("imagetags"), name)
+}
+
+// UnderTag has it that every image is verified, except under a tag that moved to it and must not.
+func (w *world) UnderTag(_ context.Context, tag *imagev1.ImageTag, digest string) (*imagev1.Image, []signatures.Change, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := signatures.Change{HeldVerdict: annotation.HeldVerdict{Place: tag.Spec.Name, Verdict: annotation.Verdict{Verified: "True"}}, Before: "True", Former: annotation.Verdict{Verified: "True"}}
+	if strings.Contains(w.rules, tag.Spec.Name) && tags.Away(tag, digest) != nil {
+		c.Verdict = annotation.Verdict{Verified: "False", Reason: answers.ReasonTagMoved}
+	}
+	return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}}, []signatures.Change{c}, nil
+}
+
+// notices are the messages that a Tracker passes on, and the verdicts that turned by moves.
+type notices struct {
+	told, turned chan string
+}
 
 func (n notices) Overwritten(_ *imagev1.ImageTag, message string) { n.told <- message }
 
-func (n notices) Turned(digest string) { n.turned <- digest[7:8] }
+func (n notices) Turned(digest string, _ *imagev1.Image, turned []signatures.Change) {
+	text := digest[7:8]
+	for _, c := range turned {
+		text += fmt.Sprint(" ", c.Place, " ", c.Before, " ", c.Verified)
+	}
+	n.turned <- text
+}
 
 // What must not move and has is known while it is so: from before the start, by a watch, and when
 // rules change. Moves are told once, those from before the start not at all, and whoever asks for
@@ -157,7 +200,7 @@ func TestTracker(t *testing.T) {
 	}
 	await("before the start", "2", "v1")
 	w.lead(t, "v2", "3", begun.Add(time.Minute))
-	await("moved", "3", "v2", "v1")
+	await("moved", "3 v2 True False", "v2", "v1")
 	if got := <-told; got != "v2 moved" {
 		t.Errorf("it is told that %s", got)
 	}
@@ -167,9 +210,13 @@ func TestTracker(t *testing.T) {
 	w.rules = "latest"
 	w.mu.Unlock()
 	tracker.Recheck()
+	want := []string{"2 latest True False", "2 v1 False True"}
 	for range 2 { // in either order
 		select {
-		case <-w.turned:
+		case got := <-w.turned:
+			if !slices.Contains(want, got) {
+				t.Errorf("by the changed rules %s turned", got)
+			}
 		case <-time.After(time.Minute):
 			t.Fatal("nothing turned when the rules changed")
 		}
@@ -177,6 +224,8 @@ func TestTracker(t *testing.T) {
 	if all, n, _ := tracker.Tags(10); n != 1 || all[0].Reference != "r.example.com/app:latest" {
 		t.Errorf("by the changed rules it is %+v", all)
 	}
+	w.accept("latest")
+	await("accepted", "2 latest False True")
 	select {
 	case got := <-told:
 		t.Errorf("it is also told that %s", got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // asked identifies a question for a verdict.
@@ -87,6 +88,7 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 	}
 	clear(r.recheck)
 	r.mu.Unlock()
+	var turns []Turn
 	var asking errgroup.Group
 	asking.SetLimit(writers)
 	for q, of := range questions {
@@ -95,23 +97,44 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 			v.Since = metav1.NewTime(r.clock.Now().Truncate(time.Second))
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			turned := false
 			for _, one := range of {
-				one.verdict(v, digest)
+				if before := one.verdict(v, digest); before != nil && aged(*before, v) && !turned {
+					turned = true // for all stretches of the question
+					turns = append(turns, Turn{q.namespace, q.image, q.imageID, *before, v})
+				}
 			}
 			return nil
 		})
 	}
 	_ = asking.Wait() // no error: an unknown verdict is a verdict, too
+	if len(turns) > 0 && r.Turned != nil {
+		r.Turned(ctx, turns)
+	}
 }
 
-// verdict adds a verdict, if it differs from the last.
-func (one *run) verdict(v imageruns.RunVerdict, digest string) {
+// aged reports whether a verdict turned because the registry had not confirmed its tag for too
+// long, or has now: nothing else is written then from which others learn it.
+func aged(before, v imageruns.RunVerdict) bool {
+	old, other := before, v
+	if v.Reason == imageruns.ReasonTagTooOld {
+		old, other = v, before
+	}
+	return old.Reason == imageruns.ReasonTagTooOld && (verdicts.IsVerified(other.Verified) || other.Verified == verdicts.Excepted)
+}
+
+// verdict adds a verdict, if it differs from the last, which it returns: nil if there is none.
+func (one *run) verdict(v imageruns.RunVerdict, digest string) (before *imageruns.RunVerdict) {
 	if digest != "" && one.object.Spec.Digest == "" {
 		one.object.Spec.Digest, one.dirty, one.in.changed[one] = digest, true, true
 	}
 	known := one.object.Status.Verdicts
-	if n := len(known); n > 0 && same(known[n-1], v) || one.object.Status.Until != nil {
-		return
+	n := len(known)
+	if n > 0 && same(known[n-1], v) || one.object.Status.Until != nil {
+		return nil
+	}
+	if n > 0 {
+		before = &known[n-1]
 	}
 	one.dirty, one.in.changed[one] = true, true
 	known = append(slices.Clone(known), v)
@@ -120,6 +143,7 @@ func (one *run) verdict(v imageruns.RunVerdict, digest string) {
 		one.object.Status.VerdictsDropped++
 	}
 	one.object.Status.Verdicts = known
+	return before
 }
 
 // same reports whether two verdicts are equal except for times and messages.

@@ -64,8 +64,16 @@ type Options struct {
 	// VerdictOf returns the verdict for what ran, without its time, and the digest of what ran; "" if
 	// that is not known.
 	VerdictOf func(ctx context.Context, namespace, image, imageID string) (v imageruns.RunVerdict, digest string)
+	// Turned is called with the verdicts that turned by the age of a tag alone; nil for no calls.
+	Turned func(ctx context.Context, all []Turn)
 	// SeveralServers is set if others answer the admission of clusters, too.
 	SeveralServers bool
+}
+
+// Turn is a verdict for a container that followed another one.
+type Turn struct {
+	Namespace, Image, ImageID string
+	Before, After             imageruns.RunVerdict
 }
 
 // Recorder records what runs in clusters. It is their [clusters.Observer].
