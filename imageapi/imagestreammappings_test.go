@@ -20,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
@@ -30,9 +29,9 @@ import (
 // ownRegistry is that of the streams of newMappings.
 const ownRegistry = "registry.internal:5000"
 
-func newMappings(t testing.TB, authorizer imagestream.Authorizer) *tagStorages {
+func newMappings(t testing.TB, may authorizer.UnconditionalAuthorizer) *tagStorages {
 	t.Helper()
-	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer, Registry: ownRegistry})
+	return newTagStoragesOf(t, imageapi.Options{Authorizer: may, Registry: ownRegistry})
 }
 
 // pushed is the mapping that OpenShift's registry sends of a push to a stream of the namespace

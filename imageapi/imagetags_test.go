@@ -2,6 +2,7 @@ package imageapi_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -22,7 +24,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
-	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -48,9 +49,9 @@ func newTagStorages(t testing.TB) *tagStorages {
 	return newTagStoragesWith(t, nil)
 }
 
-func newTagStoragesWith(t testing.TB, authorizer imagestream.Authorizer) *tagStorages {
+func newTagStoragesWith(t testing.TB, may authorizer.UnconditionalAuthorizer) *tagStorages {
 	t.Helper()
-	return newTagStoragesOf(t, imageapi.Options{Authorizer: authorizer})
+	return newTagStoragesOf(t, imageapi.Options{Authorizer: may})
 }
 
 func newTagStoragesOf(t testing.TB, options imageapi.Options) *tagStorages {
@@ -155,6 +156,64 @@ func TestTagHistoryIsKept(t *testing.T) {
 		if got := s.selected(s.tags, selector); !slices.Equal(got, []string{tag.Name}) {
 			t.Errorf("once it leads to the image again, %s selects %v", selector, got)
 		}
+	}
+}
+
+// mayAccept lets one user accept moves of tags, and nobody anything else.
+type mayAccept string
+
+func (m mayAccept) Authorize(_ context.Context, what authorizer.Attributes) (authorizer.Decision, string, error) {
+	if what.GetUser().GetName() == string(m) && what.GetVerb() == "accept" && what.GetResource() == "imagetags" && what.GetNamespace() == tags.Namespace {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// Whoever may write tags, as the role edit may, neither accepts a move nor makes the server forget
+// where a tag must lead: not by deleting the tag, and not by saying it led elsewhere first.
+func TestMovesAreAcceptedByRight(t *testing.T) {
+	t.Parallel()
+	s := newTagStoragesWith(t, mayAccept("ann"))
+	tag := s.lead(tags.New(s.ref), digestOf(1), "import")
+	tag = s.lead(tag, digestOf(2), "import")
+	forget := func() error {
+		ctx := genericapirequest.WithUser(genericapirequest.WithNamespace(genericapirequest.NewContext(), tags.Namespace), &user.DefaultInfo{Name: s.asUser})
+		_, _, err := s.all.Tags.Delete(ctx, tag.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{})
+		return err
+	}
+	accept := func() (*imagev1.ImageTag, error) {
+		asked := tag.DeepCopy()
+		metav1.SetMetaDataAnnotation(&asked.ObjectMeta, tags.Accept, digestOf(2))
+		return s.update(s.tags, asked)
+	}
+	if _, err := accept(); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "alice may not accept moves of tags: ask for the role tidewaiter:tag-accepter in the namespace default") {
+		t.Errorf("who may write tags accepts a move: %v", err)
+	}
+	if err := forget(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ask for the role tidewaiter:tag-accepter") {
+		t.Errorf("who may write tags deletes one: %v", err)
+	}
+	forged := tag.DeepCopy()
+	metav1.SetMetaDataAnnotation(&forged.ObjectMeta, tags.First, digestOf(2))
+	if tag = s.lead(forged, digestOf(3), "import"); tags.Kept(tag) != digestOf(1) {
+		t.Errorf("an importer says that the tag first led to %s", tags.Kept(tag))
+	}
+	tag = s.lead(tag, digestOf(2), "import")
+	s.asUser = "ann"
+	after, err := accept()
+	if err != nil || tags.Kept(after) != digestOf(2) || tags.Acceptances(after)[0].By != "ann" {
+		t.Errorf("who may accept it has the tag lead to %s: %v", tags.Kept(after), err)
+	}
+	if err := forget(); err != nil {
+		t.Error(err)
+	}
+	// A tag that has led nowhere is nothing to forget.
+	s.asUser = "alice"
+	created, err := s.tags.Create(genericapirequest.WithNamespace(genericapirequest.NewContext(), tags.Namespace), tags.New(s.ref), rest.ValidateAllObjectFunc, &metav1.CreateOptions{})
+	if err == nil {
+		tag, err = created.(*imagev1.ImageTag), forget()
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	configv1 "github.com/openshift/api/config/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/clock"
@@ -38,7 +39,7 @@ type Options struct {
 	// Authorizer decides whether the writer of a stream may see what it follows in other
 	// namespaces, and whether they may delete the ImageTag of a tag that they delete. nil allows
 	// everything.
-	Authorizer imagestream.Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	// Registry is the host[:port] of the registry that has this server for its image API, as
 	// OpenShift's registry has OpenShift's, in canonical form and as that registry knows itself. A
 	// stream whose spec names no repository follows the repository <namespace>/<name> there. If it
@@ -103,7 +104,7 @@ func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	if opts.Images.Drift != nil {
 		outdated = opts.Images.Drift.Naming
 	}
-	tagged, tagStatus, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now, outdated)
+	tagged, tagStatus, err := imagetag.NewStorage(g, opts.Scheme, opts.Clock.Now, outdated, opts.Authorizer)
 	if err != nil {
 		return nil, err
 	}

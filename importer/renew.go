@@ -119,6 +119,7 @@ func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error 
 		if tag.Status == nil {
 			tag.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
 		}
+		tags.Inherit(tag, old)
 		tag.Status.Items = tags.Merge(tag.Status.Items, history)
 		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, "renamed from "+old.Name)
 		_, err = images.UpdateTag(ctx, tag, metav1.UpdateOptions{})

@@ -22,7 +22,8 @@ func newAcceptCommand() *cobra.Command {
 		Long: `Accept that a tag which must not move has moved: from now on it must lead where it
 leads now. Until then a policy with the annotation tidewaiter.dev/immutable-tags says
 "TagMoved" for what the tag leads to. The server records who accepted it, when, and
-the reason; tidewaiter history shows that. It needs the right to update imagetags.
+the reason; tidewaiter history shows that. It needs the role tidewaiter:tag-accepter in
+the namespace default.
 
 ` + referenceHelp + `
 

@@ -124,11 +124,13 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 			DockerImageReference: host + "/team/app@" + digest(digit), DockerImageMetadataVersion: "1.0",
 		})
 	}
+	accepted := map[string]string{tags.First: digest("2"), tags.Accepted: `[{"digest":"` + digest("1") + `","by":"ann","at":"2026-01-01T00:06:00Z"}]`}
+	annotations := map[string]map[string]string{"h.example.com_443--team--app:v1": accepted}
 	tag := func(name, ref string, items ...imagev1.TagEvent) {
 		_, v, _ := strings.Cut(name, ":")
 		put("imagetags/default", name, &imagev1.ImageTag{
 			TypeMeta:   metav1.TypeMeta{Kind: "ImageTag", APIVersion: "image.openshift.io/v1"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tags.Namespace, UID: types.UID(name), CreationTimestamp: at(0), Generation: 1},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tags.Namespace, UID: types.UID(name), CreationTimestamp: at(0), Generation: 1, Annotations: annotations[name]},
 			Spec:       &imagev1.TagReference{Name: v, From: &corev1.ObjectReference{Kind: "DockerImage", Name: ref}, ReferencePolicy: imagev1.TagReferencePolicy{Type: imagev1.SourceTagReferencePolicy}},
 			Status:     &imagev1.NamedTagEventList{Tag: v, Items: items},
 		})
@@ -153,6 +155,8 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 			old, err := images.ListTags(t.Context(), metav1.ListOptions{FieldSelector: "warnings=OldReferences"})
 			return err == nil && len(old.Items) == 0 && len(selected(t, images, "warnings=OldReferences")) == 0
 		})
+		// where each tag must lead, if it must not move: what was accepted last, or the first
+		kept := map[string]string{"h.example.com/team/app:v1": "1 2", "docker.io/team/app:v2": "2 2", "h.example.com/team/app:v3": "1 1"}
 		for ref, want := range map[string]string{"h.example.com/team/app:v1": "13", "docker.io/team/app:v2": "2", "h.example.com/team/app:v3": "31"} {
 			parsed, err := reference.Parse(ref)
 			if err != nil {
@@ -168,6 +172,9 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 				if r, err := reference.Parse(item.DockerImageReference); err != nil || r.String() != item.DockerImageReference || r.Bare() != parsed.Bare() {
 					t.Errorf("%s led to %s", ref, item.DockerImageReference)
 				}
+			}
+			if must := tags.Kept(got)[len("sha256:"):][:1] + " " + tags.FirstOf(got)[len("sha256:"):][:1]; must != kept[ref] {
+				t.Errorf("%s must lead to, and first led to, %s, want %s", ref, must, kept[ref])
 			}
 			if led != want || got.Spec.From.Name != ref {
 				t.Errorf("%s follows %s, led to %q, want %q", ref, got.Spec.From.Name, led, want)

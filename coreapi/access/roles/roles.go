@@ -145,6 +145,8 @@ func Tidewaiter() []rbacv1.ClusterRole {
 			// --verdict asks for the verdict in each repository
 			resources(ownGroup, []string{"create"}, "referencereviews")),
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
+		role("tidewaiter:tag-accepter", "Accepts that tags which must not move have moved. Bind it in the namespace default, which has the tags of registries.",
+			resources(imageGroup, []string{"get", "patch", "delete", "accept"}, "imagetags")),
 		// Not part of the viewer: a path in the role view would have nobody with that role in a
 		// namespace grant it there.
 		role("tidewaiter:summary-viewer", "Reads how much is stored.", paths([]string{"get"}, "/tidewaiter/summary")),

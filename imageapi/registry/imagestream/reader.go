@@ -25,11 +25,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Authorizer decides whether a user may see what a stream follows elsewhere.
-type Authorizer interface {
-	Authorize(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error)
-}
-
 // Reader puts streams together from what is stored of them and from the ImageTags that they follow.
 type Reader struct {
 	Images    *imageregistry.REST
@@ -37,7 +32,7 @@ type Reader struct {
 	TagStatus *imagetag.StatusREST
 	Streams   *genericregistry.Store // as they are stored; NewREST sets it
 	// Authorizer decides what a writer may follow and delete; nil allows everything.
-	Authorizer Authorizer
+	Authorizer authorizer.UnconditionalAuthorizer
 	// Registry is the host[:port] of the registry that has this server for its image API; "" if
 	// there is none.
 	Registry string

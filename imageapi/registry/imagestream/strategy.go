@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
@@ -437,19 +436,7 @@ func (r *Reader) MayFollow(ctx context.Context, namespace, other, stream string,
 // May reports whether the sender of a request may also do what is given, to a resource of this
 // group, and why not.
 func (r *Reader) May(ctx context.Context, what authorizer.AttributesRecord) (reason string, may bool) {
-	if r.Authorizer == nil {
-		return "", true
-	}
-	what.APIGroup, what.APIVersion, what.ResourceRequest = imagev1.GroupName, imagev1.GroupVersion.Version, true
-	var ok bool
-	if what.User, ok = genericapirequest.UserFrom(ctx); !ok {
-		return "the request has no user", false
-	}
-	decision, reason, err := r.Authorizer.Authorize(ctx, what)
-	if err != nil && decision != authorizer.DecisionAllow {
-		reason = err.Error()
-	}
-	return reason, decision == authorizer.DecisionAllow
+	return strategy.May(ctx, r.Authorizer, what)
 }
 
 // streamStatusStrategy is for the subresource status, by which package streams marks streams.

@@ -151,7 +151,7 @@ func (r *ImageTagsREST) DeleteCollection(ctx context.Context, validate rest.Vali
 	if ofStreams(ctx) {
 		return nil, apierrors.NewMethodNotSupported(r.streams.resource, "deletecollection")
 	}
-	return r.Store.DeleteCollection(ctx, validate, options, list)
+	return r.Store.DeleteCollection(ctx, imagetag.MayForget(r.streams.shown.Authorizer, validate), options, list)
 }
 
 // Delete is part of rest.GracefulDeleter.
@@ -159,7 +159,7 @@ func (r *ImageTagsREST) Delete(ctx context.Context, name string, validate rest.V
 	if ofStreams(ctx) {
 		return r.streams.Delete(ctx, name, validate, options)
 	}
-	return r.Store.Delete(ctx, name, validate, options)
+	return r.Store.Delete(ctx, name, imagetag.MayForget(r.streams.shown.Authorizer, validate), options)
 }
 
 // Create is part of rest.Creater. For a tag of a stream it adds the tag to the stream's spec, and

@@ -407,6 +407,9 @@ func (r *REST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, na
 	if stream.Namespace == tags.Namespace {
 		reason, may = r.shown.May(ctx, authorizer.AttributesRecord{Verb: "delete", Namespace: tag.Namespace, Resource: "imagetags", Name: tag.Name})
 	}
+	if why := imagetag.WhyNotAccept(ctx, r.shown.Authorizer, tag.Name); may && why != "" { // see MayForget
+		reason, may = why, false
+	}
 	if may {
 		return tag, nil
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -44,9 +45,10 @@ var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.T
 type Outdated func(tag reference.Reference) (n int, complete bool)
 
 // NewStorage returns the storage of imagetags, and that of their status. now is the time at which a
-// registry has confirmed what is written; outdated may be nil.
-func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated) (tagged *genericregistry.Store, status *StatusREST, err error) {
-	s := tagStrategy{strategy.NewNamespaced(scheme), now}
+// registry has confirmed what is written; outdated may be nil, and so may may, which says who may
+// accept moves.
+func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated, may authorizer.UnconditionalAuthorizer) (tagged *genericregistry.Store, status *StatusREST, err error) {
+	s := tagStrategy{strategy.NewNamespaced(scheme), now, may}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageTag{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageTagList{} },
@@ -102,6 +104,7 @@ var (
 type tagStrategy struct {
 	strategy.Namespaced
 	now func() time.Time
+	may authorizer.UnconditionalAuthorizer
 }
 
 // DefaultGarbageCollectionPolicy is part of rest.GarbageCollectionDeleteStrategy. Tags have no
@@ -162,19 +165,6 @@ func (s tagStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Obje
 	}
 }
 
-// accept records that the writer accepts where the tag leads. Anything but that digest stays in the
-// annotation, for ValidateUpdate.
-func (s tagStrategy) accept(ctx context.Context, tag *imagev1.ImageTag) {
-	digest, asked := tag.Annotations[tags.Accept]
-	if now, _ := tags.Now(tag); !asked || digest == "" || digest != now {
-		return
-	}
-	reason := printable.Line(tag.Annotations[tags.AcceptReason], maxWho)
-	delete(tag.Annotations, tags.Accept)
-	delete(tag.Annotations, tags.AcceptReason)
-	tags.AcceptMove(tag, printable.Line(strategy.UserOf(ctx), maxWho), reason, s.now())
-}
-
 // Validate reports what is wrong with a new tag.
 func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
 	tag := obj.(*imagev1.ImageTag)
@@ -183,12 +173,15 @@ func (tagStrategy) Validate(_ context.Context, obj runtime.Object) field.ErrorLi
 }
 
 // ValidateUpdate reports what is wrong with a changed tag.
-func (tagStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+func (s tagStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	tag := obj.(*imagev1.ImageTag)
 	errs := validation.ValidateObjectMetaUpdate(&tag.ObjectMeta, &old.(*imagev1.ImageTag).ObjectMeta, field.NewPath("metadata"))
 	annotations := field.NewPath("metadata", "annotations")
 	if digest, asked := tag.Annotations[tags.Accept]; asked {
 		now, _ := tags.Now(tag)
+		if why := WhyNotAccept(ctx, s.may, tag.Name); digest == now && why != "" {
+			return append(errs, field.Forbidden(annotations.Key(tags.Accept), why))
+		}
 		errs = append(errs, field.Invalid(annotations.Key(tags.Accept), printable.Line(digest, maxWho), "must be the digest to which the tag leads now: "+cmp.Or(now, "none")))
 	} else if _, alone := tag.Annotations[tags.AcceptReason]; alone {
 		errs = append(errs, field.Required(annotations.Key(tags.Accept), "the digest that is accepted for this reason"))
@@ -218,8 +211,10 @@ func (s tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Obj
 			tag.Status.Items[i].Generation = tag.Generation
 		}
 	}
-	for _, key := range []string{tags.CheckedAt, tags.First, tags.Accepted} {
-		delete(tag.Annotations, key)
+	delete(tag.Annotations, tags.CheckedAt)
+	if !s.mayKeep(ctx, tag, tag.Annotations) {
+		delete(tag.Annotations, tags.First)
+		delete(tag.Annotations, tags.Accepted)
 	}
 	s.recordWriter(ctx, tag, nil)
 }
@@ -229,8 +224,8 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
 	tag.Spec, tag.Image, tag.Generation = before.Spec, nil, before.Generation
 	tag.Labels = before.Labels
-	cause := tag.Annotations[tags.Cause]
-	tag.Annotations = map[string]string{tags.Cause: cause}
+	given := tag.Annotations
+	tag.Annotations = map[string]string{tags.Cause: given[tags.Cause]}
 	for key, value := range before.Annotations {
 		if key != tags.Cause {
 			tag.Annotations[key] = value
@@ -238,6 +233,11 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	}
 	s.recordWriter(ctx, tag, before)
 	tags.KeepFirst(tag, before)
+	for _, key := range []string{tags.First, tags.Accepted} {
+		if value := given[key]; value != "" && value != before.Annotations[key] && s.mayKeep(ctx, tag, given) {
+			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, key, value)
+		}
+	}
 }
 
 // recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is

@@ -46,9 +46,7 @@ func Acceptances(tag *imagev1.ImageTag) (all []Acceptance) {
 // AcceptMove records that somebody accepts where a tag leads now.
 func AcceptMove(tag *imagev1.ImageTag, by, reason string, at time.Time) {
 	now, _ := Now(tag)
-	all := append([]Acceptance{{Digest: now, By: by, At: metav1.NewTime(at.UTC().Truncate(time.Second)), Reason: reason}}, Acceptances(tag)...)
-	b, _ := json.Marshal(all[:min(len(all), MaxAcceptances)]) // texts and times always marshal
-	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, Accepted, string(b))
+	keepAcceptances(tag, append([]Acceptance{{Digest: now, By: by, At: metav1.NewTime(at.UTC().Truncate(time.Second)), Reason: reason}}, Acceptances(tag)...))
 }
 
 // FirstOf is the digest to which a tag first led; "" if it has led nowhere.
@@ -76,6 +74,36 @@ func KeepFirst(tag, before *imagev1.ImageTag) {
 	if first := FirstOf(before); first != "" && FirstOf(tag) != first {
 		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, First, first)
 	}
+}
+
+// Inherit gives a tag where it must lead by the same tag under another name: the digest to which the
+// two first led, and what was accepted of both. It is called before their histories are merged.
+func Inherit(tag, other *imagev1.ImageTag) {
+	begun := func(tag *imagev1.ImageTag) (first string, at time.Time) {
+		if first = FirstOf(tag); first != "" && tag.Status != nil && len(tag.Status.Items) > 0 {
+			at = tag.Status.Items[len(tag.Status.Items)-1].Created.Time
+		}
+		return first, at
+	}
+	first, at := begun(tag)
+	if earlier, before := begun(other); earlier != "" && (first == "" || before.Before(at)) {
+		first = earlier
+	}
+	if first != "" {
+		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, First, first)
+	}
+	all := append(Acceptances(tag), Acceptances(other)...)
+	slices.SortStableFunc(all, func(a, b Acceptance) int { return b.At.Compare(a.At.Time) })
+	keepAcceptances(tag, all)
+}
+
+// keepAcceptances writes the newest of some acceptances.
+func keepAcceptances(tag *imagev1.ImageTag, all []Acceptance) {
+	if len(all) == 0 {
+		return
+	}
+	b, _ := json.Marshal(all[:min(len(all), MaxAcceptances)]) // texts and times always marshal
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, Accepted, string(b))
 }
 
 // Kept is the digest to which a tag must lead if it must not move: the one that was accepted last,

@@ -6,6 +6,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -62,6 +63,24 @@ func UserOf(ctx context.Context) string {
 		return user.GetName()
 	}
 	return "somebody"
+}
+
+// May reports whether the sender of a request may also do what is given, to a resource of this
+// group, and why not. A nil authorizer allows everything.
+func May(ctx context.Context, a authorizer.UnconditionalAuthorizer, what authorizer.AttributesRecord) (reason string, may bool) {
+	if a == nil {
+		return "", true
+	}
+	what.APIGroup, what.APIVersion, what.ResourceRequest = imagev1.GroupName, imagev1.GroupVersion.Version, true
+	var ok bool
+	if what.User, ok = genericapirequest.UserFrom(ctx); !ok {
+		return "the request has no user", false
+	}
+	decision, reason, err := a.Authorize(ctx, what)
+	if err != nil && decision != authorizer.DecisionAllow {
+		reason = err.Error()
+	}
+	return reason, decision == authorizer.DecisionAllow
 }
 
 func ResetFields(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
