@@ -15,10 +15,12 @@ import (
 	"sync"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/version"
 	restclient "k8s.io/client-go/rest"
 
@@ -26,9 +28,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -50,7 +54,8 @@ func newReportCommand() *cobra.Command {
 when, when the cluster could not be seen, the verdict at the beginning and at the end,
 who signed, whether the server has an SBOM, and how the cluster admitted it. Then which
 of the tags that ran moved, which exceptions of policies let something run, and what is
-not known.
+not known. A report about all clusters and namespaces also names the tags that have moved
+although they must not, whether anything ran by them.
 
 The report has nothing in it that happened after --until, and no time at which it was
 made. So the same question about the same records gives the same bytes, which cosign
@@ -75,6 +80,8 @@ The report shows what you may read, and names what you may not.`,
 	f.StringVar(&o.until, "until", "", "report what ran at this time or earlier")
 	f.StringVar(&o.cluster, "cluster", "", "report what ran in this cluster; local is the server's own pods")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "report what ran in this namespace (default: all)")
+	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "report what ran in all namespaces, as without -n")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	o.output.AddFlag(cmd, "a page", "json", "yaml", "csv", "html")
 	o.addFlags(cmd)
 	o.completeNames(cmd)
@@ -147,7 +154,7 @@ func (o *reportOptions) report(ctx context.Context, l *looker, w imageruns.Windo
 		}
 	}
 	o.policies(ctx, client, r)
-	l.movedTags(ctx, all, w, r)
+	l.movedTags(ctx, all, w, r, o.cluster == "" && o.namespace == "")
 	r.Finish(followed)
 	return r, nil
 }
@@ -323,9 +330,15 @@ func (l *looker) hasSBOM(ctx context.Context, one onPlatform) (string, error) {
 	return cmp.Or(answer, auditreport.SBOMUnknown), nil
 }
 
-// movedTags adds the moves of the tags that something ran by.
-func (l *looker) movedTags(ctx context.Context, all []imageruns.ImageRun, w imageruns.Window, r *auditreport.Report) {
+// movedTags adds the moves of the tags that something ran by and, if whole is true, of those that
+// have moved although they must not.
+func (l *looker) movedTags(ctx context.Context, all []imageruns.ImageRun, w imageruns.Window, r *auditreport.Report, whole bool) {
 	asked := map[reference.Reference]bool{}
+	if whole {
+		if err := l.overwrittenIn(ctx, w, asked); err != nil {
+			r.Unknown("which tags have moved although they must not is not known: %v", err)
+		}
+	}
 	for i := range all {
 		if ref := podimages.Parse(all[i].Spec.Image); ref.Repository != "" && ref.Tag != "" && ref.Digest == "" {
 			asked[ref] = true
@@ -354,4 +367,40 @@ func (l *looker) movedTags(ctx context.Context, all []imageruns.ImageRun, w imag
 			}
 		}
 	}
+}
+
+// overwrittenIn adds the tags that moved in a time although they must not, and still lead there.
+func (l *looker) overwrittenIn(ctx context.Context, w imageruns.Window, found map[reference.Reference]bool) error {
+	const most = 100 // questions at once
+	var questions []answers.Question
+	ask := func(n int) error {
+		if len(questions) < n {
+			return nil
+		}
+		all, err := l.ask(ctx, questions...)
+		for i := range all {
+			if ref, bad := reference.Parse(questions[i].Reference); bad == nil && all[i].Checked.Overwritten != nil {
+				found[ref] = true
+			}
+		}
+		questions = nil
+		return err
+	}
+	moved := fields.OneTermEqualSelector(selectors.TagMoved, "true").String()
+	err := pages.Each(ctx, metav1.ListOptions{Limit: pages.Size, FieldSelector: moved}, l.client.ListTags, func(list *imagev1.ImageTagList) error {
+		for i := range list.Items {
+			move := tags.Overwritten(&list.Items[i])
+			if ref, ok := tags.Reference(&list.Items[i]); ok && move != nil && !move.At.Before(w.From) && !move.At.After(w.Until) {
+				questions = append(questions, answers.Question{Reference: ref.String()})
+			}
+			if err := ask(most); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return ask(1)
 }
