@@ -1,15 +1,20 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -83,6 +88,127 @@ func TestEtcdAsksForCertificates(t *testing.T) {
 	} {
 		p := harness.Start(t, harness.ServeCommand(t, t.TempDir(), flags...))
 		p.Stderr.AwaitMatch(t, regexp.MustCompile(`.*`+want+`.*`))
+	}
+}
+
+// TestEtcdCertificatesExpire: if a certificate of the servers or of etcd expires, the servers are
+// not ready and say why. When the file has been renewed, they go on without a restart.
+func TestEtcdCertificatesExpire(t *testing.T) {
+	t.Parallel()
+	e := harness.StartSecureEtcd(t, 1, "--unsafe-no-fsync")
+	r := startReplicasOn(t, e, 2)
+	r.create(t, 0, "a")
+	r.awaitLeases(t, 1, "a")
+	have := []string{"a"}
+	for i, c := range []struct {
+		name, log string
+		usage     x509.ExtKeyUsage
+	}{
+		{"client", "certificate", x509.ExtKeyUsageClientAuth},
+		{"member", "certificate has expired", x509.ExtKeyUsageServerAuth},
+	} {
+		logged := make([]int, len(r.Servers))
+		for i, s := range r.Servers {
+			logged[i] = len(s.Logs())
+		}
+		e.Authority.IssueUntil(t, c.name, c.usage, time.Now().Add(-time.Minute))
+		e.Restart(t, 0) // a connection outlives the certificate that it began with
+		for i, s := range r.Servers {
+			harness.Eventually(t, func() error {
+				got := s.TryKubectl(t, "get", "--raw", "/readyz?verbose")
+				if got.Code == 0 || !strings.Contains(got.Stdout+got.Stderr, "[-]etcd") || !strings.Contains(s.Logs()[logged[i]:], c.log) {
+					return fmt.Errorf("the certificate of the %s has expired; server %d: %s%s\n%s", c.name, i, got.Stdout, got.Stderr, s.Logs()[logged[i]:])
+				}
+				return nil
+			})
+		}
+		e.Authority.Issue(t, c.name, c.usage)
+		for i := range r.Servers {
+			r.awaitLeases(t, i, have...)
+		}
+		have = append(have, fmt.Sprintf("b-%d", i))
+		r.create(t, i, have[i+1])
+		r.awaitLeases(t, 1-i, have...)
+	}
+}
+
+// TestEtcdAuthenticates: with authentication in etcd, servers need no more than to read and write
+// below their prefix. Without that they are not ready, and say that etcd refuses.
+func TestEtcdAuthenticates(t *testing.T) {
+	t.Parallel()
+	e := harness.StartSecureEtcd(t, 1, "--unsafe-no-fsync")
+	cert, key := e.Authority.Issue(t, "root", x509.ExtKeyUsageClientAuth)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	must(t, err)
+	authority, err := os.ReadFile(e.Authority.File)
+	must(t, err)
+	known := x509.NewCertPool()
+	known.AppendCertsFromPEM(authority)
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Servers}, TLS: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: known}})
+	must(t, err)
+	defer c.Close()
+	ctx := t.Context()
+	noPassword := &clientv3.UserAddOptions{NoPassword: true}
+	for user, role := range map[string]string{"root": "root", "client": "tidewaiter"} { // as the certificates are called
+		_, err = c.UserAddWithOptions(ctx, user, "", noPassword)
+		must(t, err)
+		_, err = c.RoleAdd(ctx, role)
+		must(t, err)
+		_, err = c.UserGrantRole(ctx, user, role)
+		must(t, err)
+	}
+	_, err = c.AuthEnable(ctx)
+	must(t, err)
+	refused := harness.Start(t, harness.ServeCommand(t, t.TempDir(), e.Flags()...))
+	refused.Stderr.AwaitMatch(t, regexp.MustCompile(`.*permission denied.*`))
+	_, err = c.RoleGrantPermission(ctx, "tidewaiter", "/tidewaiter/", clientv3.GetPrefixRangeEnd("/tidewaiter/"), clientv3.PermissionType(clientv3.PermReadWrite))
+	must(t, err)
+
+	r := startReplicasOn(t, e, 2)
+	r.create(t, 0, "a")
+	r.awaitLeases(t, 1, "a")
+	e.Restart(t, 0)
+	r.awaitLeases(t, 0, "a")
+	r.create(t, 1, "b")
+	r.awaitLeases(t, 0, "a", "b")
+	for i, s := range r.Servers {
+		if logs := s.Logs(); strings.Contains(logs, "permission denied") {
+			t.Errorf("etcd refuses something to server %d:\n%s", i, logs)
+		}
+	}
+}
+
+// TestMemberIsReplaced: a new member takes the place of one that is lost with its data while the
+// servers run. They use it: with another member down, it is one of the two that are left.
+func TestMemberIsReplaced(t *testing.T) {
+	t.Parallel()
+	e := harness.StartEtcd(t, 3, "--unsafe-no-fsync")
+	r := startReplicasOn(t, e, 2)
+	r.create(t, 0, "a")
+	r.awaitLeases(t, 1, "a")
+	e.Replace(t, 0)
+	harness.Eventually(t, func() error { // it has what the others have
+		resp, err := http.Get(strings.Split(e.Servers, ",")[0] + "/health")
+		if err != nil {
+			return err
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	r.create(t, 1, "b")
+	r.awaitLeases(t, 0, "a", "b")
+	e.Members()[1].Kill(t)
+	harness.Eventually(t, func() error {
+		_, err := r.clients[0].CoordinationV1().Leases("default").Create(t.Context(), counter("c", 0), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // the answer to an earlier attempt was lost
+			return nil
+		}
+		return err
+	})
+	for i := range r.Servers {
+		r.awaitLeases(t, i, "a", "b", "c")
 	}
 }
 

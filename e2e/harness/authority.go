@@ -37,8 +37,15 @@ func NewAuthority(t testing.TB, dir, name string) *Authority {
 // Issue makes a certificate of 127.0.0.1 for one usage, and returns its file and that of its key.
 func (a *Authority) Issue(t testing.TB, name string, usage x509.ExtKeyUsage) (certFile, keyFile string) {
 	t.Helper()
+	return a.IssueUntil(t, name, usage, a.cert.NotAfter)
+}
+
+// IssueUntil is Issue with a certificate that expires at a time, which may have passed. A later
+// certificate of the same name replaces the files of an earlier one.
+func (a *Authority) IssueUntil(t testing.TB, name string, usage x509.ExtKeyUsage, expires time.Time) (certFile, keyFile string) {
+	t.Helper()
 	key := newKey(t)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: a.cert.NotBefore, NotAfter: a.cert.NotAfter,
+	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: a.cert.NotBefore, NotAfter: expires,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	file := filepath.Join(filepath.Dir(a.File), name)
 	return a.issue(t, file+".crt", cert, key), writeKey(t, file+".key", key)

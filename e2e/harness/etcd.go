@@ -10,14 +10,20 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Etcd is an etcd of several members, which wait for the disk.
 type Etcd struct {
 	// Servers is what --etcd-servers takes.
 	Servers string
+
+	// Authority issues the certificates of an etcd that requires them: "member" for its members,
+	// "client" for the servers.
+	Authority *Authority
 
 	security  []string // the flags of a client of an etcd that asks for certificates
 	commands  []Command
@@ -40,6 +46,7 @@ func StartSecureEtcd(t testing.TB, n int, args ...string) *Etcd {
 	client, clientKey := a.Issue(t, "client", x509.ExtKeyUsageClientAuth)
 	e := startEtcd(t, n, "https", append([]string{"--cert-file", serving, "--key-file", servingKey, "--trusted-ca-file", a.File, "--client-cert-auth"}, args...)...)
 	e.security = []string{"--etcd-cafile", a.File, "--etcd-certfile", client, "--etcd-keyfile", clientKey}
+	e.Authority = a
 	return e
 }
 
@@ -76,6 +83,65 @@ func (e *Etcd) Members() []*Process { return e.processes }
 func (e *Etcd) Restart(t testing.TB, i int) {
 	t.Helper()
 	e.processes[i].Kill(t)
+	e.processes[i] = Start(t, e.commands[i])
+}
+
+// Replace puts a new member without data in the place of one that is lost. It serves clients at the
+// same address.
+func (e *Etcd) Replace(t testing.TB, i int) {
+	t.Helper()
+	e.processes[i].Kill(t)
+	name, peer := fmt.Sprintf("m%d", i), "http://127.0.0.1:"+FreePort(t)
+	type member struct {
+		ID, Name string
+		PeerURLs []string
+	}
+	// A change of the members that is proposed while none leads is never answered, so each question
+	// is repeated until the list of members shows the answer.
+	request := func(path, body string, into any) error {
+		client := http.Client{Timeout: 5 * time.Second}
+		resp, err := client.Post(strings.Split(e.Servers, ",")[(i+1)%len(e.commands)]+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return json.NewDecoder(resp.Body).Decode(into)
+	}
+	var have struct{ Members []member }
+	until := func(path string, done func() (body string)) {
+		t.Helper()
+		Eventually(t, func() error {
+			have.Members = nil
+			if err := request("/v3/cluster/member/list", `{}`, &have); err != nil {
+				return err
+			}
+			body := done()
+			if body == "" {
+				return nil
+			}
+			return errors.Join(request(path, body, &struct{}{}), fmt.Errorf("the members are %+v", have.Members))
+		})
+	}
+	until("/v3/cluster/member/remove", func() (body string) {
+		for _, m := range have.Members {
+			if m.Name == name {
+				return `{"ID":"` + m.ID + `"}`
+			}
+		}
+		return ""
+	})
+	cluster := []string{name + "=" + peer}
+	for _, m := range have.Members {
+		cluster = append(cluster, m.Name+"="+m.PeerURLs[0])
+	}
+	until("/v3/cluster/member/add", func() (body string) {
+		if slices.ContainsFunc(have.Members, func(m member) bool { return slices.Contains(m.PeerURLs, peer) }) {
+			return ""
+		}
+		return `{"peerURLs":["` + peer + `"]}`
+	})
+	e.commands[i].Args = append(slices.Clone(e.commands[i].Args), "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, // the last of a flag counts
+		"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-state", "existing", "--data-dir", filepath.Join(t.TempDir(), name))
 	e.processes[i] = Start(t, e.commands[i])
 }
 
