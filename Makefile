@@ -110,8 +110,8 @@ bench-compare: ## Measure commit BASE and this tree in turn, a limit and kube-ap
 	$(GO) test -C e2e ./compare -run '^TestCompare$$' -count=1 -timeout 5h -v -base "$(BASE)" $(COMPARE)
 
 .PHONY: bench-replicas
-bench-replicas: ## Measure three servers over three members of etcd beside one over SQLite; flags in COMPARE
-	$(GO) run -C e2e ./tools kubectl etcd
+bench-replicas: ## Measure three servers over three members of etcd beside one over SQLite and three kube-apiservers; flags in COMPARE
+	$(GO) run -C e2e ./tools kubectl etcd kube-apiserver
 	$(GO) test -C e2e ./compare -run '^TestReplicas$$' -count=1 -timeout 5h -v -replicas $(COMPARE)
 
 .PHONY: fuzz

@@ -114,10 +114,12 @@ func imageServer(t testing.TB, program string) *server {
 	return newServer(t, s.Config(t), imagesPath, image, s.Process())
 }
 
+const configMapsPath = "/api/v1/namespaces/default/configmaps"
+
 func configMapServer(t testing.TB) *server {
 	t.Helper()
 	c := harness.StartAPIServer(t)
-	return newServer(t, c.Config(t), "/api/v1/namespaces/default/configmaps", configMap, c.Processes()...)
+	return newServer(t, c.Config(t), configMapsPath, configMap, c.Processes()...)
 }
 
 func newServer(t testing.TB, config *rest.Config, path string, object func(int) object, processes ...*harness.Process) *server {

@@ -16,8 +16,9 @@ import (
 
 var measureReplicas = flag.Bool("replicas", false, "TestReplicas: measure with -objects and -rounds; without it, few objects show that the comparison works")
 
-// TestReplicas measures three servers over an etcd of three members beside one over SQLite alone,
-// all on this machine, and prints a table. Requests go to the three in turn.
+// TestReplicas measures three servers over an etcd of three members beside one over SQLite alone
+// and three kube-apiservers over three members of their own, all on this machine, and prints a
+// table. Requests go to the three in turn.
 func TestReplicas(t *testing.T) {
 	l, times := smallLoad, 1
 	if *measureReplicas {
@@ -32,7 +33,11 @@ func TestReplicas(t *testing.T) {
 			replicas := harness.StartReplicas(t, 3, "--etcd-servers", etcd.Servers)
 			replicas.AwaitShared(t, 3)
 			servers := []*server{alone, replicaServer(t, etcd, replicas)}
-			all = append(all, round(t, l, i, servers))
+			peers := apiServers(t)
+			all = append(all, round(t, l, i, append(slices.Clone(servers), peers)))
+			for _, p := range peers.processes { // what follows measures without them
+				p.Kill(t)
+			}
 			members := &server{processes: etcd.Members()}
 			notes = append(notes, pricesOfGets(t, l, servers, members), pricesOfCreations(t, l, replicas, members), replicaNotes(t, etcd, replicas), etcdAlone(t, l))
 		})
@@ -40,7 +45,7 @@ func TestReplicas(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	report(t, l, []string{"SQLite alone", "3 servers, 3 members"}, all)
+	report(t, l, []string{"SQLite alone", "3 servers, 3 members", "3 kube-apiservers, 3 members"}, all)
 	fmt.Println(strings.Join(notes, "\n"))
 }
 
@@ -54,6 +59,22 @@ func replicaServer(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) *serve
 		collections = append(collections, s.Config(t).Host+imagesPath)
 	}
 	s := newServer(t, r.Servers[0].Config(t), imagesPath, image, processes...)
+	s.client.collections = collections
+	return s
+}
+
+// apiServers are three kube-apiservers over three members of etcd as one server.
+func apiServers(t testing.TB) *server {
+	t.Helper()
+	etcd := harness.StartEtcd(t, 3)
+	processes := slices.Clone(etcd.Members())
+	var collections []string
+	clusters := harness.StartAPIServers(t, etcd, 3)
+	for _, c := range clusters {
+		processes = append(processes, c.Processes()...)
+		collections = append(collections, c.URL+configMapsPath)
+	}
+	s := newServer(t, clusters[0].Config(t), configMapsPath, configMap, processes...)
 	s.client.collections = collections
 	return s
 }

@@ -29,7 +29,7 @@ type Cluster struct {
 	home      string
 	args      []string // of kube-apiserver
 	accounts  string   // the key of service accounts
-	etcd      *Process
+	etcd      *Process // nil if the etcd was there before
 	apiserver *Process
 }
 
@@ -53,14 +53,34 @@ func StartAPIServer(t testing.TB) *Cluster {
 	return startAPIServer(t)
 }
 
+// StartAPIServers starts n kube-apiservers that share an etcd, their credentials and their serving
+// certificate.
+func StartAPIServers(t testing.TB, e *Etcd, n int) []*Cluster {
+	t.Helper()
+	all := []*Cluster{newAPIServer(t, e.Servers)}
+	for len(all) < n {
+		other, port := *all[0], FreePort(t)
+		other.URL = "https://127.0.0.1:" + port
+		other.args = append(slices.Clone(other.args), "--secure-port", port) // the last one counts
+		other.start(t)
+		all = append(all, &other)
+	}
+	return all
+}
+
 func startAPIServer(t testing.TB, etcdArgs ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{dir: t.TempDir(), home: t.TempDir()}
-	etcd, peer, port := FreePort(t), FreePort(t), FreePort(t)
-	etcdURL, peerURL := "http://127.0.0.1:"+etcd, "http://127.0.0.1:"+peer
-	c.etcd = Start(t, Command{Path: Tool(t, "etcd"), Args: append(etcdArgs, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "error",
-		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)})
+	e := StartEtcd(t, 1, etcdArgs...)
+	c := newAPIServer(t, e.Servers)
+	c.etcd = e.processes[0]
+	return c
+}
 
+// newAPIServer starts kube-apiserver over an etcd that runs.
+func newAPIServer(t testing.TB, etcdServers string) *Cluster {
+	t.Helper()
+	c := &Cluster{dir: t.TempDir(), home: t.TempDir()}
+	port := FreePort(t)
 	c.URL = "https://127.0.0.1:" + port
 	proxy, clients := NewAuthority(t, c.dir, "front-proxy"), NewAuthority(t, c.dir, "clients")
 	proxyCert, proxyKey := proxy.Issue(t, "front-proxy-client", x509.ExtKeyUsageClientAuth)
@@ -71,7 +91,7 @@ func startAPIServer(t testing.TB, etcdArgs ...string) *Cluster {
 	}
 	c.write(t, "tokens.csv", tokens)
 	c.args = []string{
-		"--etcd-servers", etcdURL, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", filepath.Join(c.dir, "serving"),
+		"--etcd-servers", etcdServers, "--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", filepath.Join(c.dir, "serving"),
 		"--authorization-mode", "RBAC", "--token-auth-file", filepath.Join(c.dir, "tokens.csv"), "--service-cluster-ip-range", "10.96.0.0/16",
 		"--service-account-issuer", "https://cluster.local", "--service-account-key-file", c.accounts, "--service-account-signing-key-file", c.accounts,
 		"--client-ca-file", clients.File, "--requestheader-client-ca-file", proxy.File, "--requestheader-allowed-names", "front-proxy-client", "--requestheader-username-headers", "X-Remote-User",
@@ -93,8 +113,13 @@ func (c *Cluster) Config(t testing.TB) *rest.Config {
 	return config
 }
 
-// Processes are kube-apiserver and etcd.
-func (c *Cluster) Processes() []*Process { return []*Process{c.apiserver, c.etcd} }
+// Processes are kube-apiserver, and etcd if it was started for it alone.
+func (c *Cluster) Processes() []*Process {
+	if c.etcd == nil {
+		return []*Process{c.apiserver}
+	}
+	return []*Process{c.apiserver, c.etcd}
+}
 
 func (c *Cluster) start(t testing.TB) {
 	t.Helper()
