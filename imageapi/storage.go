@@ -108,16 +108,18 @@ func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.Images.Scheme, opts.Images.Tags, opts.Images.Packages = opts.Scheme, tagged, lists
-	if all.Images, err = imageregistry.NewREST(g, opts.Images); err != nil {
+	all.Answerer = &opts.Answerer
+	opts.Images.Scheme, opts.Images.Tags, opts.Images.Packages, opts.Images.Mirrors = opts.Scheme, tagged, lists, all.Answerer
+	stored, err := imageregistry.NewStored(g, opts.Images)
+	if err != nil {
 		return nil, err
 	}
-	all.Packages = imagepackages.NewREST(lists, all.Images)
-	tagged.TableConvertor = all.Images.WarnOfUse(tagged.TableConvertor)
+	registryTags := imagestreamtag.NewRegistryTags(tagged, opts.Checks)
+	all.Answerer.Images, all.Answerer.Tags, all.Answerer.Packages, all.Answerer.Use = stored, registryTags, lists, stored.Use()
+	tagged.TableConvertor = stored.WarnOfUse(tagged.TableConvertor)
 	all.TagStatus = tagStatus
-	all.Signatures = imageregistry.NewSignaturesREST(opts.Scheme, all.Images)
 	shown := &imagestream.Reader{
-		Images: all.Images, Tags: tagged, TagStatus: tagStatus, Authorizer: opts.Authorizer,
+		Images: stored, Answers: all.Answerer, Tags: tagged, TagStatus: tagStatus, Authorizer: opts.Authorizer,
 		Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil, Guarded: opts.Guarded,
 	}
 	if opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
@@ -126,9 +128,12 @@ func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	if all.Streams, all.StreamStatus, err = imagestream.NewREST(g, opts.Scheme, shown); err != nil {
 		return nil, err
 	}
+	all.Images = imageregistry.NewREST(stored, shown, all.Answerer)
+	all.Packages = imagepackages.NewREST(lists, all.Images)
+	all.Signatures = imageregistry.NewSignaturesREST(opts.Scheme, all.Images)
 	all.Layers, all.Secrets = imagestream.NewLayersREST(shown), imagestream.NewSecretsREST(shown)
 	all.StreamTags = imagestreamtag.NewREST(opts.Scheme, shown)
-	all.Tags = imagestreamtag.NewImageTagsREST(tagged, all.StreamTags, opts.Checks)
+	all.Tags = imagestreamtag.NewImageTagsREST(registryTags, all.StreamTags)
 	all.StreamImages = imagestreamimage.NewREST(shown)
 	all.Imports = imagestreamimport.NewREST(opts.Scheme, shown, opts.Importer, opts.AllowedRegistries)
 	all.Mappings = imagestreammapping.NewREST(opts.Scheme, shown, all.Images)
@@ -136,11 +141,6 @@ func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	all.StoredStreams = imagestream.NewStoredStreams(all.StreamStatus)
 	all.TagImports = imagestreamimport.NewTagImports(all.Imports)
 	all.Needed = imagestream.NewInUseControllers(all.Streams)
-
-	all.Answerer = &opts.Answerer
-	all.Answerer.Images, all.Answerer.Tags, all.Answerer.Packages, all.Answerer.Use = all.Images, all.Tags, lists, all.Images.Use()
-	// Images, streams and answers need each other. No request has reached them yet.
-	all.Images.Join(shown, all.Answerer)
 	return all, nil
 }
 

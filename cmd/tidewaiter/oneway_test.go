@@ -64,7 +64,8 @@ var ways = []struct {
 	}},
 	{"judge: imageapi/answers does", []string{"Judge"}, []string{
 		"imageapi/answers/answer.go", "imageapi/registry/image/asked.go",
-		"web/admission/handler.go", // asks the Admitter, which asks imageapi/answers
+		"imageapi/registry/imagestream/promotion.go", // asks imageapi/answers
+		"web/admission/handler.go",                   // asks the Admitter, which asks imageapi/answers
 	}},
 	{"admit: imageapi/answers does", []string{"Admit"}, []string{
 		"internal/server/admission.go", // gives the answer to web/admission

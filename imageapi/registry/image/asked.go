@@ -16,12 +16,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Join gives the storage of images what is made from it. imageapi.New calls it, before the first
-// request.
-func (r *REST) Join(streams Streams, answers Answers) {
-	r.streams, r.answers, r.Facts.sources = streams, answers, answers.Sources
-}
-
 // asked is the reference that a selector names, and what it demands of the verdict for that very
 // reference.
 type asked struct {

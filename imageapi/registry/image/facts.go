@@ -22,11 +22,11 @@ type facts struct {
 	drift   Drift // nil if that is not known
 	indexes *usedIndexes
 	named   tagNames
-	sources func(reference.Reference) []reference.Reference // of a mirror's name; nil if there are no mirrors
+	mirrors Mirrors // nil if there are none
 }
 
 func newFacts(opts Options) *facts {
-	return &facts{stored: cmp.Or[Verdicts](opts.Verdicts, storedVerdicts{}), usage: opts.Usage, drift: opts.Drift}
+	return &facts{stored: cmp.Or[Verdicts](opts.Verdicts, storedVerdicts{}), usage: opts.Usage, drift: opts.Drift, mirrors: opts.Mirrors}
 }
 
 // storedVerdicts are the verdicts that are stored in an image.

@@ -64,8 +64,8 @@ func (f *facts) namesLocked() namedTags {
 			continue // there is only an ID
 		}
 		meant := []reference.Reference{ref}
-		if f.sources != nil {
-			meant = append(meant, f.sources(ref)...)
+		if f.mirrors != nil {
+			meant = append(meant, f.mirrors.Sources(ref)...)
 		}
 		for _, ref := range meant {
 			n.byTag[ref.String()] = append(n.byTag[ref.String()], one)

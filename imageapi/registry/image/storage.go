@@ -20,8 +20,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// NewREST returns the storage of images, which [REST.Join] completes.
-func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
+// Stored are the images as they are stored, for those that the storage of images is made from:
+// streams and answers. It selects references as images record them, not by where tags lead now, and
+// creates and deletes nothing.
+type Stored struct{ *REST }
+
+// NewREST returns the storage of images.
+func NewREST(stored *Stored, streams Streams, answers Answers) *REST {
+	r := *stored.REST
+	images, artifacts := *r.Store, *r.artifacts
+	r.Store, r.artifacts, r.streams, r.answers = &images, &artifacts, streams, answers
+	images.TableConvertor = tableConvertor{&r}
+	artifacts.TableConvertor = images.TableConvertor
+	return &r
+}
+
+// NewStored returns the images that are stored in g.
+func NewStored(g generic.RESTOptionsGetter, opts Options) (*Stored, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
 	served := &REST{Facts: f, observer: opts.Observer, packages: opts.Packages, answerCreation: opts.AnswerCreation}
@@ -148,5 +163,5 @@ func NewREST(g generic.RESTOptionsGetter, opts Options) (*REST, error) {
 			return ctx, func(obj runtime.Object) runtime.Object { return obj }
 		}
 	}
-	return served, nil
+	return &Stored{served}, nil
 }

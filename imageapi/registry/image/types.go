@@ -27,7 +27,7 @@ type REST struct {
 	get      func(ctx context.Context, digest string) (*imagev1.Image, error)
 	Facts    *facts
 	packages Packages // nil if nobody knows which packages images have
-	streams  Streams
+	streams  Streams  // nil for Stored
 	// nil knows references as they are recorded on images, and the verdicts that these hold
 	answers        Answers
 	observer       Observer // nil for none
@@ -69,6 +69,8 @@ type Options struct {
 	// Drift counts the pods that run something else than the tags that they name lead to; nil means
 	// unknown.
 	Drift Drift
+	// Mirrors may be nil: there are none.
+	Mirrors Mirrors
 	// Tags are the stored ImageTags.
 	Tags *genericregistry.Store
 }
@@ -182,6 +184,10 @@ type Answers interface {
 	LacksPackages(ctx context.Context) string
 	// LacksPods says the same of the pods of clusters, and with them of where an image is used.
 	LacksPods(ctx context.Context) string
+}
+
+// Mirrors knows the names that references have on mirrors.
+type Mirrors interface {
 	// Sources returns the references that a mirror's name may stand for; none if it is of no mirror.
 	Sources(ref reference.Reference) []reference.Reference
 }

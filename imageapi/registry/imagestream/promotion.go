@@ -57,7 +57,7 @@ func (r *Reader) NotVerified(ctx context.Context, namespace string, event *image
 	if image == nil {
 		return refuse("%s is not imported", ref), false, nil
 	}
-	v, err := r.Images.Verdict(ctx, image, ref, namespace)
+	v, err := r.Answers.Judge(ctx, image, ref, namespace)
 	switch {
 	case err != nil:
 		return nil, true, fmt.Errorf("the verdict for %s is unknown: %w", ref, err)

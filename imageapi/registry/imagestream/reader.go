@@ -27,7 +27,8 @@ import (
 
 // Reader puts streams together from what is stored of them and from the ImageTags that they follow.
 type Reader struct {
-	Images    *imageregistry.REST
+	Images    *imageregistry.Stored
+	Answers   imageregistry.Answers
 	Tags      *genericregistry.Store // of ImageTags
 	TagStatus *imagetag.StatusREST
 	Streams   *genericregistry.Store // as they are stored; NewREST sets it

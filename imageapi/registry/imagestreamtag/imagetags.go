@@ -30,9 +30,43 @@ const maxListedTags = 500
 // what the spec and the status of a stream have for a tag. Lists of all namespaces, and watches,
 // have the stored ones.
 type ImageTagsREST struct {
-	*genericregistry.Store
+	*RegistryTags
 	streams *REST
-	checks  Checks // nil for none
+}
+
+// RegistryTags are the ImageTags that are stored, those of registries.
+type RegistryTags struct {
+	*genericregistry.Store
+	checks Checks // nil for none
+}
+
+// NewRegistryTags returns the tags in a store. checks completes what is read of them; it may be nil.
+func NewRegistryTags(stored *genericregistry.Store, checks Checks) *RegistryTags {
+	return &RegistryTags{stored, checks}
+}
+
+// Get is part of rest.Getter.
+func (r *RegistryTags) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := r.Store.Get(ctx, name, options)
+	if err == nil && r.checks != nil {
+		r.checks.Complete(ctx, []*imagev1.ImageTag{obj.(*imagev1.ImageTag)})
+	}
+	return obj, err
+}
+
+// List is part of rest.Lister.
+func (r *RegistryTags) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
+	obj, err := r.Store.List(ctx, options)
+	if err != nil || r.checks == nil {
+		return obj, err
+	}
+	list := obj.(*imagev1.ImageTagList)
+	all := make([]*imagev1.ImageTag, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	r.checks.Complete(ctx, all)
+	return list, nil
 }
 
 // Checks completes ImageTags with what was confirmed without a change: see [tags.CheckedAt].
@@ -45,12 +79,11 @@ var (
 	_ rest.SingularNameProvider = &ImageTagsREST{}
 )
 
-// NewImageTagsREST returns the storage of ImageTags over that of registries' tags. checks completes
-// what is read of these; it may be nil.
-func NewImageTagsREST(stored *genericregistry.Store, streams *REST, checks Checks) *ImageTagsREST {
+// NewImageTagsREST returns the storage of ImageTags.
+func NewImageTagsREST(stored *RegistryTags, streams *REST) *ImageTagsREST {
 	ofStreams := *streams
 	ofStreams.resource = stored.DefaultQualifiedResource
-	return &ImageTagsREST{stored, &ofStreams, checks}
+	return &ImageTagsREST{stored, &ofStreams}
 }
 
 // ofStreams reports whether a request is for the tags of a namespace's streams.
@@ -62,11 +95,7 @@ func ofStreams(ctx context.Context) bool {
 // Get is part of rest.Getter. A tag of a stream has its image, without manifest and config.
 func (r *ImageTagsREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
-		obj, err := r.Store.Get(ctx, name, options)
-		if err == nil && r.checks != nil {
-			r.checks.Complete(ctx, []*imagev1.ImageTag{obj.(*imagev1.ImageTag)})
-		}
-		return obj, err
+		return r.RegistryTags.Get(ctx, name, options)
 	}
 	stream, tag, err := r.streams.stream(ctx, name, options)
 	if err != nil {
@@ -105,20 +134,7 @@ func imageTag(stream *imagev1.ImageStream, tag string, history *imagev1.NamedTag
 // List is part of rest.Lister. Tags of streams have no image.
 func (r *ImageTagsREST) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if !ofStreams(ctx) {
-		obj, err := r.Store.List(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		list := obj.(*imagev1.ImageTagList)
-		if r.checks == nil {
-			return list, nil
-		}
-		all := make([]*imagev1.ImageTag, len(list.Items))
-		for i := range list.Items {
-			all[i] = &list.Items[i]
-		}
-		r.checks.Complete(ctx, all)
-		return list, nil
+		return r.RegistryTags.List(ctx, options)
 	}
 	options = cmp.Or(options, &internalversion.ListOptions{})
 	l, ctx, err := newStreamTagLister(ctx, options, maxListedTags)
