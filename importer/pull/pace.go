@@ -154,6 +154,3 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	p.apply(now)
 	p.since, p.answers, p.took, p.waited, p.refused = now, 0, 0, false, false
 }
-
-// perSecond is this program's present rate.
-func (p *pace) perSecond() float64 { return float64(p.bucket.Limit()) }

@@ -114,3 +114,6 @@ func TestPaceThatWasGiven(t *testing.T) {
 		}
 	}
 }
+
+// perSecond is this program's present rate.
+func (p *pace) perSecond() float64 { return float64(p.bucket.Limit()) }
