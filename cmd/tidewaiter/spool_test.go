@@ -20,8 +20,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
-// A push that waits because its registry asked for a pause says when it is tried, and spool retry has
-// the registry asked at once.
+// A push that waits because its registry asked for a pause says when it is tried, and spool retry
+// has the registry asked at once.
 func TestSpoolRetryEndsAPause(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)

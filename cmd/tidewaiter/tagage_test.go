@@ -105,9 +105,8 @@ func verdictHistory(t *testing.T, data, reference string, want ...string) {
 	})
 }
 
-// A verdict that turns because time passes, and nothing is written, is told like every other: to who
-// follows it, in an Event, and in what is recorded of what ran. Two pods of one tag are told of
-// once.
+// A verdict that turns because time passes, and nothing is written, is told like every other: by a
+// notification, an Event, and in the records of what ran. Two pods of one tag are told of once.
 func TestTurnedByAge(t *testing.T) {
 	t.Parallel()
 	registry, cluster, e, dir := registrytest.New(t), clustertest.New(t), newEar(t), t.TempDir()

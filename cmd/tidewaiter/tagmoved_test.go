@@ -244,7 +244,7 @@ func TestImmutableTags(t *testing.T) {
 	imports("first", "team/app:v1")
 	doors("moved back after that", app, "False", true)
 
-	// An auditor learns of a tag that nothing runs, and an editor of the namespace only of tags that ran.
+	// An auditor learns of a tag that nothing runs, and a namespace's report has only tags that ran.
 	from, until := time.Now().Add(-time.Hour).Format(time.RFC3339), time.Now().Format(time.RFC3339)
 	for args, want := range map[string]bool{"-A": true, "-n team": false} {
 		out, code := run(append([]string{"report", "--from", from, "--until", until, "-o", "csv"}, strings.Fields(args)...)...)

@@ -63,8 +63,8 @@ func (a *Answerer) overwritten(ctx context.Context, tag *imagev1.ImageTag, by fu
 	}, nil
 }
 
-// UnderTag returns the Image of a digest and its verdicts for a tag that leads or led to it: for all
-// pods, and for those of each namespace that has policies of its own for the tag. The former
+// UnderTag returns the Image of a digest and its verdicts for a tag that leads or led to it: for
+// all pods, and for those of each namespace that has policies of its own for the tag. The former
 // verdicts are as if the tag had not moved. The Image is nil if it is not stored.
 func (a *Answerer) UnderTag(ctx context.Context, tag *imagev1.ImageTag, digest string) (image *imagev1.Image, all []signatures.Change, err error) {
 	ref, ok := tags.Reference(tag)

@@ -28,8 +28,8 @@ func WhyNotAccept(ctx context.Context, a authorizer.UnconditionalAuthorizer, nam
 	return fmt.Sprintf("%s may not accept moves of tags: ask for the role tidewaiter:tag-accepter in the namespace %s %s", strategy.UserOf(ctx), tags.Namespace, reason)
 }
 
-// MayForget returns a validation for deletions of tags. It refuses who may not accept moves if it is
-// known where a tag must lead: if the tag came back and led elsewhere, no one would know.
+// MayForget returns a validation for deletions of tags. If it is known where a tag must lead, it
+// refuses who may not accept moves: if the tag came back and led elsewhere, no one would know.
 func MayForget(a authorizer.UnconditionalAuthorizer, validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if tag, ok := obj.(*imagev1.ImageTag); ok && tags.Kept(tag) != "" {
