@@ -144,6 +144,10 @@ func TestRecordOfATagThatOthersWrote(t *testing.T) {
 	if got := lead("", second); !got.Again || got.Led != first {
 		t.Errorf("one who knew of no tag: %+v", got)
 	}
+	alone := record.Item{Tag: &record.Tag{Reference: ref, Digest: second, Alone: true}}
+	if got := r.must(alone)[0]; !got.Again || len(got.Left) > 0 {
+		t.Errorf("one who knew of no image: %+v", got)
+	}
 	if got := lead(before, second); got.Again || got.Led != first || len(got.Left) != 1 || got.Left[0] != first {
 		t.Errorf("a tag that has moved: %+v", got)
 	}

@@ -150,9 +150,12 @@ func (r *REST) record(ctx context.Context, item *record.Item, dryRun []string) (
 		if err != nil {
 			return nil, err
 		}
-		tag, err := record.GetTag(ctx, ref, store)
-		if err != nil {
-			return nil, err
+		var tag *imagev1.ImageTag
+		// The tag of a repository without images is new: if it is not, it cannot be made.
+		if isNew := item.Tag.Alone && item.Tag.Version == "" && item.Tag.Digest != ""; !isNew {
+			if tag, err = record.GetTag(ctx, ref, store); err != nil {
+				return nil, err
+			}
 		}
 		return item.Tag.Store(ctx, store, ref, tag, r.now())
 	}
