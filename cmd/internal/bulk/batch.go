@@ -219,8 +219,9 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		if h.waiting() > 0 {
 			b.turn = append(b.turn, h)
 		}
-		if n := len(h.imports); b.prefetcher != nil && j.Kind == ImportJob && n > b.jobs && n%importer.PrefetchImages == 0 {
-			coming := h.imports[b.jobs:] // those before them begin at once
+		// Those that begin meanwhile would be read twice.
+		if n, before := len(h.imports), max(b.jobs, importer.PrefetchImages); b.prefetcher != nil && j.Kind == ImportJob && n > before && n%importer.PrefetchImages == 0 {
+			coming := h.imports[before:]
 			b.foreseeing.Go(func() { b.prefetcher.Prefetch(ctx, coming) })
 		}
 		b.limiter.Start(h.name)
