@@ -54,7 +54,7 @@ type ImageRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	// Metadata means nothing: a record is not stored.
 	// +optional
-	Metadata metav1.ObjectMeta `json:"metadata,omitempty"` // embedded, it would get managed fields
+	Metadata metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec     ImageRecordSpec   `json:"spec"`
 	// +optional
 	Status ImageRecordStatus `json:"status,omitempty"`
