@@ -599,7 +599,7 @@ func TestConsoleFindsAsOneTypes(t *testing.T) {
 		t.Helper()
 		b.run(t, chromedp.PollFunction(`(want) => document.getElementById("typed").innerText.includes(want)`, nil, chromedp.WithPollingArgs(want)))
 	}
-	b.run(t, chromedp.KeyEvent("/"), chromedp.KeyEvent("light"))
+	b.run(t, chromedp.Focus(".search input", chromedp.ByQuery), chromedp.KeyEvent("light"))
 	found("harbour/lighthouse")
 	b.run(t, chromedp.KeyEvent("x"))
 	found("All that is found of “lightx”")
