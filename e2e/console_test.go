@@ -638,7 +638,12 @@ func TestPictures(t *testing.T) {
 	window := func(png *[]byte) chromedp.Action { return chromedp.CaptureScreenshot(png) }
 	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
 	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
-	b.await(t, "", ".who-runs") // what runs has been counted
+	harness.Eventually(t, func() error { // what runs has been counted
+		if text := b.visit(t, ""); !strings.Contains(text, "\n2 workloads run images that fail") {
+			return fmt.Errorf("the first page is\n%s", text)
+		}
+		return nil
+	})
 	for _, p := range []struct{ path, theme, name string }{{"image?ref=ferry:v1", "light", "console-image"}, {"", "light", "console-attention"}, {"images", "dark", "console-images-dark"}} {
 		b.theme(t, p.theme)
 		b.visit(t, p.path)
@@ -646,7 +651,7 @@ func TestPictures(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "terminal.html")
 	must(t, os.WriteFile(file, []byte(terminal(d.session(t,
-		[]string{"kubectl", "get", "images"}, []string{"tidewaiter", "images", "-A"}, []string{"tidewaiter", "describe", d.registry + "/harbour/ferry:v1"},
+		[]string{"kubectl", "get", "images"}, []string{"tidewaiter", "images", "-A"}, []string{"tidewaiter", "explain", "DigestMismatch"},
 	))), 0o600))
 	b.run(t, chromedp.Navigate("file://"+file))
 	save("terminal", func(png *[]byte) chromedp.Action { return chromedp.Screenshot("#terminal", png, chromedp.ByQuery) })

@@ -28,7 +28,8 @@ func (v *attentionView) sentence() string {
 	known := v.Unjudged != nil && !slices.ContainsFunc(v.Refused, func(c *concern) bool { return strings.HasPrefix(c.Title, "Runs ") })
 	switch {
 	case len(parts) > 0:
-		return strings.Join(parts, "; ") + "."
+		all := strings.Join(parts, "; ")
+		return strings.ToUpper(all[:1]) + all[1:] + "." // it may begin with "at least"
 	case !known:
 		return "It is not known whether all that runs is in order."
 	case v.Alone:

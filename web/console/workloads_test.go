@@ -97,6 +97,10 @@ func TestAttentionBeginsWithWhatRuns(t *testing.T) {
 			t.Errorf("the first page lacks %q:\n%s", want, body)
 		}
 	}
+	answers["GET "+summaryPath].(m)["goneUnknown"] = l{"the cluster prod is away"}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, `<p class="sentence">At least 3 workloads in prod run`) {
+		t.Errorf("where a cluster is away, the page begins with\n%s", body)
+	}
 	if strings.Contains(body, "No cluster is followed") {
 		t.Error("a cluster is followed, and the page says none is")
 	}
