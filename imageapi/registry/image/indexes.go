@@ -34,10 +34,10 @@ func listed(image *imagev1.Image) []string {
 
 // usedIndexes knows the multi-platform indexes that pods use. Some runtimes tell the digest of the
 // index: then the pod uses the index, and the images that it lists for the platform of the pod's
-// node ([manifest.Nodes]); if the platform is not known, each image counts. Other runtimes tell the digest of the
-// listed image: then the pod uses the index, too. A workload that needs an image counts here as a
-// pod on a node of no known platform. usedIndexes knows no other indexes, so it is as small as what
-// is used and needed.
+// node ([manifest.Nodes]); if the platform is not known, each image counts. Other runtimes tell the
+// digest of the listed image: then the pod uses the index, too. A workload that needs an image
+// counts here as a pod on a node of no known platform. usedIndexes knows no other indexes, so it is
+// as small as what is used and needed.
 type usedIndexes struct {
 	usage Usage
 	get   func(ctx context.Context, digest string) (*imagev1.Image, error) // nil when there is none
@@ -50,7 +50,8 @@ type usedIndexes struct {
 	calls      uint64                   // of refresh so far
 	refreshing map[string]*refreshCalls // by the digest of an index: the looks that have begun
 	listed     map[string][]string      // by the digest of an index: the images that it lists
-	// by the digest of an image: the indexes that list it, each with a platform of nodes that may take it
+	// by the digest of an image: the indexes that list it, each with a platform of nodes that may take
+	// it
 	in map[string][]string
 	// by the digest of an image that pods use: the indexes that list it
 	above map[string][]string

@@ -74,7 +74,7 @@ func TestSlowReadOfAnIndexHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// An image of an index counts for the nodes whose runtimes may take it, by any name of its platform.
+// An image of an index counts for the nodes whose runtimes may take it, by each name of a platform.
 func TestImagesOfAnIndexCountByPlatform(t *testing.T) {
 	t.Parallel()
 	index := &imagev1.Image{DockerImageManifests: []imagev1.ImageManifest{

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 
 	"github.com/containerd/platforms"
@@ -75,14 +76,14 @@ func (p Platform) Normalized() Platform {
 // Versions of operating systems do not count.
 func (p Platform) runner() platforms.MatchComparer {
 	spec := p.spec()
-	if len(spec.Variant) > maxVariant { // containerd counts down from any number
+	if !variant.MatchString(spec.Variant) { // containerd counts down from any number
 		return platforms.OnlyStrict(spec)
 	}
 	return platforms.Only(spec)
 }
 
-// maxVariant is the length of the longest variant that there is, v9.5.
-const maxVariant = 4
+// variant is a variant that there may be: v3 of amd64, v7 of arm, v9.5 of arm64.
+var variant = regexp.MustCompile(`^([vV]?[0-9](\.[0-9])?)?$`)
 
 // spec returns the names that runtimes compare. Without the name of an operating system, it is for
 // none.
@@ -104,9 +105,9 @@ func (p Platform) Is(wanted Platform) bool {
 // Choose returns which of all platforms a runtime takes on a node of the wanted one, -1 if it takes
 // none.
 func Choose(all []Platform, wanted Platform) int {
-	runner, chosen := wanted.runner(), -1
+	runner, exactly, chosen := wanted.runner(), wanted.Normalized().String(), -1
 	for i, p := range all {
-		same := p.Normalized().String() == wanted.Normalized().String()
+		same := p.Normalized().String() == exactly
 		switch spec := p.spec(); {
 		case !same && !runner.Match(spec):
 		case chosen < 0, runner.Less(spec, all[chosen].spec()):
