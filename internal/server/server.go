@@ -325,21 +325,10 @@ func (s *Server) newParts() *Parts {
 	return p
 }
 
-// wholeLists answers the lists of kinds of which there may be many large objects, each of one
-// collection of the storage or computed from one.
+// wholeLists answers the lists of all kinds: each is of one collection of the storage, or computed
+// from one.
 func wholeLists(api http.Handler) http.Handler {
-	return wholelist.Serve(api, wholelist.Options{
-		Serializer: legacyscheme.Codecs,
-		Pages:      kubestore.WholeList,
-		Joins: func(info *request.RequestInfo) bool {
-			switch info.Resource {
-			case "images", "imagepackages", "clusterpods", "pods", "events", "imagetags":
-				return true
-			}
-			return isOfStreams(info)
-		},
-		Computed: isOfStreams,
-	})
+	return wholelist.Serve(api, wholelist.Options{Serializer: legacyscheme.Codecs, Pages: kubestore.WholeList, Computed: isOfStreams})
 }
 
 // isOfStreams reports whether a list is computed from streams and the tags that they follow.

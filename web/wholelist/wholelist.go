@@ -42,9 +42,6 @@ const again = time.Second
 type Options struct {
 	// Serializer tells which form a request asks for.
 	Serializer runtime.NegotiatedSerializer
-	// Joins reports whether a list is answered here: one of a collection of the storage, so that its
-	// pages are as they were at one revision, or one that is computed.
-	Joins func(*request.RequestInfo) bool
 	// Computed, if set, reports whether a list is computed when it is read. It cannot be read twice
 	// alike, so it is not joined in protobuf.
 	Computed func(*request.RequestInfo) bool
@@ -105,7 +102,7 @@ type server struct {
 
 // joins reports whether a request is answered here.
 func (s *server) joins(r *http.Request, info *request.RequestInfo) bool {
-	if r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" || !s.o.Joins(info) {
+	if r.Method != http.MethodGet || !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" {
 		return false
 	}
 	query := r.URL.Query()

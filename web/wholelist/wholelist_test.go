@@ -115,7 +115,7 @@ func setup(t testing.TB, n, size, page int) *fixture {
 	}
 	list := handlers.ListResource(lister{f.store, scope.TableConvertor, &f.most, int64(page)}, nil, scope, false, 0)
 	f.alone = list
-	f.joined = Serve(list, Options{Serializer: codecs, Joins: func(*request.RequestInfo) bool { return true }, Pages: kubestore.WholeList})
+	f.joined = Serve(list, Options{Serializer: codecs, Pages: kubestore.WholeList})
 	return f
 }
 
@@ -249,7 +249,7 @@ func TestListThatFailsLater(t *testing.T) {
 		}
 		f.alone.ServeHTTP(w, r)
 	})
-	h := Serve(failing, Options{Serializer: codecs, Joins: func(*request.RequestInfo) bool { return true }, Pages: kubestore.WholeList})
+	h := Serve(failing, Options{Serializer: codecs, Pages: kubestore.WholeList})
 	func() {
 		defer func() {
 			if p := recover(); p != http.ErrAbortHandler {
@@ -275,7 +275,7 @@ func TestListWaitsForRoom(t *testing.T) {
 			return
 		}
 		f.alone.ServeHTTP(w, r)
-	}), Options{Serializer: codecs, Joins: func(*request.RequestInfo) bool { return true }, Pages: kubestore.WholeList})
+	}), Options{Serializer: codecs, Pages: kubestore.WholeList})
 	if got, want := ask(t, h, nil, http.Header{}).Body.String(), ask(t, f.alone, nil, http.Header{}).Body.String(); got != want || refused != 1 {
 		t.Errorf("a list of which a page was refused %d times has %d bytes, not %d", refused, len(got), len(want))
 	}
