@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -58,14 +59,20 @@ type sessions struct {
 	clock clock.PassiveClock
 	box   *sealed.Box
 	mu    sync.Mutex
-	ended map[string]time.Time // by ID, when the session would have expired
+	ended map[string]ended // by ID
 	// live has, by session ID, a function that ends each live page that is being served.
 	live map[string]map[*context.CancelFunc]struct{}
 }
 
+// ended is a session that its person has ended, and when it would have expired.
+type ended struct {
+	user  text
+	until time.Time
+}
+
 // newSessions returns sessions that all servers with the same secret accept.
 func newSessions(secret []byte, c clock.PassiveClock) *sessions {
-	return &sessions{clock: c, box: sealed.New(secret, "session"), ended: map[string]time.Time{}, live: map[string]map[*context.CancelFunc]struct{}{}}
+	return &sessions{clock: c, box: sealed.New(secret, "session"), ended: map[string]ended{}, live: map[string]map[*context.CancelFunc]struct{}{}}
 }
 
 // begin creates a session and sets its cookies.
@@ -169,22 +176,25 @@ func (s *sessions) follow(ctx context.Context, one *session) (_ context.Context,
 }
 
 // end ends a session and its live pages on this server, also for copies of its cookies. If too many
-// ended sessions are remembered, it forgets the one that expires soonest.
+// ended sessions are remembered, it forgets one of the person with most, which expires soonest.
 func (s *sessions) end(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	maps.DeleteFunc(s.ended, func(_ string, until time.Time) bool { return !now.Before(until) })
+	maps.DeleteFunc(s.ended, func(_ string, of ended) bool { return !now.Before(of.until) })
 	if len(s.ended) >= maxEnded {
-		soonest := ""
-		for id, until := range s.ended {
-			if soonest == "" || until.Before(s.ended[soonest]) {
-				soonest = id
+		have, first := map[text]int{}, ""
+		for _, of := range s.ended {
+			have[of.user]++
+		}
+		for id, of := range s.ended {
+			if least := s.ended[first]; first == "" || cmp.Or(cmp.Compare(have[least.user], have[of.user]), of.until.Compare(least.until)) < 0 {
+				first = id
 			}
 		}
-		delete(s.ended, soonest)
+		delete(s.ended, first)
 	}
-	s.ended[one.ID] = one.Begun.Add(longestTime)
+	s.ended[one.ID] = ended{one.User, one.Begun.Add(longestTime)}
 	for cancel := range s.live[one.ID] {
 		(*cancel)()
 	}

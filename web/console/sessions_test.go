@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -152,6 +153,14 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	}
 	if s.find(last.request()) != nil || len(s.ended) != maxEnded {
 		t.Errorf("%d are remembered", len(s.ended))
+	}
+	// Who ends many makes the server forget none of another person.
+	s.end(&session{ID: "another's", User: "bob", Begun: clock.Now().Add(-longestTime / 2)})
+	for range maxEnded {
+		s.end(&session{ID: rand.Text(), User: "ann", Begun: clock.Now()})
+	}
+	if _, remembered := s.ended["another's"]; !remembered || len(s.ended) != maxEnded {
+		t.Errorf("%d are remembered, and another person's: %v", len(s.ended), remembered)
 	}
 	clock.SetTime(clock.Now().Add(longestTime))
 	s.end(&session{ID: "x", Begun: clock.Now()})
