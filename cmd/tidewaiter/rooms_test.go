@@ -19,13 +19,13 @@ import (
 // within one another are no further room.
 var makesRoom = []string{
 	"semaphore.NewWeighted", "room.New", "room.NewMemory", "limits.NewBodies", "limits.NewTurns", "limits.NewConnections",
-	"newClass", "newShared", "newTurns", "newPlaces", "NewBodies", "NewTurns", "NewMemory", "NewConnections",
+	"newClass", "newShared", "newTurns", "newPlaces", "newWaitSlots", "NewBodies", "NewTurns", "NewMemory", "NewConnections",
 }
 
 // TestRoomsDocument: each room that the code shares among callers is in the table of rooms, which
 // says who fills it and who waits, and each name in the table is in the code. A room is what one of
-// makesRoom makes, the limit of an errgroup, or a channel in which a blocking send of struct{}{}
-// takes a place. Commands have rooms of their own.
+// makesRoom makes, the limit of an errgroup, a channel in which a blocking send of struct{}{} takes
+// a place, or one from which something is taken and put back at the end. Commands have rooms of their own.
 func TestRoomsDocument(t *testing.T) {
 	const document = "../../docs/design/security.md"
 	text, err := os.ReadFile(document)
@@ -95,7 +95,7 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 			return true
 		}
 		within = append(within, n)
-		function, holder, waits := "", "", true
+		function, holder, waits, deferred := "", "", true, false
 		for i, outer := range within {
 			switch outer := outer.(type) {
 			case *ast.FuncDecl:
@@ -106,6 +106,8 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 				holder = lastName(outer.Lhs[0])
 			case *ast.ValueSpec:
 				holder = outer.Names[0].Name
+			case *ast.DeferStmt:
+				deferred = true
 			case *ast.SelectStmt: // with a default, a send wakes somebody and waits for nothing
 				comm := within[min(i+2, len(within)-1)]
 				waits = !slices.ContainsFunc(outer.Body.List, func(s ast.Stmt) bool { return s.(*ast.CommClause).Comm == nil }) || comm == nil
@@ -123,7 +125,7 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 				rooms[holder] = n.Pos()
 			}
 		case *ast.SendStmt:
-			if _, ok := n.Value.(*ast.CompositeLit); ok && waits {
+			if _, ok := n.Value.(*ast.CompositeLit); (ok || deferred) && waits {
 				rooms[lastName(n.Chan)] = n.Pos()
 			}
 		}
