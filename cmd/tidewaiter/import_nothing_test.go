@@ -14,10 +14,12 @@ func TestImportOfNothing(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", servertest.SampleImage(t, "nothing"))
+	empty := registrytest.New(t)
 	for _, c := range []struct {
 		args []string
 		says string
 	}{
+		{[]string{"--catalog", empty.Host + "/"}, "no repository or tag is listed"},
 		{[]string{"--all-tags", registry.Host + "/team/app", "--include", ":zzz*"}, "1 listed, and the selection leaves none"},
 		{[]string{"--all-tags", registry.Host + "/team/app", "--exclude", ":*"}, "1 listed, and the selection leaves none"},
 		{[]string{"--catalog", registry.Host + "/", "--include", "nope"}, "the selection leaves none"},

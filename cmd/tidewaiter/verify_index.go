@@ -41,9 +41,9 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 	if l.asked.Digest == "" || err == nil && m.Kind == manifest.KindIndex {
 		return nil, nil
 	}
-	tags := []string{l.asked.Tag}
+	tags, missing := []string{l.asked.Tag}, []string(nil)
 	if l.asked.Tag == "" {
-		if tags, _, err = l.importer.Tags(ctx, l.asked); err != nil {
+		if tags, missing, err = l.importer.Tags(ctx, l.asked); err != nil {
 			return nil, err
 		}
 	}
@@ -78,6 +78,9 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 	}
 	if len(tags) > maxTagsLookedAt {
 		return nil, fmt.Errorf("only the first %d of %d tags were searched; ask for %s", maxTagsLookedAt, len(tags), l.withTag())
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("not all tags may have been searched: %s; ask for %s", strings.Join(missing, "; "), l.withTag())
 	}
 	l.notFound = fmt.Sprintf("no signer trusted by the policy signed this digest, nor an index that lists it and that a tag leads to now; "+
 		"if an index under another tag lists it, ask for %s, or ask a server that imported that index", l.withTag())

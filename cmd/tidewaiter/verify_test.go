@@ -250,6 +250,10 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 		if answer == "" || !strings.HasSuffix(r.URL.Path, "/tags/list") {
 			return false
 		}
+		if link, body, linked := strings.Cut(answer, ">{"); linked { // a page that leads back
+			w.Header().Set("Link", link+`>; rel="next"`)
+			answer = "{" + body
+		}
 		if !strings.HasPrefix(answer, "{") {
 			w.WriteHeader(http.StatusForbidden)
 		}
@@ -273,6 +277,7 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 		{"by a tag of another image", ":lone@" + child, "", exitUntrusted, verdicts.Unsigned, "that the tag lone leads to"},
 		{"of no index", "@" + loneDigest.String(), "", exitUntrusted, verdicts.Unsigned, "ask for " + proxyHost + "/harbour/lighthouse:TAG@" + loneDigest.String()},
 		{"too many tags", "@" + child, full, exitUndeclared, verdicts.VerifiedUnknown, "100 of 101 tags were searched; ask for " + proxyHost + "/harbour/lighthouse:TAG@" + child},
+		{"tags that may not be all", "@" + child, `</v2/harbour/lighthouse/tags/list?page=1>{"tags":["gone"]}`, exitUndeclared, verdicts.VerifiedUnknown, "there may be more: a page leads back"},
 		{"tags cannot be listed", "@" + child, "denied", exitUndeclared, verdicts.VerifiedUnknown, "whether an index vouches for it could not be read"},
 		{"the index itself", "@" + digest.String(), "denied", exitTrusted, verdicts.VerifiedTrue, ""},
 	} {
