@@ -25,7 +25,8 @@ var makesRoom = []string{
 // TestRoomsDocument: each room that the code shares among callers is in the table of rooms, which
 // says who fills it and who waits, and each name in the table is in the code. A room is what one of
 // makesRoom makes, the limit of an errgroup, a channel in which a blocking send of struct{}{} takes
-// a place, or one from which something is taken and put back at the end. Commands have rooms of their own.
+// a place, or one from which something is taken and put back at the end. Commands have rooms of
+// their own.
 func TestRoomsDocument(t *testing.T) {
 	const document = "../../docs/design/security.md"
 	text, err := os.ReadFile(document)
