@@ -19,7 +19,12 @@ func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (
 	for _, p := range by {
 		if pattern := p.Admission.ImmutableTags.Match(asked.Tag); pattern != "" {
 			if of = append(of, p); why == "" {
-				why = fmt.Sprintf("%s must not move (policy %q: %s), and led to another image until %s", asked, p.ID(), pattern, move.At.UTC().Format(time.RFC3339))
+				why = fmt.Sprintf("%s must not move (policy %q: %s), and ", asked, p.ID(), pattern)
+				if move.At.IsZero() {
+					why += fmt.Sprintf("its history, which keeps %d moves, no longer says whether it moved to this image", tags.MaxItems)
+				} else {
+					why += "led to another image until " + move.At.UTC().Format(time.RFC3339)
+				}
 			}
 		}
 	}

@@ -349,6 +349,46 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 	}
 }
 
+// Moves that a history no longer has do not make what runs verified: that is unknown.
+func TestMoveThatTheHistoryNoLongerHas(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	content := signaturestest.Marshal(t, key.SimpleSigning(t, testDigest, testRepository))
+	signed := &imagev1.Image{
+		ObjectMeta: metav1.ObjectMeta{Name: testDigest, Annotations: map[string]string{}}, DockerImageReference: testRepository + "@" + testDigest,
+		Signatures: []imagev1.ImageSignature{{ObjectMeta: metav1.ObjectMeta{Name: signatures.Name(testDigest, content)}, Type: signatures.TypeSimpleSigning, Content: content}},
+	}
+	unsigned := signed.DeepCopy()
+	unsigned.Signatures = nil
+	set := demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, immutable: "v*"}.set(t, key, other)
+	ref := parsed(t, testRepository+":v1")
+	_, tag := tagTo(t, ref.String(), otherDigest, testNow)
+	ask := func(image *imagev1.Image) Judgement {
+		return judge(set, testNow, testNow, Asked{Image: image, Reference: ref, Tag: ledTo(tag, testDigest)})
+	}
+	if got := ask(signed); got.Verdict.Verified != "True" {
+		t.Errorf("a tag that never led to what runs: %+v", got.Verdict)
+	}
+	move := func(to string) {
+		before := tag.DeepCopy()
+		tags.Lead(tag, ref, to, metav1.NewTime(testNow))
+		tags.KeepFirst(tag, before)
+	}
+	move(testDigest)
+	if got := ask(signed); got.Verdict.Verified != "False" || got.Verdict.Reason != ReasonTagMoved {
+		t.Errorf("a tag that led to what runs: %+v", got.Verdict)
+	}
+	for n := range tags.MaxItems {
+		move(fmt.Sprintf("sha256:%064x", n))
+	}
+	if got := ask(signed); got.Verdict.Verified != "Unknown" || got.Verdict.Reason != ReasonTagMoved || !strings.Contains(got.Verdict.Message, "no longer says whether it moved to this image; this image is True by itself") || got.Findings.Worst() != admit.Deny {
+		t.Errorf("a tag of which that is no longer known: %+v", got)
+	}
+	if got := ask(unsigned); got.Verdict.Verified != "Unsigned" || !strings.Contains(got.Verdict.Message, "no longer says") {
+		t.Errorf("what is unsigned: %+v", got.Verdict)
+	}
+}
+
 // A mirror's name means the same to admission and to a review: what a policy names of the two.
 func TestMirrorsNameMeansOneThing(t *testing.T) {
 	t.Parallel()
@@ -449,7 +489,7 @@ func (unused) Digests() []string                             { return nil }
 func (unused) StaleReasons() []string                        { return nil }
 func (unused) WorkloadStaleReasons() []string                { return nil }
 
-func (unused) Running([]string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
+func (unused) Running([]string, func(usage.Tagged) usage.Run) (outdated, unknown usage.Count) {
 	return outdated, unknown
 }
 

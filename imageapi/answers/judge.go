@@ -145,16 +145,20 @@ func (s *session) forbidden(ctx context.Context, a *Answer, tag *imagev1.ImageTa
 	a.Checked.Overwritten = found
 }
 
-// moved adds to a judgement by which policies the tag must not have moved to the image. Like a
-// bound it replaces nothing of what was found, but that the image is verified, let through, or not
-// known to be.
+// moved adds to a judgement by which policies the tag must not have moved to the image. If the
+// history no longer says whether it did, that is unknown. Like a bound it replaces nothing of what
+// was found, but that the image is verified, let through, or not known to be.
 func (j *Judgement) moved(by []*policy.Policy, q Asked) {
 	of, why := signatures.TagMoved(by, q.Reference, q.Tag.Moved)
 	if len(of) == 0 {
 		return
 	}
+	verified, what := verdicts.VerifiedFalse, "what it leads to"
+	if q.Tag.Moved.At.IsZero() {
+		verified, what = verdicts.VerifiedUnknown, "this image"
+	}
 	for _, p := range of {
-		j.Findings = j.Findings.And(admit.Finding{Policy: p.ID(), Action: modeOf(p), Reason: verdicts.VerifiedFalse + ": " + why})
+		j.Findings = j.Findings.And(admit.Finding{Policy: p.ID(), Action: modeOf(p), Unknown: verified == verdicts.VerifiedUnknown, Reason: verified + ": " + why})
 	}
 	v := j.Verdict
 	if v.Verified == verdicts.VerifiedFalse || v.Verified == verdicts.Unsigned {
@@ -162,7 +166,7 @@ func (j *Judgement) moved(by []*policy.Policy, q Asked) {
 		return
 	}
 	j.Verdict = annotation.Verdict{
-		Verified: verdicts.VerifiedFalse, Reason: ReasonTagMoved, Message: why + "; what it leads to is " + v.Verified + " by itself",
+		Verified: verified, Reason: ReasonTagMoved, Message: why + "; " + what + " is " + v.Verified + " by itself",
 		Unmet: ids(of), Signers: v.Signers, Index: v.Index, Attested: v.Attested,
 	}
 	if v.Verified == verdicts.VerifiedUnknown {

@@ -106,7 +106,7 @@ var ofReasons = []meaning[evidence.Reason]{
 	{signatures.ReasonNotJudged, "The image is in more repositories than an Image has room for verdicts. It was not judged in the others.", "Ask about one reference: `tidewaiter verify REF` judges it."},
 	{signatures.ReasonNoMatchingPolicy, "No policy covers this reference.", "`tidewaiter explain NoPolicy`"},
 	{answers.ReasonTagTooOld, "The policy bounds how long ago the registry confirmed where the tag leads, and that is longer ago.", "`tidewaiter import REF` asks the registry. A shorter `sweep.every` asks more often."},
-	{answers.ReasonTagMoved, "The policy forbids this tag to move, and it leads to another image than it did first. What it leads to is not verified under this tag.", "`tidewaiter history REF` shows who moved it. If the move is wanted, `tidewaiter accept REF` accepts it. If not, push the former image under the tag again."},
+	{answers.ReasonTagMoved, "The policy forbids this tag to move, and it leads to another image than it did first. What it leads to is not verified under this tag. `Unknown`, if the history of the tag no longer says whether it led to what runs.", "`tidewaiter history REF` shows who moved it. If the move is wanted, `tidewaiter accept REF` accepts it. If not, push the former image under the tag again."},
 	{verdicts.ReasonNotVerified, "The tag of a stream waits: it moves only to verified images, and the new image is not verified yet.", describe},
 }
 

@@ -119,13 +119,14 @@ func Kept(tag *imagev1.ImageTag) string {
 // not move.
 type Move struct {
 	From, To string
-	At       time.Time
-	By       string // who recorded it, "" if that is not known
+	At       time.Time // zero if the history may have had the move, and no longer has it
+	By       string    // who recorded it, "" if that is not known
 }
 
 // Away returns how a tag came to lead to a digest, now or before, although it was to lead to
 // another; nil if it did not. It does not ask whether the tag must not move. A digest to which the
-// tag led before is in order if it is the first or was accepted.
+// tag led before is in order if it is the first or was accepted. If the history has been cut, the
+// tag may have led to any other digest.
 func Away(tag *imagev1.ImageTag, digest string) *Move {
 	kept := Kept(tag)
 	if kept == "" || digest == "" || digest == kept || tag == nil || tag.Status == nil {
@@ -139,7 +140,10 @@ func Away(tag *imagev1.ImageTag, digest string) *Move {
 	}
 	i := slices.IndexFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
 	if i < 0 {
-		return nil
+		if len(tag.Status.Items) < MaxItems && tag.Annotations[First] == "" {
+			return nil
+		}
+		return &Move{From: kept, To: digest}
 	}
 	m := &Move{From: kept, To: digest, At: tag.Status.Items[i].Created.Time}
 	if by := Writers(tag); i < len(by) {

@@ -274,6 +274,9 @@ func TestOverwritten(t *testing.T) {
 	for n := range 3 * tags.MaxItems {
 		led(10+n, digest(10+n))
 	}
+	if m := tags.Away(tag, digest(2)); m == nil || !m.At.IsZero() || m.From != digest(1) || tags.Away(tag, digest(1)) != nil {
+		t.Errorf("a move that the history no longer has is %+v", m)
+	}
 	if m := tags.Overwritten(tag); m == nil || m.From != digest(1) || tag.Annotations[tags.First] != digest(1) {
 		t.Errorf("after %d moves the move is %+v", 3*tags.MaxItems, m)
 	}
