@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -72,46 +73,31 @@ func (t *tagged[ID]) Names(tag string) bool {
 	return len(t.byTag[tag]) > 0
 }
 
-// Running counts the pods that name one of some tags and are [Outdated] or [Unknown]. as returns
-// the digest as which what runs is counted, and its state. Of the containers of a pod that name
-// such a tag, those in the last state decide. as is called once for each digest, and must not call
-// the index.
-func (t *tagged[ID]) Running(tags []string, as func(digest string) (string, State)) (outdated, unknown Count) {
-	type answer struct {
-		digest string
-		state  State
-	}
+// Run is what a container runs: the digest as which it is counted, and its state.
+type Run struct {
+	Digest string
+	State  State
+}
+
+// Running counts the pods that name one of some tags, or any if none is given, and are [Outdated]
+// or [Unknown]. A pod counts once: of its containers that name such a tag, those in the last state
+// decide. as must not call the index.
+func (t *tagged[ID]) Running(tags []string, as func(Tagged) Run) (outdated, unknown Count) {
 	counts := map[State]Count{Outdated: {map[string]int{}, map[string]int{}}, Unknown: {map[string]int{}, map[string]int{}}}
-	known := map[string]answer{}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	pods := t.byTag[tags[0]]
-	if len(tags) > 1 {
-		pods = maps.Clone(pods)
-		for _, tag := range tags[1:] {
-			if pods == nil {
-				pods = map[ID]struct{}{}
-			}
-			maps.Copy(pods, t.byTag[tag])
-		}
-	}
-	for id := range pods {
+	for id := range t.naming(tags) {
 		state := Current
 		var digests []string
 		for _, one := range t.pods[id] {
-			if !slices.Contains(tags, one.Tag) {
+			if len(tags) > 0 && !slices.Contains(tags, one.Tag) {
 				continue
 			}
-			a, asked := known[one.Digest]
-			if !asked {
-				a.digest, a.state = as(one.Digest)
-				known[one.Digest] = a
-			}
-			switch {
-			case a.state > state:
-				state, digests = a.state, []string{a.digest}
-			case a.state == state:
-				digests = append(digests, a.digest)
+			switch run := as(one); {
+			case run.State > state:
+				state, digests = run.State, []string{run.Digest}
+			case run.State == state && state != Current:
+				digests = append(digests, run.Digest)
 			}
 		}
 		if state != Current {
@@ -119,6 +105,22 @@ func (t *tagged[ID]) Running(tags []string, as func(digest string) (string, Stat
 		}
 	}
 	return counts[Outdated], counts[Unknown]
+}
+
+// naming are the pods that name one of some tags, or any if none is given, each once. The caller
+// holds mu.
+func (t *tagged[ID]) naming(tags []string) iter.Seq[ID] {
+	switch len(tags) {
+	case 0:
+		return maps.Keys(t.pods)
+	case 1:
+		return maps.Keys(t.byTag[tags[0]])
+	}
+	pods := map[ID]struct{}{}
+	for _, tag := range tags {
+		maps.Copy(pods, t.byTag[tag])
+	}
+	return maps.Keys(pods)
 }
 
 // set records what a pod names; nothing when it is gone.

@@ -18,14 +18,14 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	const v1, v2 = "registry.example.com/app:v1", "registry.example.com/app:v2"
 	want := func(when, tag, clusters, digests, others string) {
 		t.Helper()
-		outdated, unknown := x.Running(strings.Fields(tag), func(digest string) (string, State) {
-			switch digest {
+		outdated, unknown := x.Running(strings.Fields(tag), func(one Tagged) Run {
+			switch one.Digest {
 			case "new":
-				return digest, Current
+				return Run{one.Digest, Current}
 			case "":
-				return digest, Unknown
+				return Run{one.Digest, Unknown}
 			}
-			return digest, Outdated
+			return Run{one.Digest, Outdated}
 		})
 		if fmt.Sprint(outdated.ByCluster) != "map["+clusters+"]" || fmt.Sprint(outdated.ByDigest) != "map["+digests+"]" || fmt.Sprint(unknown.ByCluster) != "map["+others+"]" {
 			t.Errorf("%s: %v, %v; want %s, %s, and unknown %s", when, outdated, unknown, clusters, digests, others)
@@ -37,6 +37,7 @@ func TestPodsByTheTagsThatTheyName(t *testing.T) {
 	want("a pod counts once in its cluster", v1, "prod:1 test:1", "old:2 older:1", "")
 	want("only what is wanted counts", v2, "", "", "")
 	want("by several names it counts once", v1+" "+v2, "prod:1 test:1", "old:2 older:1", "")
+	want("by any name, too", "", "prod:1 test:1", "old:2 older:1", "")
 	want("by a name that none has", "none "+v1, "prod:1 test:1", "old:2 older:1", "")
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "old"}}) // tells nobody
 	x.tagged.set(id("test", "a"), []Tagged{{v1, "new"}})

@@ -64,8 +64,8 @@ type Containers interface {
 // Naming knows the pods that name tags.
 type Naming interface {
 	// Running counts the pods that name one of some tags and are outdated, or of which that is
-	// unknown. as returns the digest as which what runs is counted, and its state.
-	Running(tags []string, as func(digest string) (string, usage.State)) (outdated, unknown usage.Count)
+	// unknown.
+	Running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count)
 }
 
 // Registries is what the configuration and imports say about registries.

@@ -22,6 +22,8 @@ type Drift struct {
 	// Unknown counts the other pods of which that is not known, and Why is why, for some of them.
 	Unknown usage.Count
 	Why     string
+	// Runs are what these pods run, by what [usage.Tagged] has for it.
+	Runs map[string]usage.Run
 }
 
 // Drift finds out what pods run that name a tag. The program asks, so rights are not looked at.
@@ -43,24 +45,31 @@ func (s *session) drift(ctx context.Context, tag reference.Reference, names []st
 	if d.Why = why; leads != nil {
 		d.Tag, d.Now = of, leads.digest
 	}
-	d.Outdated, d.Unknown = s.Naming.Running(names, func(runs string) (string, usage.State) {
-		if _, id, ok := podimages.CutUnsettled(runs); ok {
+	d.Runs = map[string]usage.Run{}
+	d.Outdated, d.Unknown = s.Naming.Running(names, func(one usage.Tagged) usage.Run {
+		run, asked := d.Runs[one.Digest]
+		if asked {
+			return run
+		}
+		run = usage.Run{Digest: one.Digest, State: usage.Unknown}
+		if _, id, ok := podimages.CutUnsettled(one.Digest); ok {
 			var err error
-			if runs, err = s.identify(ctx, id, tag, leads); err != nil {
+			if run.Digest, err = s.identify(ctx, id, tag, leads); err != nil {
 				failed = err
 			}
 		}
-		if leads == nil {
-			return runs, usage.Unknown
+		if leads != nil {
+			switch outdated, unknown := isOutdated(leads, run.Digest); {
+			case unknown != "":
+				d.Why = unknown
+			case outdated:
+				run.State = usage.Outdated
+			default:
+				run.State = usage.Current
+			}
 		}
-		switch outdated, unknown := isOutdated(leads, runs); {
-		case unknown != "":
-			d.Why = unknown
-			return runs, usage.Unknown
-		case outdated:
-			return runs, usage.Outdated
-		}
-		return runs, usage.Current
+		d.Runs[one.Digest] = run
+		return run
 	})
 	return d, failed
 }

@@ -166,7 +166,7 @@ func (w *world) InNamespace(_ context.Context, namespace string, _ int) (all []p
 }
 
 // Running is part of Naming.
-func (w *world) Running([]string, func(string) (string, usage.State)) (outdated, unknown usage.Count) {
+func (w *world) Running([]string, func(usage.Tagged) usage.Run) (outdated, unknown usage.Count) {
 	return outdated, unknown
 }
 

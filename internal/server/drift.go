@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
@@ -44,7 +42,7 @@ func (d drifting) Naming(tag reference.Reference) (n int, complete bool) {
 	if d.drift == nil {
 		return 0, false
 	}
-	found, known := d.drift.Naming(context.Background(), tag) // what it asks is in memory, or a row of a tag
+	found, known := d.drift.Naming(tag)
 	return found.Outdated, known && found.Unknown == 0 && d.usage.Unfollowed() == "" && d.usage.Complete() && len(d.usage.StaleReasons()) == 0
 }
 

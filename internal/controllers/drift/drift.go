@@ -32,6 +32,8 @@ import (
 type Index interface {
 	Tags() []string
 	Names(tag string) bool
+	// Running counts the pods that name one of some tags, or any if none is given. A pod counts once.
+	Running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count)
 	// Synced reports whether all stored pods are known.
 	Synced() bool
 }
@@ -46,9 +48,6 @@ type Client interface {
 type Answers interface {
 	// Drift returns what the pods that name a tag run.
 	Drift(ctx context.Context, tag reference.Reference) (answers.Drift, error)
-	// DriftOf is Drift with the pods that name the tag on a mirror. A pod that has several of its
-	// names counts once.
-	DriftOf(ctx context.Context, tag reference.Reference) (answers.Drift, error)
 	// NamesOf returns a tag and its names on mirrors: pods that have any of these name the tag.
 	NamesOf(tag reference.Reference) []reference.Reference
 }
@@ -83,43 +82,42 @@ type Tracker struct {
 	queue   *reconcile.Controller[string]
 
 	mu       sync.Mutex
-	drifted  map[string]answers.Drift     // tags that lead elsewhere than to what pods run, or may
-	images   map[string]map[string]Counts // pods, by the digest that they run and by tag
-	reported map[string]string            // the digest that Notify was given, by tag
-	known    bool                         // all tags have been compared once
+	drifted  map[string]answers.Drift       // tags that lead elsewhere than to what pods run, or may
+	images   map[string]map[string]struct{} // these tags, by the digests that pods run and they lead to
+	unread   map[string]struct{}            // tags whose last comparison failed
+	reported map[string]string              // the digest that Notify was given, by tag
+	known    bool                           // all tags have been compared once
+	pods     Counts                         // of all known pods
+	due      time.Time                      // when the pods may be counted again
 }
 
-// Counts are the numbers of pods that run another image than their tag leads to, and of pods that
-// may. A pod that names several tags counts for each.
+// Counts are the numbers of pods that run another image than their tag leads to, and of other pods,
+// which may. A pod counts once, however many tags it names.
 type Counts struct{ Outdated, Unknown int }
-
-func (c *Counts) add(more Counts) {
-	c.Outdated += more.Outdated
-	c.Unknown += more.Unknown
-}
 
 const (
 	again       = 5 * time.Minute // between two comparisons of all tags
 	pause       = time.Second     // the same until all pods are known
 	maxWaiting  = 10_000          // tags that wait to be compared
 	maxReported = 10_000          // tags whose last report is remembered
+	rest        = 50              // pause between two counts of all pods, in times that a count takes
 )
 
 // New returns a Tracker. It knows nothing until Run.
 func New(o Options) *Tracker {
-	t := &Tracker{Options: o, started: o.Clock.Now(), drifted: map[string]answers.Drift{}, images: map[string]map[string]Counts{}, reported: map[string]string{}}
+	t := &Tracker{Options: o, started: o.Clock.Now(), drifted: map[string]answers.Drift{}, images: map[string]map[string]struct{}{}, unread: map[string]struct{}{}, reported: map[string]string{}}
 	t.queue = reconcile.New(t, reconcile.Options[string]{Task: "comparing tags with what pods run", Max: maxWaiting, All: all, Clock: o.Clock})
 	return t
 }
 
 // NewGauge returns a gauge for [Options], which the caller registers.
 func NewGauge() *metrics.GaugeVec {
-	return meter.GaugeVec("", "outdated_pods", "Known pods of a cluster that name a tag but run a different image than it leads to now. A pod counts once for each of its tags.", "cluster")
+	return meter.GaugeVec("", "outdated_pods", "Known pods of a cluster that name a tag but run a different image than it leads to now. A pod counts once.", "cluster")
 }
 
 // NewUnknownGauge returns another gauge for [Options], which the caller registers.
 func NewUnknownGauge() *metrics.GaugeVec {
-	return meter.GaugeVec("", "outdated_unknown_pods", "Known pods of a cluster of which it is not known whether they run a different image than their tag leads to now. A pod counts once for each of its tags.", "cluster")
+	return meter.GaugeVec("", "outdated_unknown_pods", "Known pods of a cluster of which it is not known whether they run a different image than their tag leads to now. A pod counts once.", "cluster")
 }
 
 // Recheck makes the Tracker compare tags soon.
@@ -129,57 +127,72 @@ func (t *Tracker) Recheck(tags []string) {
 	}
 }
 
-// Naming returns the counts of the pods that name a tag, or its name on a mirror. A pod counts
-// once. known is false before all tags have been compared.
-func (t *Tracker) Naming(ctx context.Context, tag reference.Reference) (n Counts, known bool) {
-	n, names, known := t.byName(tag)
-	if names < 2 {
-		return n, known
-	}
-	// one pod may have several of these names
-	found, err := t.Answers.DriftOf(ctx, tag)
-	if err != nil {
-		return Counts{}, false
-	}
-	return countsOf(found), known
+// RecheckImage makes the Tracker compare the tags soon that lead to an image, of which pods run
+// another: whether that is an index that lists what runs is known only while it is stored.
+func (t *Tracker) RecheckImage(digest string) {
+	t.mu.Lock()
+	tags := slices.Collect(maps.Keys(t.images[digest]))
+	t.mu.Unlock()
+	t.Recheck(tags)
 }
 
-// byName sums the counts of the names of a tag that pods have and that lead elsewhere, or may.
-func (t *Tracker) byName(tag reference.Reference) (n Counts, names int, known bool) {
+// Naming returns the counts of the pods that name a tag, or its name on a mirror. known is false
+// before all tags have been compared.
+func (t *Tracker) Naming(tag reference.Reference) (n Counts, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	var names []string
 	for _, name := range t.Answers.NamesOf(tag) {
-		if d, has := t.drifted[name.String()]; has {
-			n.add(countsOf(d))
-			names++
+		_, unread := t.unread[name.String()]
+		if _, has := t.drifted[name.String()]; has || unread {
+			names = append(names, name.String())
 		}
 	}
-	return n, names, t.known
+	return t.count(names, t.run), t.known
 }
 
 // Pods returns the counts of all known pods.
 func (t *Tracker) Pods() (n Counts, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, d := range t.drifted {
-		n.add(countsOf(d))
-	}
-	return n, t.known
+	return t.pods, t.known
 }
-
-func countsOf(d answers.Drift) Counts { return Counts{d.Outdated.Pods(), d.Unknown.Pods()} }
 
 // Running returns the counts of the pods that run one of digests.
 func (t *Tracker) Running(digests []string) (n Counts, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	wanted, tags := map[string]bool{}, maps.Clone(t.unread)
 	for _, digest := range digests {
 		digest, _, _ = strings.Cut(digest, "@")
-		for _, pods := range t.images[digest] {
-			n.add(pods)
-		}
+		wanted[digest] = true
+		maps.Copy(tags, t.images[digest])
 	}
-	return n, t.known
+	return t.count(slices.Collect(maps.Keys(tags)), func(one usage.Tagged) usage.Run {
+		run := t.run(one)
+		if !wanted[run.Digest] {
+			return usage.Run{}
+		}
+		return run
+	}), t.known
+}
+
+// run is what a container runs, by the last comparison of its tag. The caller holds mu.
+func (t *Tracker) run(one usage.Tagged) usage.Run {
+	run, compared := t.drifted[one.Tag].Runs[one.Digest]
+	if _, unread := t.unread[one.Tag]; unread && !compared {
+		return usage.Run{Digest: one.Digest, State: usage.Unknown}
+	}
+	return run
+}
+
+// count counts the pods that name one of some tags. The caller holds mu.
+func (t *Tracker) count(tags []string, run func(usage.Tagged) usage.Run) Counts {
+	if len(tags) == 0 {
+		return Counts{}
+	}
+	outdated, unknown := t.Index.Running(tags, run)
+	return Counts{outdated.Pods(), unknown.Pods()}
 }
 
 // Run compares tags until ctx is done.
@@ -225,15 +238,32 @@ func (t *Tracker) watch(ctx context.Context) error {
 	}
 }
 
-// all is the key of all tags that pods name.
-const all = ""
+// Keys that are no tags: of all tags that pods name, and of the number of pods.
+const (
+	all    = ""
+	number = "pods"
+)
 
-// Reconcile implements [reconcile.Reconciler]: it compares one tag, or all.
+// Reconcile implements [reconcile.Reconciler]: it compares one tag, or all, or counts the pods.
 func (t *Tracker) Reconcile(ctx context.Context, tag string) (next time.Duration, err error) {
-	defer t.measure()
-	if tag != all {
-		return 0, t.lookAt(ctx, tag)
+	switch tag {
+	case number:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if next = t.due.Sub(t.Clock.Now()); next > 0 {
+			return next, nil
+		}
+		t.measure()
+		return 0, nil
+	case all:
+		return t.lookAtAll(ctx)
 	}
+	t.queue.Add(number)
+	return 0, t.lookAt(ctx, tag)
+}
+
+// lookAtAll compares all tags that pods name, and counts the pods.
+func (t *Tracker) lookAtAll(ctx context.Context) (next time.Duration, err error) {
 	synced := t.Index.Synced()
 	for _, tag := range t.Index.Tags() {
 		if failed := t.lookAt(ctx, tag); failed != nil {
@@ -245,35 +275,35 @@ func (t *Tracker) Reconcile(ctx context.Context, tag string) (next time.Duration
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known = t.known || synced && err == nil; !t.known {
+	t.known = t.known || synced && err == nil
+	if t.measure(); !t.known {
 		return pause, err
 	}
 	return again, err
 }
 
-// measure updates the gauges.
+// measure counts all known pods, for the gauges, too. The caller holds mu.
 func (t *Tracker) measure() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.set(t.Gauge, func(d answers.Drift) map[string]int { return d.Outdated.ByCluster })
-	t.set(t.UnknownGauge, func(d answers.Drift) map[string]int { return d.Unknown.ByCluster })
+	begun := t.Clock.Now()
+	var outdated, unknown usage.Count
+	if len(t.drifted)+len(t.unread) > 0 {
+		outdated, unknown = t.Index.Running(nil, t.run)
+	}
+	t.pods = Counts{outdated.Pods(), unknown.Pods()}
+	t.set(t.Gauge, outdated)
+	t.set(t.UnknownGauge, unknown)
+	t.due = t.Clock.Now().Add(rest * t.Clock.Since(begun))
 }
 
-// set sets a gauge to the sums over all tags. The caller holds mu.
-func (t *Tracker) set(gauge *metrics.GaugeVec, of func(answers.Drift) map[string]int) {
+// set sets a gauge. The caller holds mu.
+func (t *Tracker) set(gauge *metrics.GaugeVec, pods usage.Count) {
 	gauge.Reset()
-	pods := map[string]int{}
 	if t.known {
 		for _, cluster := range t.Clusters {
-			pods[cluster] = 0
+			gauge.WithLabelValues(cluster).Set(0)
 		}
 	}
-	for _, d := range t.drifted {
-		for cluster, n := range of(d) {
-			pods[cluster] += n
-		}
-	}
-	for cluster, n := range pods {
+	for cluster, n := range pods.ByCluster {
 		gauge.WithLabelValues(cluster).Set(float64(n))
 	}
 }
@@ -285,35 +315,28 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 		return nil // no pod names such a tag
 	}
 	found, err := t.Answers.Drift(ctx, ref)
-	if err != nil {
-		return err
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	had := t.drifted[tag]
-	for _, count := range []usage.Count{had.Outdated, had.Unknown} {
-		for digest := range count.ByDigest {
-			if delete(t.images[digest], tag); len(t.images[digest]) == 0 {
-				delete(t.images, digest)
-			}
+	if err != nil {
+		t.unread[tag] = struct{}{}
+		return err
+	}
+	delete(t.unread, tag)
+	for _, digest := range about(t.drifted[tag]) {
+		if delete(t.images[digest], tag); len(t.images[digest]) == 0 {
+			delete(t.images, digest)
 		}
 	}
-	if delete(t.drifted, tag); countsOf(found) == (Counts{}) {
+	if delete(t.drifted, tag); found.Outdated.Pods()+found.Unknown.Pods() == 0 {
 		return nil
 	}
 	t.drifted[tag] = found
-	add := func(count usage.Count, of func(n int) Counts) {
-		for digest, n := range count.ByDigest {
-			if t.images[digest] == nil {
-				t.images[digest] = map[string]Counts{}
-			}
-			all := t.images[digest][tag]
-			all.add(of(n))
-			t.images[digest][tag] = all
+	for _, digest := range about(found) {
+		if t.images[digest] == nil {
+			t.images[digest] = map[string]struct{}{}
 		}
+		t.images[digest][tag] = struct{}{}
 	}
-	add(found.Outdated, func(n int) Counts { return Counts{Outdated: n} })
-	add(found.Unknown, func(n int) Counts { return Counts{Unknown: n} })
 	if len(found.Outdated.ByDigest) == 0 {
 		return nil
 	}
@@ -330,6 +353,15 @@ func (t *Tracker) lookAt(ctx context.Context, tag string) error {
 		t.Notifier.Outdated(found.Tag, text)
 	}
 	return nil
+}
+
+// about are the digests that a comparison is about: what pods run, and where the tag leads.
+func about(d answers.Drift) []string {
+	digests := []string{d.Now}
+	for _, run := range d.Runs {
+		digests = append(digests, run.Digest)
+	}
+	return digests
 }
 
 // maxNamed is how many clusters a message names.

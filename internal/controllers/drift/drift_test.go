@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
@@ -33,8 +34,10 @@ type world struct {
 	mu     sync.Mutex
 	synced bool
 	leads  map[string]*imagev1.ImageTag
-	runs   map[string]map[string]int // pods of the cluster prod, by tag and by digest
+	runs   map[string]map[string]int // pods of the cluster prod with one container, by tag and by digest
+	pods   [][]usage.Tagged          // further ones, with their containers
 	fail   error
+	lost   map[string]bool // digests that are not stored: they may be indexes
 	watch  *watch.FakeWatcher
 	events []string
 }
@@ -42,13 +45,17 @@ type world struct {
 func (w *world) Tags() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.runs))
+	all := slices.Collect(maps.Keys(w.runs))
+	for _, p := range w.pods {
+		for _, one := range p {
+			all = append(all, one.Tag)
+		}
+	}
+	return all
 }
 
 func (w *world) Names(tag string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.runs[tag] != nil
+	return slices.Contains(w.Tags(), tag)
 }
 
 func (w *world) Synced() bool {
@@ -75,28 +82,56 @@ func (w *world) NamesOf(tag reference.Reference) []reference.Reference {
 	return []reference.Reference{tag}
 }
 
-func (w *world) DriftOf(ctx context.Context, ref reference.Reference) (answers.Drift, error) {
-	return w.Drift(ctx, ref)
+// Running is part of Index.
+func (w *world) Running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running(tags, as)
+}
+
+func (w *world) running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count) {
+	count := func() usage.Count { return usage.Count{ByCluster: map[string]int{}, ByDigest: map[string]int{}} }
+	counts := map[usage.State]usage.Count{usage.Current: count(), usage.Unknown: count(), usage.Outdated: count()}
+	add := func(pods int, containers ...usage.Tagged) {
+		var worst usage.Run
+		for _, one := range containers {
+			if run := as(one); (tags == nil || slices.Contains(tags, one.Tag)) && run.State > worst.State {
+				worst = run
+			}
+		}
+		counts[worst.State].ByCluster["prod"] += pods
+		counts[worst.State].ByDigest[worst.Digest] += pods
+	}
+	for tag, of := range w.runs {
+		for digest, pods := range of {
+			add(pods, usage.Tagged{Tag: tag, Digest: digest})
+		}
+	}
+	for _, containers := range w.pods {
+		add(1, containers...)
+	}
+	return counts[usage.Outdated], counts[usage.Unknown]
 }
 
 func (w *world) Drift(_ context.Context, ref reference.Reference) (answers.Drift, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tag := w.leads[ref.String()]
-	count := func() usage.Count { return usage.Count{ByCluster: map[string]int{}, ByDigest: map[string]int{}} }
-	d := answers.Drift{Tag: tag, Outdated: count(), Unknown: count()}
+	d := answers.Drift{Tag: tag, Runs: map[string]usage.Run{}}
 	d.Now, _ = tags.Now(tag)
-	for digest, n := range w.runs[ref.String()] {
-		of := d.Outdated
-		switch digest {
-		case d.Now:
-			continue
-		case unstarted:
-			of = d.Unknown
+	d.Outdated, d.Unknown = w.running([]string{ref.String()}, func(one usage.Tagged) usage.Run {
+		state := usage.Outdated
+		switch {
+		case one.Digest == d.Now:
+			state = usage.Current
+		case one.Digest == unstarted || w.lost[d.Now]:
+			state = usage.Unknown
 		}
-		of.ByCluster["prod"] += n
-		of.ByDigest[digest] = n
-	}
+		if one.Tag == ref.String() {
+			d.Runs[one.Digest] = usage.Run{Digest: one.Digest, State: state}
+		}
+		return usage.Run{Digest: one.Digest, State: state}
+	})
 	return d, w.fail
 }
 
@@ -151,7 +186,7 @@ func TestTracker(t *testing.T) {
 			synctest.Wait()
 			for text, n := range map[string]int{v1: ofV1, v2: ofV2} {
 				ref, _ := reference.Parse(text)
-				if got, isKnown := tracker.Naming(ctx, ref); got.Outdated != n || isKnown != known || got.Unknown != w.runs[text][unstarted] {
+				if got, isKnown := tracker.Naming(ref); got.Outdated != n || isKnown != known || got.Unknown != w.runs[text][unstarted] {
 					t.Errorf("%s: %s has pods %+v, known %v", when, text, got, isKnown)
 				}
 			}
@@ -213,11 +248,24 @@ func TestTracker(t *testing.T) {
 		w.fail = errors.New("cannot be read")
 		w.mu.Unlock()
 		tracker.Recheck([]string{v2})
-		want("while it cannot be read", true, 2, 3, 5)
+		want("while it cannot be read, what was read counts", true, 2, 0, 2)
+		w.mu.Lock()
+		w.runs[v2] = map[string]int{second: 4, unstarted: 2}
+		w.mu.Unlock()
+		tracker.Recheck([]string{v2})
+		synctest.Wait()
+		ref, _ := reference.Parse(v2)
+		if got, _ := tracker.Naming(ref); got != (drift.Counts{Unknown: 6}) {
+			t.Errorf("what has not been compared counts as %+v", got)
+		}
+		if got, _ := tracker.Running([]string{second}); got != (drift.Counts{Unknown: 4}) {
+			t.Errorf("an image that has not been compared counts as %+v", got)
+		}
 		w.mu.Lock()
 		w.fail = nil
+		w.runs[v2] = map[string]int{third: 4, unstarted: 2}
 		w.mu.Unlock()
-		time.Sleep(2 * time.Second)
+		time.Sleep(4 * time.Second)
 		want("the pods follow", true, 2, 0, 2)
 		w.mu.Lock()
 		w.runs[v2] = map[string]int{first: 1}
@@ -248,31 +296,68 @@ func (m mirrored) NamesOf(tag reference.Reference) []reference.Reference {
 	return []reference.Reference{tag, name}
 }
 
-// A pod that names a tag and the tag's name on a mirror is one pod.
-func TestNamesOfOneTag(t *testing.T) {
+// A pod is one pod, however many tags and names of them it has: what is outdated decides for it.
+func TestAPodCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const source, mirror = "registry.example.com/app:v1", "mirror.example.com/app:v1"
-		w := &world{synced: true, leads: map[string]*imagev1.ImageTag{}, runs: map[string]map[string]int{source: {digestOf("1"): 1}, mirror: {digestOf("1"): 1}}}
-		for _, name := range []string{source, mirror} {
-			w.move(t, name, digestOf("2"), time.Now().Add(-time.Hour))
+		const source, mirror, other = "registry.example.com/app:v1", "mirror.example.com/app:v1", "registry.example.com/sidecar:v1"
+		one, two, now := digestOf("1"), digestOf("2"), digestOf("3")
+		w := &world{synced: true, leads: map[string]*imagev1.ImageTag{}, pods: [][]usage.Tagged{
+			{{Tag: source, Digest: one}, {Tag: mirror, Digest: one}}, {{Tag: source, Digest: one}, {Tag: other, Digest: one}},
+			{{Tag: source, Digest: one}, {Tag: other, Digest: unstarted}}, {{Tag: source, Digest: now}, {Tag: other, Digest: unstarted}}, {{Tag: other, Digest: two}, {Tag: source, Digest: now}},
+		}}
+		for _, name := range []string{source, mirror, other} {
+			w.move(t, name, now, time.Now().Add(-time.Hour))
 		}
+		registry := metrics.NewKubeRegistry()
+		gauge, unknownGauge := drift.NewGauge(), drift.NewUnknownGauge()
+		registry.MustRegister(gauge, unknownGauge)
 		tracker := drift.New(drift.Options{
-			Index: w, Client: w, Answers: mirrored{w, mirror}, Clock: clock.RealClock{}, Notifier: w,
-			Gauge: drift.NewGauge(), UnknownGauge: drift.NewUnknownGauge(),
+			Index: w, Client: w, Answers: mirrored{w, mirror}, Clock: clock.RealClock{}, Notifier: w, Gauge: gauge, UnknownGauge: unknownGauge,
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { _ = tracker.Run(ctx); close(ended) }()
-		synctest.Wait()
+		defer func() { stop(); <-ended }()
+		expect := func(outdated, unknown int) {
+			t.Helper()
+			synctest.Wait()
+			if got, known := tracker.Pods(); got != (drift.Counts{Outdated: outdated, Unknown: unknown}) || !known {
+				t.Errorf("all pods are %+v, known %v", got, known)
+			}
+			for g, n := range map[*metrics.GaugeVec]int{gauge: outdated, unknownGauge: unknown} {
+				if got, err := testutil.GetGaugeMetricValue(g.WithLabelValues("prod")); err != nil || got != float64(n) {
+					t.Errorf("the metric is %v, want %d: %v", got, n, err)
+				}
+			}
+		}
+		expect(4, 1)
 		ref, _ := reference.Parse(source)
-		if got, known := tracker.Naming(ctx, ref); got != (drift.Counts{Outdated: 1}) || !known {
-			t.Errorf("%+v, known %v", got, known)
+		if got, known := tracker.Naming(ref); got != (drift.Counts{Outdated: 3}) || !known {
+			t.Errorf("of %s there are %+v, known %v", source, got, known)
 		}
-		w.fail = errors.New("the database is gone")
-		if got, known := tracker.Naming(ctx, ref); got != (drift.Counts{}) || known {
-			t.Errorf("without an answer %+v, known %v", got, known)
+		for digest, want := range map[string]drift.Counts{one: {Outdated: 3}, two: {Outdated: 1}, now: {}, unstarted: {Unknown: 2}} {
+			if got, known := tracker.Running([]string{digest}); got != want || !known {
+				t.Errorf("%q is run by %+v, known %v, want %+v", digest, got, known, want)
+			}
 		}
-		stop()
-		<-ended
+		w.mu.Lock()
+		w.lost = map[string]bool{now: true}
+		w.mu.Unlock()
+		tracker.RecheckImage(now)
+		expect(0, 5)
+		w.mu.Lock()
+		w.lost = nil
+		w.mu.Unlock()
+		tracker.RecheckImage(now)
+		expect(4, 1)
+		w.move(t, other, one, time.Now())
+		expect(4, 1)
+		w.move(t, source, one, time.Now())
+		expect(3, 1) // the two that run what it led to, and the one that has the name of the mirror
+		w.mu.Lock()
+		w.pods = w.pods[:1]
+		w.mu.Unlock()
+		tracker.Recheck([]string{source, other})
+		expect(1, 0)
 	})
 }

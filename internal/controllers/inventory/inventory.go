@@ -1,5 +1,5 @@
 // Package inventory counts stored objects: images by verdict, the bytes of their layers with and
-// without sharing, the pushes of the last days, pods by the verdict for the images that they name,
+// without sharing, the pushes of the last days, pods by the verdicts on the images that they name,
 // and images that run although their registries no longer have them.
 //
 // Images are counted while a sweep (internal/controllers/reverify) goes through all of them anyway,
@@ -91,6 +91,8 @@ type Drift interface {
 	Pods() (n drift.Counts, known bool)
 	// Running returns the counts of the pods that run one of digests.
 	Running(digests []string) (n drift.Counts, known bool)
+	// RecheckImage has tags compared again that lead to an image: it is new or gone.
+	RecheckImage(digest string)
 }
 
 // Counter counts. It is a reverify.Tally.
@@ -157,14 +159,22 @@ func (c *Counter) Resume() bool {
 // Count is part of reverify.Tally.
 func (c *Counter) Count(image *imagev1.Image) {
 	verdict := c.verdict(image)
+	c.recheck(image.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current.remove(image.Name)
 	c.current.add(image, verdict)
 }
 
+func (c *Counter) recheck(name string) {
+	if c.Drift != nil {
+		c.Drift.RecheckImage(name)
+	}
+}
+
 // Gone is part of reverify.Tally.
 func (c *Counter) Gone(name string) {
+	c.recheck(name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.current.remove(name)

@@ -80,6 +80,7 @@ type counted struct {
 }
 
 func (c counted) Pods() (n drift.Counts, known bool) { return c.n, c.known }
+func (counted) RecheckImage(string)                  {}
 
 // Running is part of Drift: pods of one image are outdated.
 func (c counted) Running(digests []string) (n drift.Counts, known bool) {
