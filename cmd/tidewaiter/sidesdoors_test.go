@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -61,13 +63,19 @@ func (s *sides) selectedPods(selector string) (names []string) {
 	return names
 }
 
+var worlds = flag.String("worlds", "1,2", "seeds of the worlds of TestBothSidesHaveOneAnswer")
+
 // What is asked from the side of references, and from that of images, of what runs, and of all at
-// once, has one answer, and it is the right one.
+// once, has one answer, and it is the right one. The name of a subtest is the seed of its world.
 func TestBothSidesHaveOneAnswer(t *testing.T) {
 	t.Parallel()
 	oneCaller(t)
-	for _, seed := range []uint64{1, 2} {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	for text := range strings.SplitSeq(*worlds, ",") {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(text, func(t *testing.T) {
 			s := newSides(t, seed)
 			soon(t, "the pods are known", func() bool {
 				return len(s.clusterPods("")) == len(s.pods) && len(s.selectedPods("outdated=true")) == len(s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.outdated(c) != "" }))

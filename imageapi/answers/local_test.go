@@ -91,7 +91,7 @@ func TestLocalReviewTellsWhatItsPodsRun(t *testing.T) {
 	if testing.Short() { // under the race detector
 		worlds = 30
 	}
-	for seed := range worlds {
+	for seed := *firstSeed; seed < *firstSeed+worlds; seed++ {
 		r := rand.New(rand.NewPCG(seed, 49))
 		w := newNeighbours(t, r)
 		a := w.answerer()
