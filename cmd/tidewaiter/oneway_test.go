@@ -46,7 +46,6 @@ var ways = []struct {
 		"internal/image/annotation.Judged", "internal/image/annotation.JudgedInNamespaces", "internal/image/annotation.JudgedAnywhere", "internal/image/annotation.JudgedFor", "internal/image/verdicts.Worse", "internal/image/verdicts.Worst",
 	}, []string{
 		"signatures", "internal/controllers/reverify",
-		"internal/server/clusters.go", // of a pod, among its containers
 		"imageapi/registry/image/fields.go", "imageapi/registry/image/indexverdict.go",
 		// who vouches for an SBOM where a reference has it
 		"internal/image/packages/vouch.go",

@@ -257,6 +257,11 @@ func (s *sides) podsWith(is func(*sidePod, *sideContainer) bool) (names []string
 	return names
 }
 
+// podsJudged are the pods with a container that has a verdict.
+func (s *sides) podsJudged(verified string) []string {
+	return s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == verified })
+}
+
 // podsOf are the pods that run an image.
 func (s *sides) podsOf(digest string) []string {
 	return s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.runs(c) == digest })

@@ -360,6 +360,7 @@ func (s *sides) doActs() {
 		s.perform(act())
 	}
 	s.pruneNow()
+	s.askTotals()
 }
 
 // foretell asks about an act, and compares what is said with what is so before it.

@@ -15,7 +15,7 @@ import (
 // concernDoors are what the console's first page counts, and the doors of which one must be open to
 // who sees a number: what is not open is unknown.
 var concernDoors = map[string]string{
-	"Runs and is not verified": "clusterpods summary", "Runs and is unsigned": "clusterpods summary", "Runs something else than its tag leads to": "clusterpods summary",
+	"Runs and is not verified": "clusterpods summary", "Runs and is unsigned": "clusterpods summary", "Runs and cannot be judged": "clusterpods summary", "Runs something else than its tag leads to": "clusterpods summary",
 	"Runs and is gone from its registry": "summary", "Not verified": "images summary", "Unsigned": "images summary", "Verdict unknown": "images summary",
 	"Imports that failed": "spool", "Registries that are away": "spool", "Clusters that are away": "clusters", "Access to clusters that ends soon": "clusters",
 	"Policies that do nothing": "policies", "Certificates and keys that end soon": "policies", "Exceptions that end soon": "policies",
@@ -59,11 +59,9 @@ func (s *sides) askPages() {
 		"running?at=2030-01-01T00:00", "policies", "activity", "changes", "raw?digest=" + digest,
 	}
 	right := s.totals()
-	naming := func(verified string) int {
-		return len(s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == verified }))
-	}
+	naming := func(verified string) int { return len(s.podsJudged(verified)) }
 	numbers := map[string]int{
-		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"), "Runs something else than its tag leads to": len(s.podsSo("true")),
+		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"), "Runs and cannot be judged": naming("Unknown"), "Runs something else than its tag leads to": len(s.podsSo("true")),
 		"Not verified": int(right.images["False"]), "Unsigned": int(right.images["Unsigned"]), "Verdict unknown": int(right.images["Unknown"]),
 	}
 	for user, doors := range sideUsers {

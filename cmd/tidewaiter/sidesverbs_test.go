@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
@@ -163,13 +164,13 @@ func (s *sides) read(path string) string {
 // totals are numbers about all.
 type totals struct {
 	images, verdicts, used map[string]int64 // by verdict: images, images in each place, and pods
-	outdated, unknown      map[string]int   // pods and the tags that they name, by cluster
+	outdated, unknown      map[string]int   // pods, by cluster
 }
 
 func (s *sides) totals() totals {
 	all := totals{map[string]int64{}, map[string]int64{}, map[string]int64{}, map[string]int{}, map[string]int{}}
 	for _, word := range sideVerdicts {
-		all.images[word], all.verdicts[word], all.used[word] = 0, 0, 0
+		all.images[word], all.verdicts[word] = 0, 0
 	}
 	for digest, places := range s.in {
 		var covered, each []string
@@ -183,23 +184,15 @@ func (s *sides) totals() totals {
 		all.images[cmpOr(worst(covered), worst(each))]++
 	}
 	for _, p := range s.pods {
-		var each []string
-		for i := range p.containers {
-			each = append(each, s.judged(p, &p.containers[i]))
+		switch s.driftOf(p.containers) {
+		case "true":
+			all.outdated[p.cluster]++
+		case "unknown":
+			all.unknown[p.cluster]++
 		}
-		all.used[worst(each)]++
-		byTag := map[string][]sideContainer{}
-		for _, c := range p.containers {
-			byTag[c.image] = append(byTag[c.image], c)
-		}
-		for _, naming := range byTag {
-			switch s.driftOf(naming) {
-			case "true":
-				all.outdated[p.cluster]++
-			case "unknown":
-				all.unknown[p.cluster]++
-			}
-		}
+	}
+	for _, word := range sideVerdicts {
+		all.used[word] = int64(len(s.podsJudged(word)))
 	}
 	return all
 }
@@ -214,19 +207,28 @@ func (s *sides) askTotals() {
 	}
 	s.review.swept()
 	var sum inventory.Summary
-	soon(s.t, "what runs is counted", func() bool {
+	counts := func() (got, right []any) {
+		for _, word := range sideVerdicts {
+			got, right = append(got, word, sum.Verified[word], sum.Used[word]), append(right, word, want.images[word], want.used[word])
+		}
+		if sum.Outdated != nil {
+			got = append(got, *sum.Outdated, sum.OutdatedUnknown)
+		}
+		return got, append(right, outdated, unknown)
+	}
+	// counts follow what they count, and take their time
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		sum = inventory.Summary{}
 		if err := json.Unmarshal([]byte(s.read("/tidewaiter/summary")), &sum); err != nil {
 			s.t.Fatal(err)
 		}
-		return sum.UsedAsOf != nil && sum.ImagesAsOf != nil && sum.UsedAsOf.After(sum.ImagesAsOf.Add(-1)) && sum.Outdated != nil
-	})
-	s.is("summary", "images", sum.Images, len(s.in))
-	for _, word := range sideVerdicts {
-		s.is("summary", "images by verdict, "+word, sum.Verified[word], want.images[word])
-		s.is("summary", "pods by verdict, "+word, sum.Used[word], want.used[word])
+		if got, right := counts(); fmt.Sprint(got) == fmt.Sprint(right) {
+			break
+		}
 	}
-	s.is("summary", "outdated pods", []any{*sum.Outdated, sum.OutdatedUnknown}, []any{outdated, unknown})
+	got, right := counts()
+	s.is("summary", "images and pods by verdict, outdated pods, and those that may be", got, right)
+	s.is("summary", "images", sum.Images, len(s.in))
 	s.is("summary", "what runs and is gone", *sum.Gone, 0)
 
 	metrics := s.read("/metrics")
@@ -290,9 +292,7 @@ func (s *sides) attention() map[string]string {
 // askConsole asks the pages of the console.
 func (s *sides) askConsole(want totals, outdated, unknown int) {
 	shown := s.attention()
-	naming := func(verified string) int {
-		return len(s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == verified }))
-	}
+	naming := func(verified string) int { return len(s.podsJudged(verified)) }
 	var drifted any = outdated
 	switch {
 	case unknown > 0 && outdated == 0:
@@ -309,7 +309,7 @@ func (s *sides) askConsole(want totals, outdated, unknown int) {
 		s.is("Running", "outdated="+value, slices.Compact(got), s.podsSo(value))
 	}
 	for title, n := range map[string]any{
-		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"),
+		"Runs and is not verified": naming("False"), "Runs and is unsigned": naming("Unsigned"), "Runs and cannot be judged": naming("Unknown"),
 		"Runs something else than its tag leads to": drifted, "Runs and is gone from its registry": 0,
 		"Not verified": want.images["False"], "Unsigned": want.images["Unsigned"], "Verdict unknown": want.images["Unknown"], "Clusters that are away": 0,
 	} {
@@ -322,7 +322,7 @@ func (s *sides) askConsole(want totals, outdated, unknown int) {
 			got = append(got, m[2]+":"+m[3]+":"+m[1])
 		}
 		slices.Sort(got)
-		s.is("Running", word, slices.Compact(got), s.podsWith(func(p *sidePod, c *sideContainer) bool { return s.judged(p, c) == word }))
+		s.is("Running", word, slices.Compact(got), s.podsJudged(word))
 	}
 }
 

@@ -26,7 +26,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
-	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -186,7 +185,8 @@ type podVerdicts struct{ *Server }
 // StaleReasons is part of inventory.Pods.
 func (p podVerdicts) StaleReasons() []string { return p.answerer.Use.StaleReasons() }
 
-// EachVerdict is part of inventory.Pods: it describes the pods as clients see them.
+// EachVerdict is part of inventory.Pods: it describes the pods as clients see them, and a pod counts
+// under each verdict by which the selector "verified" of clusterpods finds it.
 func (p podVerdicts) EachVerdict(ctx context.Context, use func(verified string)) error {
 	return pages.Each(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), metav1.ListOptions{Limit: podPage}, func(ctx context.Context, o metav1.ListOptions) (*clusters.ClusterPodList, error) {
 		obj, err := p.clusterPods.List(ctx, &internalversion.ListOptions{Limit: o.Limit, Continue: o.Continue})
@@ -196,11 +196,13 @@ func (p podVerdicts) EachVerdict(ctx context.Context, use func(verified string))
 		return obj.(*clusters.ClusterPodList), nil
 	}, func(list *clusters.ClusterPodList) error {
 		for i := range list.Items {
-			worst := ""
+			has := map[string]bool{}
 			for _, c := range list.Items[i].Spec.Containers {
-				worst = verdicts.Worse(worst, c.Verified)
+				if !has[c.Verified] {
+					has[c.Verified] = true
+					use(c.Verified)
+				}
 			}
-			use(worst)
 		}
 		return nil
 	})

@@ -121,7 +121,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
-	for _, want := range []string{"Runs and is not verified, runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to: unknown", "being counted for the first time"} {
+	for _, want := range []string{"Runs and is not verified, runs and is unsigned, runs and cannot be judged, runs and is gone from its registry, runs something else than its tag leads to: unknown", "being counted for the first time"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q", want)
 		}
@@ -137,7 +137,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "True": 4000}, "outdated": 0, "gone": 0, "goneUnknown": l{"r.io is away"}}
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "r.io is away") {
 		t.Errorf("with a registry that is away the first page is\n%s", body)
-	} else if !strings.Contains(body, "Runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
+	} else if !strings.Contains(body, "Runs and is unsigned, runs and cannot be judged, runs and is gone from its registry, runs something else than its tag leads to: unknown") || !strings.Contains(body, `<span class="many">3+</span>`) {
 		t.Errorf("while more may run the first page is\n%s", body)
 	}
 	answers["GET "+clustersPath] = m{"items": l{m{"metadata": m{"name": "prod"}, "status": m{"conditions": l{m{"type": "Reachable", "status": "True"}}}}}}
@@ -146,8 +146,13 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 		t.Errorf("with nothing wrong the first page is\n%s", body)
 	}
 	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"Unknown": 2, "True": 4000}, "outdated": 0, "overwritten": 0, "gone": 0}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "Some of what runs cannot be judged.") || strings.Contains(body, "is in order") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "2 pods run images that cannot be judged.") || strings.Contains(body, "is in order") {
 		t.Errorf("while something cannot be judged the first page is\n%s", body)
+	}
+	// A pod that names two images may be under both verdicts.
+	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "Unsigned": 2, "True": 4000}, "outdated": 0, "overwritten": 0, "gone": 0}
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "at least 3 pods run images that fail their policy.") {
+		t.Errorf("with pods under two verdicts the first page is\n%s", body)
 	}
 	// Who may not read the summary sees what runs while that is little enough to be read for the
 	// page.
@@ -155,7 +160,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is unsigned, runs and is gone from its registry, runs something else than its tag leads to, tags that moved and must not, certificates of this server that end soon: unknown") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is unsigned, runs and cannot be judged, runs and is gone from its registry, runs something else than its tag leads to, tags that moved and must not, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 	answers["GET "+podsPath] = m{}

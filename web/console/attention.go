@@ -50,7 +50,6 @@ type attentionView struct {
 	Sentence string // what follows for somebody
 	Concerns []*concern
 	Alone    bool       // no cluster is followed
-	Unjudged *bool      // pods run something that cannot be judged; nil if that is not known
 	Fine     []*concern // those with a count of 0
 	Refused  []*concern
 	Shares   []share
@@ -365,6 +364,7 @@ func (v *visit) attention() error {
 	}{
 		{&concern{Title: "Runs and is not verified", About: "pods name images whose signatures their policies do not trust", Next: "see why, then sign the image or roll the workload back", Link: link("running", "verified", "False"), Where: "verified=False", Grave: true}, used("False")},
 		{&concern{Title: "Runs and is unsigned", About: "a policy demands a signature of what these pods name, and there is none", Next: "sign the image, or roll the workload back", Link: link("running", "verified", "Unsigned"), Where: "verified=Unsigned", Grave: true}, used("Unsigned")},
+		{&concern{Title: "Runs and cannot be judged", About: "it is not known whether what these pods name meets its policies", Next: "see why, and import what is not imported", Link: link("running", "verified", "Unknown"), Where: "verified=Unknown"}, used("Unknown")},
 		{&concern{Title: "Runs and is gone from its registry", About: "another node could not pull these images", Next: "push the image again, or move the workload to another", Link: link("images", "gone", "true", "used", "true"), Which: "gone=true,used=true", Grave: true}, func() (counted, error) { return gone(stored, storedErr) }},
 		{&concern{Title: "Runs something else than its tag leads to", About: "pods name a tag that has moved since they started", Next: "restart the workload to run what the tag leads to", Link: link("running", "outdated", "true"), Where: "outdated=true"}, func() (counted, error) { return v.outdated(stored, storedErr) }},
 		{&concern{Title: "Tags that moved and must not", About: "they lead to another image than they did first, against a rule", Next: "accept the move, or move the tag back", Link: "#moved", Grave: true}, func() (counted, error) {
@@ -405,13 +405,6 @@ func (v *visit) attention() error {
 			return err
 		})
 	}
-	group.Go(func() error {
-		if c, err := used("Unknown")(); err == nil {
-			some := c.Count > 0
-			data.Unjudged = &some
-		}
-		return nil
-	})
 	group.Go(func() (err error) {
 		if data.Counted = stored.ImagesAsOf; !data.Counted.IsZero() {
 			data.Total = stored.Images

@@ -17,6 +17,7 @@ func (v *attentionView) sentence() string {
 	}{
 		{[]string{"verified=False", "verified=Unsigned"}, "images that fail their policy"},
 		{[]string{"outdated=true"}, "another build than the tag leads to"},
+		{[]string{"verified=Unknown"}, "images that cannot be judged"},
 	} {
 		if who := v.whoRuns(one.where); who != "" {
 			parts = append(parts, who+" "+one.doing)
@@ -25,7 +26,7 @@ func (v *attentionView) sentence() string {
 	if at := slices.IndexFunc(v.Concerns, func(c *concern) bool { return c.Title == "Runs and is gone from its registry" }); at >= 0 {
 		parts = slices.Insert(parts, min(1, len(parts)), atLeast(v.Concerns[at].counted)+tablecells.Clause(v.Concerns[at].Count, "image", "run")+" and "+isGone(v.Concerns[at].Count)+" gone from the registry")
 	}
-	known := v.Unjudged != nil && !slices.ContainsFunc(v.Refused, func(c *concern) bool { return strings.HasPrefix(c.Title, "Runs ") })
+	known := !slices.ContainsFunc(v.Refused, func(c *concern) bool { return strings.HasPrefix(c.Title, "Runs ") })
 	switch {
 	case len(parts) > 0:
 		all := strings.Join(parts, "; ")
@@ -34,8 +35,6 @@ func (v *attentionView) sentence() string {
 		return "It is not known whether all that runs is in order."
 	case v.Alone:
 		return "No cluster is followed, so what runs there is not known."
-	case *v.Unjudged:
-		return "Some of what runs cannot be judged."
 	case len(v.Concerns) > 0:
 		return fmt.Sprintf("What runs is in order; %s somebody.", tablecells.Clause(len(v.Concerns), "other thing", "need"))
 	}
@@ -63,10 +62,11 @@ func atLeast(c counted) string {
 func (v *attentionView) whoRuns(where []string) string {
 	var pods counted
 	var all []*workload
-	whole := true
+	whole, both := true, false
 	for _, c := range v.Concerns {
 		if slices.Contains(where, c.Where) {
-			pods.Count, pods.More, whole = pods.Count+c.Count, pods.More || c.More, whole && c.Whole
+			both = pods.Count > 0
+			pods.Count, pods.More, whole = max(pods.Count, c.Count), pods.More || c.More, whole && c.Whole
 			all = append(all, c.Workloads...)
 		}
 	}
@@ -78,6 +78,7 @@ func (v *attentionView) whoRuns(where []string) string {
 		clusters[w.Cluster], distinct[w.Link()+" "+string(w.Kind)] = true, true
 	}
 	if !whole || len(all) == 0 {
+		pods.More = pods.More || both // a pod may be on both cards
 		return atLeast(pods) + tablecells.Clause(pods.Count, "pod", "run")
 	}
 	in := ""

@@ -74,11 +74,13 @@ func TestAttentionBeginsWithWhatRuns(t *testing.T) {
 	answers := map[string]any{
 		"GET " + imagesPath: m{}, "GET " + spoolPath: m{}, "GET " + clusterPoliciesPath: m{}, "GET " + policiesPath: m{},
 		"GET " + clustersPath: m{"items": l{m{"metadata": m{"name": "prod"}, "status": m{"conditions": l{m{"type": "Reachable", "status": "True"}}}}}},
-		"GET " + summaryPath:  m{"imagesAsOf": at, "usedAsOf": at, "used": m{"False": 3, "True": 4}, "outdated": 1, "gone": 1, "overwritten": 0},
+		"GET " + summaryPath:  m{"imagesAsOf": at, "usedAsOf": at, "used": m{"False": 3, "Unknown": 1, "True": 4}, "outdated": 1, "gone": 1, "overwritten": 0},
 		"GET " + podsPath: func(q url.Values) any {
 			switch q.Get("fieldSelector") {
 			case "verified=False":
 				return m{"items": l{bad("one"), bad("two"), bad("three")}}
+			case "verified=Unknown":
+				return m{"items": l{podOf("ghost-1", "Deployment/ghost", runs("main", "r.io/ghost:v1", "Unknown"))}}
 			case "outdated=true":
 				return m{"items": outdated}
 			}
@@ -90,8 +92,9 @@ func TestAttentionBeginsWithWhatRuns(t *testing.T) {
 	b.signIn("good")
 	body := b.do("GET", Root, nil).Body.String()
 	for _, want := range []string{
-		"3 workloads in prod run images that fail their policy; 1 image runs and is gone from the registry; 1 workload in prod runs another build than the tag leads to.",
-		`pod=three">three</a> <span class="quiet">prod / shop, since <time`, "Next: restart the workload", "Next: see why",
+		"3 workloads in prod run images that fail their policy; 1 image runs and is gone from the registry; 1 workload in prod runs another build than the tag leads to; 1 workload in prod runs images that cannot be judged.",
+		`pod=three">three</a> <span class="quiet">prod / shop, since <time`, "Next: restart the workload", "Next: see why, then sign", "Runs and cannot be judged",
+		`pod=ghost">ghost</a> <span class="quiet">prod / shop, since <time`, "Next: see why, and import",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the first page lacks %q:\n%s", want, body)

@@ -31,8 +31,9 @@ const (
 type Running struct {
 	// UsedAsOf is when it was counted; nil if that could not be done.
 	UsedAsOf *metav1.Time `json:"usedAsOf,omitempty"`
-	// Used counts the pods by the worst verdict of the images that their containers name, by the
-	// policies that apply in their namespaces.
+	// Used counts the pods by the verdicts on the images that their containers name, by the policies
+	// that apply in their namespaces. A pod counts under every verdict that one of its containers has,
+	// as clusterpods selects it.
 	Used map[string]int64 `json:"used,omitempty"`
 	// Gone is how many images that pods use are missing from a registry of theirs, so that another
 	// node cannot pull them; nil if that could not be counted.
@@ -55,7 +56,7 @@ func NewGoneGauge() *metrics.GaugeVec {
 
 // NewVerdictsGauge returns a gauge for [Sources], which the caller registers.
 func NewVerdictsGauge() *metrics.GaugeVec {
-	return meter.GaugeVec("", "running_pods", "Known pods by the worst verdict of what their containers name, by the policies that count for their namespaces; absent while that could not be counted.", "verified")
+	return meter.GaugeVec("", "running_pods", "Known pods by the verdicts on what their containers name, by the policies that count for their namespaces. A pod counts under every verdict that one of its containers has. Absent while that could not be counted.", "verified")
 }
 
 // RecountRunning counts what runs soon. It does not wait.
@@ -63,7 +64,7 @@ func (c *Counter) RecountRunning() { c.queue.Add(running) }
 
 // Pods reads the pods.
 type Pods interface {
-	// EachVerdict calls use for each pod, with the worst verdict of the images that it names.
+	// EachVerdict calls use for each pod, once with every verdict that one of its containers has.
 	EachVerdict(ctx context.Context, use func(verified string)) error
 	// StaleReasons say why there may be more.
 	StaleReasons() []string
