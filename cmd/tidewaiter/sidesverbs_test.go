@@ -72,6 +72,17 @@ func (s *sides) askVerbs() {
 			want = cli.ExitNone
 		}
 		s.is("pods", digest+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
+		short := strings.TrimPrefix(digest, "sha256:")[:12] // as its own table shows it
+		code, stdout, stderr = s.run("pods", short)
+		s.is("pods", short+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
+	}
+	for name, digest := range s.ghosts() {
+		for _, verb := range []string{"get", "describe"} {
+			code, stdout, stderr := s.run(verb, name)
+			s.is(verb, name+" "+stdout+stderr, []any{code, strings.Contains(stdout+stderr, "runs, not imported")}, []any{exitAbsent, true})
+		}
+		code, stdout, stderr := s.run("pods", digest)
+		s.is("pods", digest+" "+stderr, []any{code, shownPods(stdout)}, []any{cli.ExitOK, s.podsOf(digest)})
 	}
 	for _, tag := range s.tags() {
 		_, stdout, stderr := s.run("pods", tag.String())
@@ -101,6 +112,19 @@ func (s *sides) askVerbs() {
 	for _, cluster := range []string{"east", "west", "local"} {
 		s.askImagesOf(cluster)
 	}
+}
+
+// ghosts are the digests that run and are not imported, by the names that pods have for them.
+func (s *sides) ghosts() map[string]string {
+	all := map[string]string{}
+	for _, p := range s.pods {
+		for _, c := range p.containers {
+			if c.digest != "" && c.tag == "" && !s.isStored(c.digest) {
+				all[c.image] = c.digest
+			}
+		}
+	}
+	return all
 }
 
 // askImagesOf asks for the images that the pods of a cluster run.
