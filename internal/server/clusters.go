@@ -185,7 +185,7 @@ type podVerdicts struct{ *Server }
 // StaleReasons is part of inventory.Pods.
 func (p podVerdicts) StaleReasons() []string { return p.answerer.Use.StaleReasons() }
 
-// EachVerdict is part of inventory.Pods: it describes the pods as clients see them, and a pod counts
+// EachVerdict is part of inventory.Pods: it describes the pods as clients see them. A pod counts
 // under each verdict by which the selector "verified" of clusterpods finds it.
 func (p podVerdicts) EachVerdict(ctx context.Context, use func(verified string)) error {
 	return pages.Each(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), metav1.ListOptions{Limit: podPage}, func(ctx context.Context, o metav1.ListOptions) (*clusters.ClusterPodList, error) {
