@@ -360,7 +360,7 @@ func TestMoveThatTheHistoryNoLongerHas(t *testing.T) {
 	}
 	unsigned := signed.DeepCopy()
 	unsigned.Signatures = nil
-	set := demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, immutable: "v*"}.set(t, key, other)
+	set := demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, immutable: "v*"}.set(t, key, other, signaturestest.NewDeployment(t))
 	ref := parsed(t, testRepository+":v1")
 	_, tag := tagTo(t, ref.String(), otherDigest, testNow)
 	ask := func(image *imagev1.Image) Judgement {
