@@ -140,8 +140,8 @@ func Away(tag *imagev1.ImageTag, digest string) *Move {
 	}
 	i := slices.IndexFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
 	if i < 0 {
-		if len(tag.Status.Items) < MaxItems && tag.Annotations[First] == "" {
-			return nil
+		if len(tag.Status.Items) < MaxItems && Has(tag, FirstOf(tag)) {
+			return nil // the history has all
 		}
 		return &Move{From: kept, To: digest}
 	}
