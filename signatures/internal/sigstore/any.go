@@ -59,7 +59,8 @@ func KeyIDs(v Verifier) (ids []string, ok bool) {
 }
 
 // Names reports whether a verifier explicitly trusts a key with one of these IDs, or demands the
-// subject of a certificate, or the value of one of its extensions. Other signers that it trusts are known only from their signatures.
+// subject of a certificate, or the value of one of its extensions. Other signers that it trusts are
+// known only from their signatures.
 func Names(v Verifier, keys []string, subject string) bool {
 	switch v := v.(type) {
 	case *KeyVerifier:
