@@ -46,7 +46,7 @@ func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *i
 		DockerImageManifest:          string(m.raw),
 		DockerImageManifestMediaType: m.MediaType,
 	}
-	found, annotations, warnings, err := im.finder.Find(ctx, s.Repository.Digest(digest), ref.Bare(), s.Transport, pull.JobOf(ctx).Began, false)
+	found, annotations, warnings, err := im.search(ctx, s, ref.Bare(), digest, pull.JobOf(ctx).Began, false)
 	if partial, ok := errors.AsType[partialError](err); err != nil && !(ok && partial.Partial()) {
 		return nil, warnings, fmt.Errorf("looking for signatures: %w", pull.Describe(ref, pull.Overdue(ctx, err)))
 	}

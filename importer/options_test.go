@@ -15,6 +15,7 @@ func TestNewRefusesOptions(t *testing.T) {
 		"upper case":        {Registries: []pull.Registry{{Prefix: "registry.example.com/App"}}},
 		"twice":             {Registries: []pull.Registry{{Prefix: "docker.io"}, {Prefix: "index.docker.io/"}}},
 		"limits of a part":  {Registries: []pull.Registry{{Prefix: "docker.io/acme", RequestsPerSecond: 1}}},
+		"no repository":     {Registries: []pull.Registry{{Prefix: "docker.io", Signatures: "registry.example.com/signatures:v1"}}},
 		"negative requests": {Registries: []pull.Registry{{Prefix: "docker.io", RequestsAtATime: -1}}},
 		"platform":          {Platforms: []string{"amd64"}},
 		"layers":            {Layers: "all"},

@@ -228,7 +228,7 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 	var content []byte
 	var release func()
 	if err := untilKept(ctx, r.Clock, func() (err error) {
-		content, release, err = r.readBlob(ctx, n, d.Blob, size)
+		content, release, err = r.readBlobOf(ctx, n, d, size)
 		return err
 	}); err != nil {
 		if isOfOne(n, err) {
@@ -253,6 +253,23 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 		return problem(err)
 	}
 	return source, document.Fill(&source)
+}
+
+// readBlobOf is readBlob for a document that may be in another repository.
+func (r *run) readBlobOf(ctx context.Context, n node, d annotation.Document, size int64) (content []byte, release func(), err error) {
+	if d.Repository == "" {
+		return r.readBlob(ctx, n, d.Blob, size)
+	}
+	other, err := reference.ParseRepository(d.Repository)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = r.Reach(ctx, other.WithDigest(d.Blob), func(at *pull.Session) (err error) {
+		n.session = at
+		content, release, err = r.readBlob(ctx, n, d.Blob, size)
+		return err
+	})
+	return content, release, err
 }
 
 // readBlob reads a document's bytes, which take up memory until the caller calls release. If others

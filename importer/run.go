@@ -510,8 +510,7 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.Clock.Now()
 	var documents []annotation.Document
 	if searching {
-		digest := n.session.Repository.Digest(n.digest)
-		signatures, annotations, warnings, err := r.finder.Find(ctx, digest, n.reference.Bare(), n.session.Transport, r.searchedSince(ctx), r.isListed(ctx, n))
+		signatures, annotations, warnings, err := r.search(ctx, n.session, n.reference.Bare(), n.digest, r.searchedSince(ctx), r.isListed(ctx, n))
 		read = err == nil && annotations[annotation.Unread] == "" && annotations[annotation.Cut] == ""
 		out.warnings = append(out.warnings, warnings...)
 		if err != nil {

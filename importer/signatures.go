@@ -164,6 +164,10 @@ func (im *Importer) ForgetSignatures(ref reference.Reference) {
 		return
 	}
 	sources, _ := im.PullSources(ref) // without sources nothing is remembered
+	if other, ok := im.signaturesOf(ref); ok {
+		more, _ := im.PullSources(other)
+		sources = append(slices.Clip(sources), more...)
+	}
 	for _, at := range sources {
 		if repository, err := name.NewRepository(at.Reference.Name()); err == nil {
 			im.finder.Forget(repository)

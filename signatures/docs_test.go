@@ -56,7 +56,7 @@ func documented(t *testing.T) []string {
 			case strings.HasPrefix(part, "  exceptions:"):
 				all = append(all, first+part)
 				continue
-			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"):
+			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"), strings.HasPrefix(part, "registries:"):
 				// of the configuration
 				continue
 			default:

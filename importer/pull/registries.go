@@ -28,6 +28,9 @@ type Registry struct {
 	RequestsPerSecond float64
 	// RequestsAtATime replaces Limits.HostConcurrency for the host, unless it is zero.
 	RequestsAtATime int
+	// Signatures is another repository with the signatures and attestations of these images, as
+	// cosign writes them with COSIGN_REPOSITORY; "" if there is none.
+	Signatures string
 }
 
 // Files are the settings of registries in the machine's files; see package containers.
@@ -77,6 +80,13 @@ func newEntries(in []Registry) (entries reference.Prefixes[Registry], err error)
 			return entries, fmt.Errorf("registries[%d]: limits apply to a whole host: give them to the entry with the prefix %q", i, prefix.Host)
 		}
 		r.Prefix = prefix.Prefix()
+		if r.Signatures != "" {
+			signatures, err := reference.ParseRepository(r.Signatures)
+			if err != nil {
+				return entries, fmt.Errorf("registries[%d]: signatures %q is not a repository, such as registry.example.com/signatures: %w", i, r.Signatures, err)
+			}
+			r.Signatures = signatures.Name()
+		}
 		if err := entries.Add(prefix, r); err != nil {
 			return entries, fmt.Errorf("registries[%d]: %w", i, err)
 		}

@@ -221,6 +221,9 @@ type Registry struct {
 	// ImmutableTags are patterns of tags that must not move. The longest prefix that has the key
 	// counts; [] is none. See signatures.md.
 	ImmutableTags []string `yaml:"immutableTags" example:"[\"v*\", \"*-release\"]"`
+	// Signatures is a repository that has further signatures of these images, as cosign writes them
+	// with COSIGN_REPOSITORY. See signatures.md.
+	Signatures string `yaml:"signatures" example:"registry.example.com:5000/signatures"`
 }
 
 // Mirrors are the mirrors of one source.
@@ -425,7 +428,7 @@ func Parse(path string, data []byte) (*Config, error) {
 func (c *Config) registries() []pull.Registry {
 	out := make([]pull.Registry, 0, len(c.Registries))
 	for _, r := range c.Registries {
-		out = append(out, pull.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime})
+		out = append(out, pull.Registry{Prefix: r.Prefix, Insecure: r.Insecure, TokenHosts: r.TokenHosts, Blocked: r.Blocked, RequestsPerSecond: r.RequestsPerSecond, RequestsAtATime: r.RequestsAtATime, Signatures: r.Signatures})
 	}
 	return out
 }

@@ -73,6 +73,8 @@ type Document struct {
 	// signature's name, if the document is one of those that are judged.
 	Signed    bool   `json:"signed,omitempty"`
 	Signature string `json:"signature,omitempty"`
+	// Repository is where the document is, if that is not the image's repository.
+	Repository string `json:"repository,omitempty"`
 }
 
 // Clients is the key of signatures that a client has written and that are in a repository as well:
