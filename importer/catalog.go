@@ -34,7 +34,7 @@ func (im *Importer) Repositories(ctx context.Context, host string) (repositories
 		e.Reference = ""
 		switch e.Reason {
 		case pull.NotFound, pull.Unauthorized, pull.Denied, pull.Unexpected:
-			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name repositories with --all-tags, or list references with -f"
+			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name the repositories one by one: import has --all-tags and -f, and sweep.repositories takes names"
 		}
 		return nil, nil, e
 	}

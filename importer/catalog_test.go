@@ -81,7 +81,7 @@ func TestCatalogsThatCannotBeRead(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprint("r", i)
 	}
-	const advice = "name repositories with --all-tags, or list references with -f"
+	const advice = "name the repositories one by one: import has --all-tags and -f"
 	for name, tc := range map[string]struct {
 		fault registrytest.Fault
 		want  pull.Reason

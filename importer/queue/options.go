@@ -89,6 +89,8 @@ type Worker struct {
 
 	mu    sync.Mutex
 	begun map[string]bool // registries whose sweep has begun since the last regular time
+	// what the last sweep has found by patterns, by registry, in the order of byName
+	found map[string][]reference.Reference
 }
 
 // SweepOptions say which repositories are swept for changes that no notification
@@ -101,8 +103,12 @@ type Worker struct {
 // A sweep imports every tag of a repository, which costs one small request for a known
 // image, and then asks about known references that it has not met. It does not find what
 // has no tag, as that is not listed, unless pods run it.
+//
+// A pattern sweeps the repositories that the registry's catalog lists when the sweep begins, and
+// those that an earlier sweep found there: so new ones are found, and vanished ones are noticed.
 type SweepOptions struct {
-	// Repositories, host/path, at most 1,000.
+	// Repositories, host/path, at most 1,000. A path with * or ? is a pattern, see
+	// [reference.MatchPath].
 	Repositories []string
 	// Every is the time from the beginning of one sweep to the next (6 h), at least a
 	// minute. The first begins with Run. A registry that a sweep is still at is left out of
@@ -113,6 +119,7 @@ type SweepOptions struct {
 // sweepPlan is what SweepOptions say.
 type sweepPlan struct {
 	repositories []reference.Reference
+	patterns     []sweepPattern
 	every        time.Duration
 }
 
@@ -126,6 +133,14 @@ func (o SweepOptions) parse() (*sweepPlan, error) {
 	}
 	p := &sweepPlan{every: cmp.Or(o.Every, 6*time.Hour)}
 	for _, s := range o.Repositories {
+		if isSweepPattern(s) {
+			pattern, err := parseSweepPattern(s)
+			if err != nil {
+				return nil, err
+			}
+			p.patterns = append(p.patterns, pattern)
+			continue
+		}
 		ref, err := reference.ParseRepository(s)
 		if err != nil {
 			return nil, err

@@ -85,12 +85,16 @@ func (w *Worker) sweep(ctx context.Context, again bool) {
 	}
 	w.forgetBegun(again)
 	ctx = importer.WithCause(ctx, "sweep")
-	repositories := 0
 	for _, repository := range plan.repositories {
 		if s.wants(repository.Host) {
 			h := s.host(repository.Host)
 			h.repositories = append(h.repositories, repository)
-			repositories++
+		}
+	}
+	for _, pattern := range plan.patterns {
+		if s.wants(pattern.host) {
+			h := s.host(pattern.host)
+			h.patterns = append(h.patterns, pattern)
 		}
 	}
 	scheduled, err := s.readScheduled(ctx)
@@ -102,8 +106,8 @@ func (w *Worker) sweep(ctx context.Context, again bool) {
 		w.Logger.Error("A sweep cannot read what pods run", "err", err)
 	}
 	s.hosts(ctx)
-	if repositories+scheduled+running > 0 {
-		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", repositories, "scheduled", scheduled, "running", running, "duration", w.Clock.Since(start))
+	if of := s.of.Load(); of+int64(scheduled+running) > 0 {
+		w.Logger.Info("Swept", "repositories", s.done.Load(), "of", of, "scheduled", scheduled, "running", running, "duration", w.Clock.Since(start))
 	}
 }
 
@@ -125,6 +129,7 @@ type sweeper struct {
 	waiting map[string]*hostSweep // by registry
 	until   time.Time             // a registry that asks to be left alone for longer is left
 	done    atomic.Int64          // repositories
+	of      atomic.Int64          // repositories, also those that a sweep did not come to
 
 	mu    sync.Mutex
 	ended chan struct{} // closed when a request has ended
@@ -135,6 +140,8 @@ type hostSweep struct {
 	*sweeper
 	name                   string
 	repositories, followed []reference.Reference
+	patterns               []sweepPattern
+	found, vanished        []reference.Reference // by patterns, in the order of byName
 	// images that pods run, with clusters whose pull secrets may be used
 	running map[reference.Reference][]string
 	// it does not answer now, or asks to be left alone for too long
@@ -171,7 +178,7 @@ func (s *sweeper) hosts(ctx context.Context) {
 	group.SetLimit(maxSweptHosts)
 	// Those with repositories come first: an administrator named them.
 	for _, h := range slices.SortedFunc(maps.Values(s.waiting), func(a, b *hostSweep) int {
-		return cmp.Or(cmp.Compare(len(b.repositories), len(a.repositories)), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(len(b.repositories)+len(b.patterns), len(a.repositories)+len(a.patterns)), cmp.Compare(a.name, b.name))
 	}) {
 		if _, under := s.sweeping.LoadOrStore(h.name, true); under {
 			s.failing.Warn(h.name, "a sweep is still busy with a registry, so the next sweep skips it", "registry", h.name)
@@ -190,12 +197,18 @@ func (s *sweeper) hosts(ctx context.Context) {
 // sweep sweeps the repositories of a registry, and what is followed there. It ends when the
 // registry does not answer.
 func (h *hostSweep) sweep(ctx context.Context) {
+	if len(h.patterns) > 0 {
+		h.find(ctx)
+		defer h.remember()
+	}
+	h.of.Add(int64(len(h.repositories)))
 	for _, repository := range h.repositories {
 		if h.leaves() {
 			return
 		}
 		if err := h.repository(ctx, repository); err == nil {
 			h.done.Add(1)
+			h.vanished = slices.DeleteFunc(h.vanished, func(r reference.Reference) bool { return r == repository })
 		} else if ctx.Err() == nil {
 			h.failing.Warn(repository.Name(), "a sweep stopped before the end of a repository", "repository", repository.Name(), "err", err)
 		}

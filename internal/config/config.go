@@ -103,8 +103,9 @@ type Hooks struct {
 
 // Sweep says how repositories are swept for pushes whose webhooks were lost.
 type Sweep struct {
-	// Repositories are at most 1,000.
-	Repositories []string `yaml:"repositories" example:"[registry.example.com:5000/team/app]"`
+	// Repositories are at most 1,000. By a pattern (*, ?, ** at the end) they are those that the
+	// catalog lists.
+	Repositories []string `yaml:"repositories" example:"[\"registry.example.com:5000/team/app\", \"harbor.example.com/prod/**\"]"`
 	// Every is also how often scheduled tags of streams are imported; at least a minute.
 	Every time.Duration `yaml:"every" example:"6h"`
 }

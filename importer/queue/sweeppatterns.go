@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// maxFound bounds the repositories of a registry that a sweep finds by patterns.
+const maxFound = 10_000
+
+// sweepPattern names repositories of a registry by a pattern for [reference.MatchPath].
+type sweepPattern struct{ host, path string }
+
+func (p sweepPattern) matches(path string) bool { return reference.MatchPath(p.path, path) }
+
+// isSweepPattern reports whether a repository is written as a pattern.
+func isSweepPattern(text string) bool { return strings.ContainsAny(text, "*?") }
+
+// parseSweepPattern parses a pattern as it is written.
+func parseSweepPattern(text string) (sweepPattern, error) {
+	name, path, _ := strings.Cut(text, "/")
+	host, err := reference.ParseHost(name)
+	if err == nil {
+		err = reference.CheckPathPattern(path)
+	}
+	if err == nil && (strings.ContainsAny(path, ":@") || path != strings.ToLower(path)) {
+		err = errors.New("no repository can match")
+	}
+	if err != nil {
+		return sweepPattern{}, fmt.Errorf("%.128q is not a registry host and a pattern, such as registry.example.com/team/**: %w", text, err)
+	}
+	return sweepPattern{host, path}, nil
+}
+
+// find adds the repositories that the registry's patterns name: those that its catalog lists now,
+// and those that vanished from it since an earlier sweep of this process, so that what was in them
+// is asked for once more.
+func (h *hostSweep) find(ctx context.Context) {
+	var listed []reference.Reference
+	var warnings []string
+	err := h.ask(ctx, func() (err error) {
+		listed, warnings, err = h.Importer().Repositories(ctx, h.name)
+		return err
+	})
+	for _, text := range warnings {
+		h.failing.Warn(h.name, "a sweep may not find all repositories", "registry", h.name, "warning", text)
+	}
+	before := h.foundAt(h.name)
+	if err != nil {
+		if ctx.Err() == nil {
+			h.failing.Warn(h.name, "a sweep finds no new repositories: the registry does not list them", "registry", h.name, "err", err)
+		}
+		h.found = before
+		h.repositories = append(h.repositories, before...)
+		return
+	}
+	for _, repository := range listed {
+		if slices.ContainsFunc(h.patterns, func(p sweepPattern) bool { return p.matches(repository.Repository) }) && !slices.Contains(h.repositories, repository) {
+			h.found = append(h.found, repository)
+		}
+	}
+	if len(h.found) > maxFound {
+		h.failing.Warn(h.name, "a sweep leaves out repositories: a registry has too many that match", "registry", h.name, "matching", len(h.found), "most", maxFound)
+		h.found = h.found[:maxFound]
+	}
+	h.vanished = slices.DeleteFunc(slices.Clone(before), func(r reference.Reference) bool {
+		return has(h.found, r) || slices.Contains(h.repositories, r)
+	})
+	h.report(before)
+	h.repositories = slices.Concat(h.repositories, h.found, h.vanished)
+}
+
+// has reports whether repositories of a registry, in the order of byName, include one.
+func has(repositories []reference.Reference, r reference.Reference) bool {
+	_, is := slices.BinarySearchFunc(repositories, r, byName)
+	return is
+}
+
+// byName is the order in which a registry's repositories are listed.
+func byName(a, b reference.Reference) int { return strings.Compare(a.Repository, b.Repository) }
+
+// maxNamed bounds the repositories that one message names.
+const maxNamed = 10
+
+// report says which repositories have appeared or vanished since the last sweep.
+func (h *hostSweep) report(before []reference.Reference) {
+	if len(before) == 0 {
+		return
+	}
+	appeared := slices.DeleteFunc(slices.Clone(h.found), func(r reference.Reference) bool { return has(before, r) })
+	if len(appeared) > 0 {
+		h.Logger.Info("A registry has new repositories", "registry", h.name, "count", len(appeared), "repositories", named(appeared))
+	}
+	switch {
+	case len(h.vanished) > 0 && len(h.found) == 0:
+		h.Logger.Error("A registry lists none of the repositories that it had: it may have lost its storage, or no longer shows them to these credentials", "registry", h.name, "count", len(h.vanished))
+	case len(h.vanished) > 0:
+		h.Logger.Warn("Repositories have vanished from a registry", "registry", h.name, "count", len(h.vanished), "repositories", named(h.vanished))
+	}
+}
+
+func named(repositories []reference.Reference) string {
+	var names []string
+	for _, r := range repositories[:min(len(repositories), maxNamed)] {
+		names = append(names, r.Repository)
+	}
+	if more := len(repositories) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// foundAt returns the repositories of a registry that the last sweep has found by patterns.
+func (w *Worker) foundAt(host string) []reference.Reference {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.found[host]
+}
+
+// remember keeps what a sweep has found by patterns for the next one, with what vanished and could
+// not be swept. It keeps nothing of registries of which the plan now has no pattern.
+func (h *hostSweep) remember() {
+	found := slices.Concat(h.found, h.vanished)
+	slices.SortFunc(found, byName)
+	h.Worker.mu.Lock()
+	defer h.Worker.mu.Unlock()
+	if h.Worker.found == nil {
+		h.Worker.found = map[string][]reference.Reference{}
+	}
+	h.Worker.found[h.name] = found
+	plan := h.Worker.plan.Load()
+	maps.DeleteFunc(h.Worker.found, func(host string, _ []reference.Reference) bool {
+		return !slices.ContainsFunc(plan.patterns, func(p sweepPattern) bool { return p.host == host })
+	})
+}
