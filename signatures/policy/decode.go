@@ -178,7 +178,7 @@ func (d *decoded) structure(n *yaml.Node, v reflect.Value, path string) error {
 	return nil
 }
 
-// check refuses a key of the metadata that would have no effect though it is meant for this program.
+// check refuses a key of the metadata that is meant for this program and would have no effect.
 func check(in reflect.Type, key string, value *yaml.Node) error {
 	switch in {
 	case reflect.TypeFor[Admission]():

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"crypto/sha512"
 	"fmt"
 	"slices"
 	"strings"
@@ -48,10 +50,12 @@ type exception struct {
 }
 
 // ofNothing are digests of empty content, which scripts compute by mistake.
-var ofNothing = []string{
-	"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", // of an empty file
-	"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", // of {}
-}
+var ofNothing = func() (all []string) {
+	for _, content := range []string{"", "\n", "{}", "{}\n"} {
+		all = append(all, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(content))), fmt.Sprintf("sha512:%x", sha512.Sum512([]byte(content))))
+	}
+	return all
+}()
 
 // add adds an image as it is written.
 func (e *exception) add(scopes []string, written string) error {
