@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notaryproject/notation-core-go/signature/cose"
 	"github.com/notaryproject/notation-core-go/signature/jws"
 	"github.com/notaryproject/notation-core-go/testhelper"
 	"github.com/notaryproject/notation-go"
@@ -86,6 +87,44 @@ func TestAttackTwoReadingsOfNotary(t *testing.T) {
 		"several payloads": `"signatures":[],`,
 	} {
 		if v := judge(append([]byte("{"+more), honest[1:]...)); v.Trusted() || v.Reason() != "InvalidSignature" {
+			t.Errorf("%s: %+v", name, v.Conditions)
+		}
+	}
+}
+
+// A signature in COSE is one array of four, with each header once, and nothing after it.
+func TestAttackTwoReadingsOfCOSE(t *testing.T) {
+	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()
+	set := signaturestest.Set(t, trustNotary(t, []*x509.Certificate{root.Cert}, nil, "*"), "")
+	honest := notarized(t, leaf.PrivateKey, []*x509.Certificate{leaf.Cert, root.Cert}, digest, notation.SignerSignOptions{SignatureMediaType: cose.MediaTypeEnvelope})
+	judge := func(content []byte) signatures.Verdict {
+		return signatures.Verify(signatures.Signature{Type: signatures.TypeNotation, Content: content}, signatures.Image{Digest: digest, Reference: repository + "@" + digest}, set, time.Now())
+	}
+	if v := judge(honest); !v.Trusted() {
+		t.Fatalf("%+v", v)
+	}
+	// tag 18, an array of four: the protected headers as bytes, and a map of the others
+	if honest[0] != 0xd2 || honest[1] != 0x84 || honest[2] != 0x58 {
+		t.Fatalf("the signature begins with % x", honest[:3])
+	}
+	others := 4 + int(honest[3])
+	if honest[others]&0xe0 != 0xa0 {
+		t.Fatalf("the other headers begin with %x", honest[others])
+	}
+	const chain = "\x18\x21" // the header that has the certificates
+	with := func(more string) []byte {
+		evil := bytes.Clone(honest[:others])
+		evil = append(evil, honest[others]+1)
+		return append(append(evil, more...), honest[others+1:]...)
+	}
+	five := append(bytes.Clone(honest), 0x40)
+	five[1] = 0x85
+	for name, evil := range map[string][]byte{
+		"something after it": append(bytes.Clone(honest), 0xf6), "another signature after it": append(bytes.Clone(honest), honest...),
+		"an array of five": five, "without its tag": honest[1:], "certificates twice": with(chain + "\x80"),
+		"a critical header": with("\x02\x81\x18\x21"),
+	} {
+		if v := judge(evil); v.Trusted() {
 			t.Errorf("%s: %+v", name, v.Conditions)
 		}
 	}
