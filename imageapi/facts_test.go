@@ -294,6 +294,7 @@ type pods struct {
 	unfollowed string
 	since      int64  // when the pods were created
 	version    uint64 // of the keys
+	naming     string // the tag that the pods name which tell a digest, if not ""
 }
 
 // NeededBy has all workloads in one namespace, numbered.
@@ -383,6 +384,15 @@ func (p *pods) Named(uint64) (all []usage.Named, version uint64) {
 		all = append(all, n)
 	}
 	return all, p.version + 1
+}
+
+func (p *pods) Reporting(digests []string) (all []usage.Named) {
+	for _, digest := range digests {
+		if p.naming != "" && p.using[digest] > 0 {
+			all = append(all, usage.Named{Tag: p.naming, ID: digest, Since: p.since})
+		}
+	}
+	return all
 }
 
 func (p *pods) Telling(id string) (keys []string) {
@@ -582,6 +592,8 @@ func (*heard) InUse() (digests, references []string) { return nil, nil }
 func (*heard) Used([]string) []string { return nil }
 
 func (*heard) Telling(string) []string { return nil }
+
+func (*heard) Reporting([]string) []usage.Named { return nil }
 
 func (*heard) Named(uint64) ([]usage.Named, uint64) { return nil, 0 }
 

@@ -44,7 +44,7 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 	p := &pods{synced: true}
 	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}, Answerer: answers.Answerer{Registries: mirrored{}}})
 	table := storages{images: s.all.Images}
-	const old, now, gone, index, listed, copied = 1, 2, 3, 4, 41, 5
+	const old, now, gone, index, listed, copied, lost = 1, 2, 3, 4, 41, 5, 6
 	config := func(n int) string { return digestOf(1000 + n) }
 	create := func(n, config int, tag string, lists ...int) {
 		t.Helper()
@@ -76,6 +76,8 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 	s.lead(v1, digestOf(now), "import")
 	s.ref.Tag = "multi"
 	multi := s.lead(tags.New(s.ref), digestOf(index), "import")
+	s.ref.Tag = "lost"
+	s.lead(s.lead(tags.New(s.ref), digestOf(lost), "import"), digestOf(gone), "import")
 	s.ref.Tag = "none"
 	s.lead(s.lead(tags.New(s.ref), digestOf(gone), "import"), "", "webhook")
 
@@ -86,26 +88,36 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 		keys  []string
 		since int64
 		want  map[int]string // PODS; 0 of all others
+
+		naming string // the tag that a pod names which tells a digest of its repository
 	}{
-		{"a manifest", []string{digestOf(old)}, moved, map[int]string{old: "1"}},
-		{"a config", []string{name + "?" + config(old)}, moved, map[int]string{old: "1", copied: "1"}},
-		{"the ID of a manifest", []string{name + "?" + digestOf(old)}, moved, map[int]string{old: "1"}},
-		{"a config, and no tag", []string{"?" + config(old)}, moved, map[int]string{old: "1", copied: "1"}},
-		{"the config of one platform", []string{repository + ":multi?" + config(listed)}, moved, map[int]string{index: "1", listed: "1"}},
-		{"the ID of an index", []string{repository + ":multi?" + digestOf(index)}, moved, map[int]string{index: "1", listed: "1"}},
-		{"nothing, before the tag moved", []string{name}, moved, map[int]string{now: "1", old: "Unknown"}},
-		{"nothing, since before all", []string{name}, 1, map[int]string{now: "1", old: "Unknown", gone: "Unknown"}},
-		{"nothing, since the tag moved", []string{name}, moved + 60, map[int]string{now: "1"}},
-		{"nothing, by a mirror's name", []string{mirror}, moved, map[int]string{now: "1", old: "Unknown"}},
-		{"an unknown ID", []string{name + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
-		{"an unknown ID, by a mirror's name", []string{mirror + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
-		{"another repository's unknown digest", []string{unknown, name + "?" + unknown}, moved, map[int]string{now: "1", old: "Unknown"}},
-		{"another repository's digest of a config", []string{config(old), name + "?" + config(old)}, moved, map[int]string{old: "1", copied: "1"}},
-		{"nothing, of an index", []string{repository + ":multi"}, multi.Status.Items[0].Created.Unix() + 1, map[int]string{index: "1", listed: "Unknown"}},
-		{"nothing, and the tag is gone", []string{repository + ":none"}, multi.Status.Items[0].Created.Unix(), map[int]string{gone: "Unknown"}},
-		{"nothing, by a tag that nothing is known of", []string{repository + ":v9"}, 1, nil},
+		{what: "a manifest", keys: []string{digestOf(old)}, since: moved, want: map[int]string{old: "1"}, naming: name},
+		{what: "a config as a digest of its repository", keys: []string{config(old)}, since: moved, want: map[int]string{old: "1", copied: "1"}, naming: name},
+		{what: "the config of one platform as a digest of its repository", keys: []string{config(listed)}, since: moved, want: map[int]string{index: "1", listed: "1"}, naming: repository + ":multi"},
+		{what: "an unknown digest of its repository", keys: []string{unknown}, since: moved, want: map[int]string{now: "Unknown", old: "Unknown"}, naming: name},
+		{what: "an unknown digest of a mirror's repository", keys: []string{unknown}, since: moved, want: map[int]string{now: "Unknown", old: "Unknown"}, naming: mirror},
+		{what: "an unknown digest of its repository, since the tag moved", keys: []string{unknown}, since: moved + 60, want: map[int]string{now: "Unknown"}, naming: name},
+		{what: "an unknown digest, by the tag of an index", keys: []string{unknown}, since: moved + 60, want: map[int]string{index: "Unknown", listed: "Unknown"}, naming: repository + ":multi"},
+		{what: "the digest of a manifest that the tag led to and is not stored", keys: []string{digestOf(lost)}, since: multi.Status.Items[0].Created.Unix() + 1, naming: repository + ":lost"},
+		{what: "an unknown digest, by a tag that nothing is known of", keys: []string{unknown}, since: 1, naming: repository + ":v9"},
+		{what: "a config", keys: []string{name + "?" + config(old)}, since: moved, want: map[int]string{old: "1", copied: "1"}},
+		{what: "the ID of a manifest", keys: []string{name + "?" + digestOf(old)}, since: moved, want: map[int]string{old: "1"}},
+		{what: "a config, and no tag", keys: []string{"?" + config(old)}, since: moved, want: map[int]string{old: "1", copied: "1"}},
+		{what: "the config of one platform", keys: []string{repository + ":multi?" + config(listed)}, since: moved, want: map[int]string{index: "1", listed: "1"}},
+		{what: "the ID of an index", keys: []string{repository + ":multi?" + digestOf(index)}, since: moved, want: map[int]string{index: "1", listed: "1"}},
+		{what: "nothing, before the tag moved", keys: []string{name}, since: moved, want: map[int]string{now: "1", old: "Unknown"}},
+		{what: "nothing, since before all", keys: []string{name}, since: 1, want: map[int]string{now: "1", old: "Unknown", gone: "Unknown"}},
+		{what: "nothing, since the tag moved", keys: []string{name}, since: moved + 60, want: map[int]string{now: "1"}},
+		{what: "nothing, by a mirror's name", keys: []string{mirror}, since: moved, want: map[int]string{now: "1", old: "Unknown"}},
+		{what: "an unknown ID", keys: []string{name + "?" + unknown}, since: moved, want: map[int]string{now: "1", old: "Unknown"}},
+		{what: "an unknown ID, by a mirror's name", keys: []string{mirror + "?" + unknown}, since: moved, want: map[int]string{now: "1", old: "Unknown"}},
+		{what: "another repository's unknown digest", keys: []string{unknown, name + "?" + unknown}, since: moved, want: map[int]string{now: "1", old: "Unknown"}},
+		{what: "another repository's digest of a config", keys: []string{config(old), name + "?" + config(old)}, since: moved, want: map[int]string{old: "2", copied: "2"}}, // each key is a pod here
+		{what: "nothing, of an index", keys: []string{repository + ":multi"}, since: multi.Status.Items[0].Created.Unix() + 1, want: map[int]string{index: "1", listed: "Unknown"}},
+		{what: "nothing, and the tag is gone", keys: []string{repository + ":none"}, since: multi.Status.Items[0].Created.Unix(), want: map[int]string{gone: "Unknown"}},
+		{what: "nothing, by a tag that nothing is known of", keys: []string{repository + ":v9"}, since: 1, want: nil},
 	} {
-		p.since = tt.since
+		p.since, p.naming = tt.since, tt.naming
 		p.use(tt.keys...)
 		for _, n := range []int{old, now, gone, index, listed, copied} {
 			want := tt.want[n]
@@ -123,7 +135,7 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 			if err := deleteImage(s.images, digestOf(n), metav1.DryRunAll); err != nil {
 				kept = err.Error()
 			}
-			if isKept := strings.Contains(kept, "uses it") || strings.Contains(kept, "it is unknown whether pods use it"); isKept != (want != "0") {
+			if isKept := strings.Contains(kept, "uses it") || strings.Contains(kept, "use it") || strings.Contains(kept, "it is unknown whether pods use it"); isKept != (want != "0") {
 				t.Errorf("a pod tells %s: image %d is kept: %q", tt.what, n, kept)
 			}
 		}

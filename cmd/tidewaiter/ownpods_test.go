@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
 // The server's own pods are found at every door by what they run, also one that tells the digest of
-// a config after its tag has moved, one that has not started, and one whose image is not imported;
+// a config, alone or behind the repository, after its tag has moved, one that has not started, and one whose image is not imported;
 // clusterpods selects the same pods as tidewaiter pods.
 func TestOwnPodsAreFound(t *testing.T) {
 	t.Parallel()
@@ -50,6 +52,7 @@ func TestOwnPodsAreFound(t *testing.T) {
 	elsewhere := "sha256:107fed176cc7" + strings.Repeat("0", 52)
 	create("loaded", app+":v1", metadata.ID)
 	create("docker", app+":v1", "docker://"+metadata.ID)
+	create("named", app+":v1", app+"@"+metadata.ID)
 	create("pending", app+":v1", "")
 	create("elsewhere", "nowhere.invalid/x/y:1", "nowhere.invalid/x/y@"+elsewhere)
 	create("platform", l.a.Host+"/team/multi:v1", l.a.Host+"/team/multi@"+l.digests["arm64"])
@@ -63,14 +66,14 @@ func TestOwnPodsAreFound(t *testing.T) {
 		asked string
 		want  []string
 	}{
-		{app + "@" + l.digests["old"], []string{"docker", "loaded"}},
-		{l.digests["old"], []string{"docker", "loaded"}},
-		{short(l.digests["old"]), []string{"docker", "loaded"}},
-		{metadata.ID, []string{"docker", "loaded"}},
+		{app + "@" + l.digests["old"], []string{"docker", "loaded", "named"}},
+		{l.digests["old"], []string{"docker", "loaded", "named"}},
+		{short(l.digests["old"]), []string{"docker", "loaded", "named"}},
+		{metadata.ID, []string{"docker", "loaded", "named"}},
 		{app + "@" + l.digests["new"], []string{"pending"}},
 		{short(l.digests["new"]), []string{"pending"}},
-		{app + ":v1", []string{"docker", "loaded", "pending"}},
-		{app, []string{"docker", "loaded", "pending"}},
+		{app + ":v1", []string{"docker", "loaded", "named", "pending"}},
+		{app, []string{"docker", "loaded", "named", "pending"}},
 		{elsewhere, []string{"elsewhere"}},
 		{"107fed176cc7", []string{"elsewhere"}},
 		{l.a.Host + "/team/multi:v1", []string{"platform"}},
@@ -94,11 +97,33 @@ func TestOwnPodsAreFound(t *testing.T) {
 	}
 
 	stdout, stderr, code := l.run("pods", "--outdated", app+":v1")
-	if code != cli.ExitOK || !strings.Contains(stdout, "local:default:loaded") || !strings.Contains(stdout, "local:default:docker") || strings.Contains(stdout, "pending") || !strings.Contains(stdout, short(l.digests["old"])) {
+	if code != cli.ExitOK || !strings.Contains(stdout, "local:default:loaded") || !strings.Contains(stdout, "local:default:docker") || !strings.Contains(stdout, "local:default:named") || strings.Contains(stdout, "pending") || !strings.Contains(stdout, short(l.digests["old"])) {
 		t.Errorf("outdated are %d %s%s", code, stdout, stderr)
 	}
 	stdout, stderr, code = l.run("images")
-	if text := strings.Join(strings.Fields(stdout), " "); code != cli.ExitOK || !strings.Contains(text, app+":v1 "+short(l.digests["old"])+" NoPolicy 2 ") || !strings.Contains(text, app+":v1 "+short(l.digests["new"])+" NoPolicy 1 ") {
+	if text := strings.Join(strings.Fields(stdout), " "); code != cli.ExitOK || !strings.Contains(text, app+":v1 "+short(l.digests["old"])+" NoPolicy 3 ") || !strings.Contains(text, app+":v1 "+short(l.digests["new"])+" NoPolicy 1 ") {
 		t.Errorf("images are %d %s%s", code, stdout, stderr)
+	}
+}
+
+// Where only pods that have not started, or tell nothing that is known, may run an image, that is
+// said, and no cluster is blamed.
+func TestWhichPodsMayRunIt(t *testing.T) {
+	t.Parallel()
+	about := &found{Answer: answers.Answer{
+		Question: answers.Question{Reference: "r.example.com/app:v1"}, Meaning: answers.Meaning{Repository: "r.example.com/app"}, Running: &answers.Running{},
+	}}
+	l := &looker{}
+	for reason, want := range map[string][]string{
+		answers.ErrNotStarted.Error():       {"no pod is known to run r.example.com/app:v1, but pods that have not started", "tidewaiter pods r.example.com/app, for the pods that name its tags"},
+		"the cluster prod was not read yet": {"not all pods are known", "kubectl get clusters"},
+	} {
+		about.Unknowns = []answers.UnknownPart{{Part: "running", Reason: reason}}
+		err := l.noPods(nil, about, "")
+		exit, _ := errors.AsType[*cli.Exit](err)
+		hint, _ := errors.AsType[*cli.HintError](err)
+		if exit == nil || hint == nil || exit.Code != cli.ExitNone || !strings.Contains(err.Error(), want[0]) || !strings.Contains(hint.Hint, want[1]) {
+			t.Errorf("%s: %v, %+v", reason, err, hint)
+		}
 	}
 }

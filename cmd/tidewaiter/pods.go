@@ -280,6 +280,13 @@ func (l *looker) noPods(cmd *cobra.Command, about *found, what string) error {
 	if about.Running != nil && about.Running.Complete {
 		return nil
 	}
+	if slices.Contains(about.Unknowns, answers.UnknownPart{Part: "running", Reason: answers.ErrNotStarted.Error()}) {
+		where := "tidewaiter pods"
+		if about.Meaning.Repository != "" {
+			where += " " + about.Meaning.Repository
+		}
+		return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no pod is known to run %s, but %w", what, answers.ErrNotStarted), "%s, for the pods that name its tags", where)}
+	}
 	return &cli.Exit{Code: cli.ExitNone, Err: cli.WithHint(fmt.Errorf("no known pod runs %s, but not all pods are known", what), "kubectl get clusters; without clusters, tidewaiter follow CONTEXT names one in the server's configuration; set ownPodsOnly: true there if no cluster runs its images")}
 }
 
@@ -405,6 +412,14 @@ func (c *useCounts) add(namespace string, containers []podContainer) error {
 	return nil
 }
 
+// move counts the pods of a use for another one.
+func (c *useCounts) move(from, to imageUse) {
+	pods := append(c.pods[to], c.pods[from]...)
+	slices.Sort(pods)
+	c.pods[to] = slices.Compact(pods)
+	delete(c.pods, from)
+}
+
 func newUseCounts() *useCounts { return &useCounts{pods: map[imageUse][]int{}} }
 
 // join counts pods that have not started among those that run what their reference leads to, if the
@@ -420,9 +435,7 @@ func (c *useCounts) join(uses []imageUse, all []answers.Answer) (joined []imageU
 		if use.digest == "" && started.digest != "" && is {
 			verdict, why := usedVerdict(&all[i])
 			if v, w := usedVerdict(&all[j]); v == verdict && w == why {
-				both := append(c.pods[use], c.pods[started]...)
-				slices.Sort(both)
-				c.pods[started] = slices.Compact(both)
+				c.move(use, started)
 				continue
 			}
 		}
@@ -460,8 +473,7 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	}
-	uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
-	if len(uses) == 0 {
+	if len(counts.pods) == 0 {
 		if err := l.noUses(cmd.Context(), o.cluster); err != nil {
 			return err
 		}
@@ -475,11 +487,10 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 			return noResources(cmd, namespace)
 		}
 	}
-	all, err := l.askUses(cmd.Context(), uses)
+	uses, all, err := l.answersOf(cmd.Context(), counts)
 	if err != nil {
 		return err
 	}
-	uses, all = counts.join(uses, all)
 	if o.output.ForPeople() {
 		return usesTable(uses, counts.pods, all, namespace == metav1.NamespaceAll).Print(cmd.OutOrStdout())
 	}
@@ -519,12 +530,10 @@ func (o *imagesOptions) runWatch(cmd *cobra.Command, l *looker, namespace string
 				return err
 			}
 		}
-		uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
-		all, err := l.askUses(cmd.Context(), uses)
+		uses, all, err := l.answersOf(cmd.Context(), counts)
 		if err != nil {
 			return err
 		}
-		uses, all = counts.join(uses, all)
 		return rows.show(usesTable(uses, counts.pods, all, namespace == metav1.NamespaceAll))
 	})
 }
@@ -632,7 +641,8 @@ func (l *looker) identify(ctx context.Context, c podContainer, known map[podCont
 	return digest
 }
 
-// maxIdentified is how many images with one config are looked at.
+// maxIdentified is how many images with one config, and how many digests of which no image is known,
+// are looked at.
 const maxIdentified = 20
 
 // usesOfCluster is usesOfPods for a cluster that the server follows; "" is all that it knows.
@@ -682,6 +692,34 @@ type followedPods struct {
 			Containers []podContainer
 		}
 	}
+}
+
+// answersOf asks about each use that was counted. Some runtimes tell the digest of a config as that
+// of a manifest: such a use counts for the image that has the config.
+func (l *looker) answersOf(ctx context.Context, counts *useCounts) ([]imageUse, []answers.Answer, error) {
+	uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
+	all, err := l.askUses(ctx, uses)
+	if err != nil {
+		return nil, nil, err
+	}
+	moved, known := false, map[podContainer]string{}
+	for i, use := range uses {
+		if use.digest == "" || all[i].State != answers.NotImported || len(known) == maxIdentified {
+			continue
+		}
+		if is := l.identify(ctx, podContainer{use.image, use.digest}, known); is != "" {
+			counts.move(use, imageUse{use.namespace, use.image, is})
+			moved = true
+		}
+	}
+	if moved {
+		uses = slices.SortedFunc(maps.Keys(counts.pods), compareUses)
+		if all, err = l.askUses(ctx, uses); err != nil {
+			return nil, nil, err
+		}
+	}
+	uses, all = counts.join(uses, all)
+	return uses, all, nil
 }
 
 // askUses asks about each use: its reference or, where that leads elsewhere than to what runs, the

@@ -95,11 +95,14 @@ func Manifest(image, imageID string) string {
 }
 
 // Keys returns the keys of the image that a container uses: its digest, or else the reference with
-// a tag that the spec names. If the status has an [ID], the key has it, too: see [Unsettled].
+// a tag that the spec names. If the spec names another digest, that is a key, too. If the status has
+// an [ID], the key has it: see [Unsettled].
 func Keys(image, imageID string) []string { return read(image, imageID).keys() }
 
 func (t told) keys() []string {
 	switch {
+	case t.id == "" && t.spec.Digest != "" && t.spec.Digest != t.runs.Digest:
+		return []string{t.runs.Digest, t.spec.Digest}
 	case t.id == "":
 		return slices.DeleteFunc([]string{Key(t.runs)}, func(key string) bool { return key == "" })
 	case t.runs.Digest == "":

@@ -124,7 +124,9 @@ func TestKeysOfIDs(t *testing.T) {
 		{"nginx", "docker.io/library/import-2024@" + digestA, []string{digestA, "docker.io/library/nginx:latest?" + digestA}},
 		{"nginx", "docker.io/library/nginx@" + digestA, []string{digestA}},
 		{"nginx", "docker-pullable://nginx@" + digestA, []string{digestA}},
-		{"nginx@" + digestB, "docker.io/library/import-2024@" + digestA, []string{digestA}},
+		// what the spec names is needed, whatever the status tells
+		{"nginx@" + digestB, "docker.io/library/import-2024@" + digestA, []string{digestA, digestB}},
+		{"nginx:1@" + digestB, "docker.io/library/nginx@" + digestA, []string{digestA, digestB}},
 		{"nginx@" + digestB, digestA, []string{digestB, "?" + digestA}},
 		{"nginx@" + digestA, digestA, []string{digestA}},
 		{"NOT A REFERENCE", digestA, []string{"?" + digestA}},

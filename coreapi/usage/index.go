@@ -319,6 +319,42 @@ func (x *Index) Named(has uint64) (all []Named, version uint64) {
 	return all, x.changed
 }
 
+// Reporting returns the tags that pods name whose runtime tells one of some digests as that of the
+// manifest, which is the ID of each Named; in no order.
+func (x *Index) Reporting(digests []string) (all []Named) {
+	at := map[Named]int{}
+	for _, digest := range digests {
+		for id, since := range x.sinceOf(digest) {
+			for _, one := range x.tagged.of(id) {
+				if one.Digest != digest {
+					continue
+				}
+				n := Named{Tag: one.Tag, ID: digest}
+				i, had := at[n]
+				if !had {
+					i = len(all)
+					at[n], all = i, append(all, n)
+				}
+				if !had || since < all[i].Since {
+					all[i].Since = since
+				}
+			}
+		}
+	}
+	return all
+}
+
+// sinceOf returns the pods that use the image of a key, and when each was created.
+func (x *Index) sinceOf(key string) map[podID]int64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	all := map[podID]int64{}
+	for p := range x.users(key) {
+		all[podID{p.in, p.name}] = p.since
+	}
+	return all
+}
+
 // Telling returns the keys of the pods whose runtime tells an ID: see [podimages.ID].
 func (x *Index) Telling(id string) (keys []string) {
 	x.mu.RLock()

@@ -315,6 +315,13 @@ func TestNamedTags(t *testing.T) {
 	if all, now := x.Named(version); now == version || !slices.Contains(all, Named{Tag: "registry.example.com/app:1", Since: 40}) {
 		t.Errorf("after the pod was made again named are %v", all)
 	}
+	for name, since := range map[string]int64{"named": 50, "named again": 40} {
+		use(name, since, digestB)
+		x.tagged.set(s.id(Pod{Cluster: "prod", Namespace: "team", Name: name}), []Tagged{{"registry.example.com/app:1", digestB}, {"registry.example.com/app:2", digestA}})
+	}
+	if got, want := x.Reporting([]string{digestA, digestB}), []Named{{Tag: "registry.example.com/app:1", ID: digestB, Since: 40}}; !slices.Equal(got, want) {
+		t.Errorf("the digest is told by %v, want %v", got, want)
+	}
 	use("loaded", 10, digestA)
 	if got := x.Telling(digestB); len(got) != 0 || len(x.ids) != 0 {
 		t.Errorf("the ID is told by %q once the pod tells a digest", got)

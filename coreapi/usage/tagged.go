@@ -66,6 +66,13 @@ func (t *tagged[ID]) Tags() []string {
 	return slices.Collect(maps.Keys(t.byTag))
 }
 
+// of returns the containers of a pod that name a tag.
+func (t *tagged[ID]) of(id ID) []Tagged {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.pods[id]
+}
+
 // Names reports whether a pod names a tag.
 func (t *tagged[ID]) Names(tag string) bool {
 	t.mu.RLock()

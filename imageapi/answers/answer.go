@@ -462,8 +462,8 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 	return out, j.Findings, nil
 }
 
-// errNotStarted is the reason why further pods may run an image although all pods are known.
-var errNotStarted = errors.New("pods that have not started, or tell no digest, may run it, too: their tag has moved, or could not be read")
+// ErrNotStarted is the reason why further pods may run an image although all pods are known.
+var ErrNotStarted = errors.New("pods that have not started, or tell no digest of an image here, may run it, too: their tag has moved, or could not be read")
 
 // used fills in where the image runs, and what needs it.
 func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
@@ -485,7 +485,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "running", Reason: doubt})
 	}
 	if m.digest != "" && !complete && len(stale) == 0 {
-		a.unknown("running", errNotStarted)
+		a.unknown("running", ErrNotStarted)
 	}
 	if s.rights.listPods != "" {
 		a.unknown("running", &unpermitted{s.rights.listPods})

@@ -52,11 +52,14 @@ func (s *session) drift(ctx context.Context, tag reference.Reference, names []st
 			return run
 		}
 		run = usage.Run{Digest: one.Digest, State: usage.Unknown}
+		var err error
 		if _, id, ok := podimages.CutUnsettled(one.Digest); ok {
-			var err error
-			if run.Digest, err = s.identify(ctx, id, tag, leads); err != nil {
-				failed = err
-			}
+			run.Digest, err = s.identify(ctx, id, tag, leads)
+		} else if one.Digest != "" {
+			run.Digest, err = s.told(ctx, one.Digest, tag, leads)
+		}
+		if err != nil {
+			failed = err
 		}
 		if leads != nil {
 			switch outdated, unknown := isOutdated(leads, run.Digest); {

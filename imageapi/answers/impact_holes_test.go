@@ -105,7 +105,8 @@ func (w holedImages) List(ctx context.Context, o *internalversion.ListOptions) (
 		layer, asked := "", false
 		if o.FieldSelector != nil {
 			layer, asked = o.FieldSelector.RequiresExactMatch(selectors.Layer)
-			if _, lists := o.FieldSelector.RequiresExactMatch(selectors.Lists); lists {
+			_, lists := o.FieldSelector.RequiresExactMatch(selectors.Lists)
+			if _, config := o.FieldSelector.RequiresExactMatch(selectors.Config); lists || config {
 				continue
 			}
 		}

@@ -31,7 +31,7 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 		}
 	}
 	if by.notStarted {
-		f.doubt("running", errNotStarted)
+		f.doubt("running", ErrNotStarted)
 	}
 	needing := f.Use.NeededBy(image.Name, image, maxNeeding)
 	for _, w := range needing {

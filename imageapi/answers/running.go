@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,13 +102,18 @@ func (s *session) identify(ctx context.Context, id string, ref reference.Referen
 	if image != nil {
 		return id, nil
 	}
-	all, err := s.list(ctx, maxOthers, fields.OneTermEqualSelector(selectors.Config, id))
+	return s.withConfig(ctx, id, ref, leads)
+}
+
+// withConfig is identify for the digest of a config.
+func (s *session) withConfig(ctx context.Context, config string, ref reference.Reference, leads *resolved) (string, error) {
+	all, err := s.list(ctx, maxOthers, fields.OneTermEqualSelector(selectors.Config, config))
 	if err != nil || len(all) == 0 {
 		return "", err
 	}
 	if leads != nil {
 		for i := range all {
-			if outdated, unknown := isOutdated(leads, all[i].Name); !outdated && unknown == "" {
+			if isCurrent(leads, all[i].Name) {
 				return all[i].Name, nil
 			}
 		}
@@ -118,16 +124,34 @@ func (s *session) identify(ctx context.Context, id string, ref reference.Referen
 	return all[max(at, 0)].Name, nil
 }
 
-// runs returns the digest of what a container runs, as far as that is known: see identify.
-func (s *session) runs(ctx context.Context, image, imageID string, ref reference.Reference, leads *resolved) (string, error) {
-	if digest := podimages.Manifest(image, imageID); digest != "" {
+// isCurrent reports whether a container that runs a digest is known to run what its tag leads to.
+func isCurrent(leads *resolved, runs string) bool {
+	outdated, unknown := isOutdated(leads, runs)
+	return !outdated && unknown == ""
+}
+
+// told returns what a container runs whose runtime tells a digest with the repository that the
+// container names: that is a manifest's or, with some runtimes, a config's.
+func (s *session) told(ctx context.Context, digest string, ref reference.Reference, leads *resolved) (string, error) {
+	if leads != nil && isCurrent(leads, digest) {
 		return digest, nil
 	}
-	id := podimages.ID(image, imageID)
-	if id == "" {
-		return "", nil
+	image, err := s.withConfig(ctx, digest, ref, leads)
+	if lacks := (*unpermitted)(nil); errors.As(err, &lacks) || errors.Is(err, errBudget) {
+		err = nil // who may not list images is shown what the runtime tells
 	}
-	digest, err := s.identify(ctx, id, ref, leads)
+	return cmp.Or(image, digest), err
+}
+
+// runs returns the digest of what a container runs, as far as that is known.
+func (s *session) runs(ctx context.Context, image, imageID string, ref reference.Reference, leads *resolved) (digest string, err error) {
+	id := podimages.ID(image, imageID)
+	if manifest := podimages.Manifest(image, imageID); manifest != "" {
+		id = manifest
+		digest, err = s.told(ctx, id, ref, leads)
+	} else if id != "" {
+		digest, err = s.identify(ctx, id, ref, leads)
+	}
 	if err != nil {
 		return "", fmt.Errorf("which image has the ID %s: %w", id, err)
 	}

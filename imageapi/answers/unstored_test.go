@@ -359,7 +359,7 @@ func TestWhyMorePodsMayRun(t *testing.T) {
 	w.moved = w.image("one", repository)
 	w.tag(repository+":v1", w.moved)
 	says := func(unknowns []UnknownPart) bool {
-		return slices.Contains(unknowns, UnknownPart{Part: "running", Reason: errNotStarted.Error()})
+		return slices.Contains(unknowns, UnknownPart{Part: "running", Reason: ErrNotStarted.Error()})
 	}
 	if a := w.ask(t.Context(), Question{Reference: repository + ":v1"}); a.Running.Complete || !says(a.Unknowns) {
 		t.Errorf("%+v %+v", a.Running, a.Unknowns)

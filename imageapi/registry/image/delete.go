@@ -224,7 +224,7 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	if len(doubts) > 0 {
 		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+strings.Join(doubts, "; "), MaxWhy)})
 	}
-	if why := f.uncertain(image.Name); why != "" {
+	if why := f.uncertain(image.Name, image); why != "" {
 		all = append(all, reason{annotation.UnknownReason, printable.Line("it is unknown whether pods use it: "+why, MaxWhy)})
 	}
 	if len(needDoubts) > 0 {

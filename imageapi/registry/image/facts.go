@@ -59,7 +59,7 @@ func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image.Name, image) > 0:
 		return "true"
-	case f.usage != nil && (!f.complete() || f.uncertain(image.Name) != ""):
+	case f.usage != nil && (!f.complete() || f.uncertain(image.Name, image) != ""):
 		return "unknown"
 	}
 	return "false"
@@ -72,7 +72,7 @@ func (f *facts) complete() bool {
 
 // podsCell is the number of pods as people read it: with a plus while there may be more.
 func (f *facts) podsCell(image *imagev1.Image) string {
-	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete() && f.uncertain(image.Name) == "")
+	return table.Count(f.pods(image.Name, image), f.usage != nil && f.complete() && f.uncertain(image.Name, image) == "")
 }
 
 // outdatedCell is the number of pods that run the image though a tag that they name leads

@@ -55,9 +55,11 @@ type usedIndexes struct {
 	in map[string][]string
 	// by the digest of an image that pods use: the indexes that list it
 	above map[string][]string
-	// by an ID that pods tell: the images that have it as their config, and whether it is the
-	// digest of an image
+	// by an ID that pods tell, and by a digest that they tell and no stored image has: the images
+	// that have it as their config, and whether it is the digest of an image
 	ids map[string]identified
+	// how often those of ids of which no image is known, or the pods that tell one, have changed
+	unknownAt uint64
 	// by the digest of an image: such IDs of its config
 	configs map[string][]string
 	// again has the indexes that the next reader must read again, and why they could not be read.
@@ -70,6 +72,9 @@ type identified struct {
 	isImage bool
 	images  []string // that have it as their config
 }
+
+// isUnknown reports whether no image is known.
+func (i identified) isUnknown() bool { return !i.isImage && len(i.images) == 0 }
 
 // followIndexes returns a usedIndexes that follows usage. created and deleted report Images to it.
 func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*imagev1.Image, error), over, having func(ctx context.Context, digest string) ([]string, error)) *usedIndexes {
@@ -117,7 +122,23 @@ func (x *usedIndexes) idsOf(image *imagev1.Image) (all []string) {
 func (x *usedIndexes) settled(id string) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.ids[id].isImage || len(x.ids[id].images) > 0
+	return !x.ids[id].isUnknown()
+}
+
+// unknown returns the IDs and digests that pods tell and of which no image is known, in no order, and
+// a version of them. If that is the one that the caller has, it returns none.
+func (x *usedIndexes) unknown(has uint64) (all []string, version uint64) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.unknownAt == has {
+		return nil, has
+	}
+	for id, is := range x.ids {
+		if is.isUnknown() {
+			all = append(all, id)
+		}
+	}
+	return all, x.unknownAt
 }
 
 // keysOf returns the keys by which pods use the very image of a digest: that, and those with an ID
@@ -131,7 +152,8 @@ func (x *usedIndexes) keysOf(digest string) []string {
 	}
 	keys = append(keys, x.usage.Telling(digest)...)
 	for _, id := range x.configs[digest] {
-		keys = append(keys, x.usage.Telling(id)...)
+		// a runtime may put the repository before the digest of a config, as before one of a manifest
+		keys = append(append(keys, id), x.usage.Telling(id)...)
 	}
 	return keys
 }
@@ -139,6 +161,9 @@ func (x *usedIndexes) keysOf(digest string) []string {
 // deleted is called after image was deleted.
 func (x *usedIndexes) deleted(image *imagev1.Image) {
 	ids := x.idsOf(image)
+	if x.inUse(image.Name) && !slices.Contains(ids, image.Name) {
+		ids = append(ids, image.Name) // it may be the digest of another image's config
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, id := range ids {
@@ -244,6 +269,9 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 
 // identify records what an ID stands for; nothing if no pod tells it. The caller holds mu.
 func (x *usedIndexes) identify(id string, is *identified) {
+	if is != nil && is.isUnknown() || x.ids[id].isUnknown() { // or more pods tell it
+		x.unknownAt++
+	}
 	for _, image := range x.ids[id].images {
 		if x.configs[image] = slices.DeleteFunc(x.configs[image], func(other string) bool { return other == id }); len(x.configs[image]) == 0 {
 			delete(x.configs, image)
@@ -265,7 +293,8 @@ func (x *usedIndexes) inUse(digest string) bool {
 }
 
 // read returns what an index lists and which indexes list it; nothing if nothing uses or needs it.
-// id is what it means as an ID that pods tell, nil if none does.
+// id is what it means as an ID that pods tell, nil if none does and an image with the digest is
+// stored.
 func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.ImageManifest, above []string, id *identified, err error) {
 	isID := len(x.usage.Telling(index)) > 0
 	if !isID && !x.inUse(index) {
@@ -278,7 +307,7 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.I
 	if image != nil {
 		lists = image.DockerImageManifests
 	}
-	if isID {
+	if isID || image == nil {
 		id = &identified{isImage: image != nil}
 		if id.images, err = x.having(ctx, index); err != nil {
 			return nil, nil, nil, err
@@ -300,17 +329,20 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.I
 	return lists, above, id, nil
 }
 
-// identified returns the images that pods use by an ID, and the IDs of which no image is known.
-func (x *usedIndexes) identified() (all []string) {
+// running returns the digests of what pods run that tell some digests or an ID, sorted: for the
+// digest of a config those of the images that have it, if any is known.
+func (x *usedIndexes) running(digests []string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	all := slices.Clone(digests)
 	for id, is := range x.ids {
-		all = append(all, is.images...)
-		if is.isImage || len(is.images) == 0 {
-			all = append(all, id)
-		}
+		all = append(append(all, is.images...), id)
 	}
-	return all
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(digest string) bool {
+		is := x.ids[digest]
+		return !is.isImage && len(is.images) > 0
+	})
 }
 
 // add records what an index lists. The caller holds mu.

@@ -39,6 +39,8 @@ func (used) Telling(string) []string { return nil }
 
 func (used) Named(uint64) ([]usage.Named, uint64) { return nil, 0 }
 
+func (used) Reporting([]string) []usage.Named { return nil }
+
 func nothingAbove(context.Context, string) ([]string, error) { return nil, nil }
 
 // An index that is slow to be read holds up nobody who asks, and what it was does not replace what

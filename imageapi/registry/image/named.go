@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -34,10 +36,11 @@ type namedTags struct {
 	doubt string
 }
 
-// tagNames keeps the newest namedTags.
+// tagNames keeps the newest namedTags and reportingTags.
 type tagNames struct {
-	mu  sync.Mutex
-	now namedTags
+	mu        sync.Mutex
+	now       namedTags
+	reporting reportingTags
 
 	// tag reads the ImageTag of a reference with a tag, nil if there is none; revision is the
 	// revision of all of them.
@@ -157,31 +160,164 @@ func (f *facts) leadsBelow(ctx context.Context, n *namedTags, digest string, one
 	return nil
 }
 
-// uncertain says why pods may use an image that are not known to use it; "" if they do not. If pods
-// have changed since the names were refreshed, it reads the tags again: else deletions would fail
-// whenever a pod starts.
-func (f *facts) uncertain(digest string) string {
+// uncertain says why pods may use an image that are not known to use it; "" if they do not. image is
+// nil if it is not stored. If pods have changed since the names were refreshed, it reads the tags
+// again: else deletions would fail whenever a pod starts.
+func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 	f.named.mu.Lock()
+	defer f.named.mu.Unlock()
 	n := f.namesLocked()
 	if n.doubt == notRead {
 		n = f.refreshNamesLocked(context.Background())
 	}
-	f.named.mu.Unlock()
 	if n.doubt != "" {
 		return n.doubt
 	}
 	var named []string
 	for _, one := range n.led[digest] {
 		if one.ID == "" || !f.indexes.settled(one.ID) {
-			if len(named) == MaxNamed {
-				named = append(named, "and more")
-				break
-			}
 			named = append(named, one.Tag)
 		}
 	}
-	if len(named) == 0 {
+	if len(named) > 0 {
+		return podsNaming(named) + " and do not tell what they run, and the tag has led to it since they were created"
+	}
+	if image == nil {
 		return ""
 	}
-	return "pods name " + strings.Join(named, ", ") + " and do not tell what they run, and the tag has led to it since they were created"
+	named, err := f.reported(context.Background(), image)
+	switch {
+	case err != nil:
+		return printable.Line(fmt.Sprintf("it is unknown what the tags have led to that pods name: %v", err), maxStaleReason)
+	case len(named) > 0:
+		return podsNaming(named) + " and tell a digest that no image here has, and the tag has led to it since they were created"
+	}
+	return ""
+}
+
+// podsNaming begins a sentence about pods that name some tags.
+func podsNaming(tags []string) string {
+	slices.Sort(tags)
+	if tags = slices.Compact(tags); len(tags) > MaxNamed {
+		tags = append(tags[:MaxNamed], "and more")
+	}
+	return "pods name " + strings.Join(tags, ", ")
+}
+
+// reportingTags are the tags that pods name whose runtime tells, with the tag's repository, the
+// digest of no stored manifest or config: that of an image that is not imported, or of a manifest
+// that the runtime made of a file. So it is unknown whether such a pod runs what the tag has led to
+// since the pod was created.
+type reportingTags struct {
+	unknown, pods uint64                          // the versions of what it is made of
+	in            map[string]map[string]reporting // by the name of a repository, and a tag there
+	led           map[reference.Reference]history // what these have led to, as far as it was read
+	revision      uint64                          // of led
+}
+
+// reporting is a tag that pods name by a name, the oldest of them since a time, and the digests that
+// they tell.
+type reporting struct {
+	tag     reference.Reference
+	name    string
+	since   int64
+	digests []string
+}
+
+// history is what a tag has led to since pods name it, with what the indexes among that list.
+type history struct {
+	digests []string
+	whole   bool
+}
+
+// refreshReporting finds the pods anew if they, or what is known of their digests, have changed. The
+// caller holds mu.
+func (f *facts) refreshReporting() {
+	r, pods := &f.named.reporting, f.named.now.version
+	has := r.unknown
+	if r.pods != pods {
+		has = 0
+	}
+	digests, version := f.indexes.unknown(has)
+	if version == has {
+		return
+	}
+	*r = reportingTags{unknown: version, pods: pods, in: map[string]map[string]reporting{}, led: map[reference.Reference]history{}}
+	for _, one := range f.usage.Reporting(digests) {
+		ref, err := reference.Parse(one.Tag)
+		if err != nil {
+			continue
+		}
+		meant := []reference.Reference{ref}
+		if f.mirrors != nil {
+			meant = append(meant, f.mirrors.Sources(ref)...)
+		}
+		for _, tag := range meant {
+			in := r.in[tag.Name()]
+			if in == nil {
+				in = map[string]reporting{}
+				r.in[tag.Name()] = in
+			}
+			pods, had := in[tag.Tag]
+			if !had || one.Since < pods.since {
+				pods.tag, pods.name, pods.since = tag, one.Tag, one.Since
+			}
+			pods.digests = append(pods.digests, one.ID)
+			in[tag.Tag] = pods
+		}
+	}
+}
+
+// reported returns the tags of [reportingTags] that have led to an image, or to an index that lists
+// it. The caller holds mu.
+func (f *facts) reported(ctx context.Context, image *imagev1.Image) (named []string, err error) {
+	if f.refreshReporting(); len(f.named.reporting.in) == 0 || f.named.tag == nil {
+		return nil, nil // the usual case
+	}
+	r := &f.named.reporting
+	if revision, err := f.named.revision(ctx); err != nil || revision != r.revision {
+		r.led, r.revision = map[reference.Reference]history{}, revision
+	}
+	repositories := append(annotation.In(image.Annotations, image.DockerImageReference, image.Name), annotation.GoneFrom(image.Annotations, image.Name)...)
+	for _, repository := range repositories {
+		for _, one := range r.in[repository.Name()] {
+			led, err := f.ledSince(ctx, one)
+			if err != nil {
+				return nil, err
+			}
+			isOther := func(digest string) bool { return !slices.Contains(led, digest) } // of no manifest there
+			if slices.Contains(led, image.Name) && slices.ContainsFunc(one.digests, isOther) {
+				named = append(named, one.name)
+			}
+		}
+	}
+	return named, nil
+}
+
+// ledSince returns what a tag has led to since pods name it, and what the indexes among that list.
+// The caller holds mu.
+func (f *facts) ledSince(ctx context.Context, one reporting) ([]string, error) {
+	r := &f.named.reporting
+	led, ok := r.led[one.tag]
+	if !ok {
+		tag, err := f.named.tag(ctx, one.tag)
+		if err != nil {
+			return nil, err
+		}
+		led.digests, led.whole = tags.Since(tag, time.Unix(one.since, 0))
+		for _, digest := range led.digests {
+			image, err := f.indexes.get(ctx, digest)
+			if err != nil {
+				return nil, err
+			}
+			if image != nil {
+				led.digests = append(led.digests, listed(image)...)
+			}
+		}
+		r.led[one.tag] = led
+	}
+	if !led.whole {
+		return nil, fmt.Errorf("%s has moved more than %d times since", one.tag, tags.MaxItems)
+	}
+	return led.digests, nil
 }

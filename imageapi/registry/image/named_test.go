@@ -36,7 +36,7 @@ func TestUncertainAfterPodsHaveChanged(t *testing.T) {
 	f.refreshNames(t.Context())
 	pods.version++
 	for digest, unknown := range map[string]bool{"now": false, "then": true, "before": true, "long ago": false, "other": false} {
-		if got := f.uncertain(digest); got == notRead || (got != "") != unknown {
+		if got := f.uncertain(digest, nil); got == notRead || (got != "") != unknown {
 			t.Errorf("%s: %q, want unknown: %t", digest, got, unknown)
 		}
 	}

@@ -143,6 +143,9 @@ type Usage interface {
 	// Named returns the tags that pods or workloads name without saying, by its digest, which
 	// manifest they use, and a version of them; none if the caller has that version.
 	Named(has uint64) (all []usage.Named, version uint64)
+	// Reporting returns the tags that pods name whose runtime tells one of some digests as that of
+	// the manifest, which is the ID of each Named.
+	Reporting(digests []string) []usage.Named
 	// Subscribe calls f with digests, and with IDs, whose number of pods or of workloads has changed.
 	Subscribe(f func(digests []string)) (cancel func())
 	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.

@@ -115,7 +115,7 @@ func (u *Use) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
 		return 0, false
 	}
 	u.facts.refreshNames(context.Background()) // nothing waits for it but what is asked
-	return u.facts.pods(digest, image), u.facts.complete() && u.facts.uncertain(digest) == ""
+	return u.facts.pods(digest, image), u.facts.complete() && u.facts.uncertain(digest, image) == ""
 }
 
 // Keys are those by which pods use an image, each maybe with a platform.
@@ -150,7 +150,7 @@ func (u *Use) Digests() []string {
 		return nil
 	}
 	digests, _ := u.facts.usage.InUse()
-	return append(digests, u.facts.indexes.identified()...)
+	return u.facts.indexes.running(digests)
 }
 
 // Runs are the digests that pods run, whether the images are stored or not, and the tags that
