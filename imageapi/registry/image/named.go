@@ -32,6 +32,8 @@ type namedTags struct {
 	byTag map[string][]usage.Named
 	// led are those who name a tag that has led to an image since, by the image's digest.
 	led map[string][]usage.Named
+	// leads are those who name a tag that leads to an image now, by the image's digest.
+	leads map[string][]usage.Named
 	// doubt says why led may lack some; "" if it does not.
 	doubt string
 }
@@ -101,7 +103,7 @@ func (f *facts) refreshNamesLocked(ctx context.Context) namedTags {
 	if err == nil && n.doubt == "" && revision == n.revision {
 		return n
 	}
-	n.led, n.revision, n.doubt = map[string][]usage.Named{}, revision, ""
+	n.led, n.leads, n.revision, n.doubt = map[string][]usage.Named{}, map[string][]usage.Named{}, revision, ""
 	if err == nil {
 		err = f.readNames(ctx, &n)
 	}
@@ -112,7 +114,7 @@ func (f *facts) refreshNamesLocked(ctx context.Context) namedTags {
 	return n
 }
 
-// readNames fills in led.
+// readNames fills in led and leads.
 func (f *facts) readNames(ctx context.Context, n *namedTags) error {
 	if len(n.byTag) > maxNamedTags {
 		return fmt.Errorf("there are more than %d", maxNamedTags)
@@ -126,6 +128,10 @@ func (f *facts) readNames(ctx context.Context, n *namedTags) error {
 		if err != nil {
 			return err
 		}
+		now, _ := tags.Now(tag)
+		if now != "" {
+			n.leads[now] = append(n.leads[now], users...)
+		}
 		for _, one := range users {
 			if one.Since == 0 {
 				continue // workloads need what it leads to now
@@ -134,7 +140,6 @@ func (f *facts) readNames(ctx context.Context, n *namedTags) error {
 			if !whole {
 				return fmt.Errorf("%s has moved more than %d times since", name, tags.MaxItems)
 			}
-			now, _ := tags.Now(tag)
 			for _, digest := range digests {
 				if digest != now { // it counts for that
 					n.led[digest] = append(n.led[digest], one)

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,14 @@ import (
 type naming struct {
 	used
 	version uint64
+}
+
+// PodsUsing is part of Usage: the pod is found by the tag alone.
+func (*naming) PodsUsing(keys []string, _ []reference.Reference) (n int) {
+	if slices.Contains(keys, "registry.example.com/app:1") {
+		n = 1
+	}
+	return n
 }
 
 func (n *naming) Named(uint64) ([]usage.Named, uint64) {
@@ -34,6 +43,12 @@ func TestUncertainAfterPodsHaveChanged(t *testing.T) {
 	}
 	f.named.revision = func(context.Context) (uint64, error) { return 1, nil }
 	f.refreshNames(t.Context())
+	// The pod counts for what its tag leads to, which no Image says that is not stored.
+	for digest, want := range map[string]int{"now": 1, "then": 0, "other": 0} {
+		if got := f.pods(digest, nil); got != want {
+			t.Errorf("%s, which is not stored, is used by %d pods, want %d", digest, got, want)
+		}
+	}
 	pods.version++
 	for digest, unknown := range map[string]bool{"now": false, "then": true, "before": true, "long ago": false, "other": false} {
 		if got := f.uncertain(digest, nil); got == notRead || (got != "") != unknown {

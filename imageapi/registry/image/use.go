@@ -29,7 +29,12 @@ func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.R
 			keys = append(keys, key)
 		}
 	}
-	if image == nil {
+	if image == nil { // its tags are known by their own objects alone
+		for _, one := range f.names().leads[digest] {
+			if one.ID == "" || !f.indexes.settled(one.ID) {
+				keys = append(keys, one.Key())
+			}
+		}
 		return keys, nil
 	}
 	for _, m := range listed(image) {
