@@ -17,8 +17,8 @@ import (
 )
 
 // The server's own pods are found at every door by what they run, also one that tells the digest of
-// a config, alone or behind the repository, after its tag has moved, one that has not started, and one whose image is not imported;
-// clusterpods selects the same pods as tidewaiter pods.
+// a config, alone or behind the repository, after its tag has moved, one that has not started, and
+// one whose image is not imported; clusterpods selects the same pods as tidewaiter pods.
 func TestOwnPodsAreFound(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)

@@ -641,8 +641,8 @@ func (l *looker) identify(ctx context.Context, c podContainer, known map[podCont
 	return digest
 }
 
-// maxIdentified is how many images with one config, and how many digests of which no image is known,
-// are looked at.
+// maxIdentified is how many images with one config, and how many digests of which no image is
+// known, are looked at.
 const maxIdentified = 20
 
 // usesOfCluster is usesOfPods for a cluster that the server follows; "" is all that it knows.

@@ -95,8 +95,8 @@ func Manifest(image, imageID string) string {
 }
 
 // Keys returns the keys of the image that a container uses: its digest, or else the reference with
-// a tag that the spec names. If the spec names another digest, that is a key, too. If the status has
-// an [ID], the key has it: see [Unsettled].
+// a tag that the spec names. If the spec names another digest, that is a key, too. If the status
+// has an [ID], the key has it: see [Unsettled].
 func Keys(image, imageID string) []string { return read(image, imageID).keys() }
 
 func (t told) keys() []string {

@@ -81,8 +81,8 @@ type Registries interface {
 	Immutable(ref reference.Reference) string
 }
 
-// Answerer answers questions. All fields but Packages, Authorizer, Registries and Clock are required;
-// Jobs only for [Answerer.Admit].
+// Answerer answers questions. All fields but Packages, Authorizer, Registries and Clock are
+// required; Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
 	Packages     Packages // nil if nobody knows which packages images have

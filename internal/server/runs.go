@@ -26,8 +26,8 @@ func (s *Server) judgeRun(ctx context.Context, namespace, image, imageID string)
 	}, answer.Runs
 }
 
-// turnedByAge records verdicts on what runs that turned by the age of tags alone, once for each place,
-// and has others told.
+// turnedByAge records verdicts on what runs that turned by the age of tags alone, once for each
+// place, and has others told.
 func (s *Server) turnedByAge(ctx context.Context, turns []runs.Turn) {
 	held := func(v imageruns.RunVerdict) annotation.Verdict {
 		return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Signers: v.Signers, Until: v.ExceptionUntil}

@@ -261,8 +261,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// While a person types, references, tags, repositories and workloads are found, in a fragment that a
-// script puts below the search box. A letter alone finds nothing.
+// While a person types, references, tags, repositories and workloads are found, in a fragment that
+// a script puts below the search box. A letter alone finds nothing.
 func TestSearchAsTyped(t *testing.T) {
 	tags := l{}
 	for _, name := range []string{"web", "shop"} {

@@ -97,8 +97,8 @@ func (v *visit) overTime(selector string, of func(*imageRun) bar) (*ranView, err
 	return data, nil
 }
 
-// workloadOverTime lists and draws what a workload ran, if the filters of the page of what runs name
-// one, whether it still runs or not.
+// workloadOverTime lists and draws what a workload ran, if the filters of the page of what runs
+// name one, whether it still runs or not.
 func (v *visit) workloadOverTime(data *runningView) (err error) {
 	name := data.Pod
 	if len(data.Workloads) == 1 {

@@ -143,8 +143,8 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// fromWithin reports whether a request came from within this process. It takes no turn: a request that calls
-// another one and waits for it would block it.
+// fromWithin reports whether a request came from within this process. It takes no turn: a request
+// that calls another one and waits for it would block it.
 func fromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
 // localRemote is the address of the other end of a connection of dial, which no other connection

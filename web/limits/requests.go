@@ -179,8 +179,8 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	return l.writes, "change"
 }
 
-// isQuestion reports whether a request asks for an answer that is put together from many objects, and
-// stores nothing.
+// isQuestion reports whether a request asks for an answer that is put together from many objects,
+// and stores nothing.
 func isQuestion(info *request.RequestInfo) bool {
 	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && slices.Contains([]string{"referencereviews", "localreferencereviews", "impactreviews"}, info.Resource)
 }

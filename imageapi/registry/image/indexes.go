@@ -125,8 +125,8 @@ func (x *usedIndexes) settled(id string) bool {
 	return !x.ids[id].isUnknown()
 }
 
-// unknown returns the IDs and digests that pods tell and of which no image is known, in no order, and
-// a version of them. If that is the one that the caller has, it returns none.
+// unknown returns the IDs and digests that pods tell and of which no image is known, in no order,
+// and a version of them. If that is the one that the caller has, it returns none.
 func (x *usedIndexes) unknown(has uint64) (all []string, version uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -165,9 +165,9 @@ func (f *facts) leadsBelow(ctx context.Context, n *namedTags, digest string, one
 	return nil
 }
 
-// uncertain says why pods may use an image that are not known to use it; "" if they do not. image is
-// nil if it is not stored. If pods have changed since the names were refreshed, it reads the tags
-// again: else deletions would fail whenever a pod starts.
+// uncertain says why pods may use an image that are not known to use it; "" if they do not. image
+// is nil if it is not stored. If pods have changed since the names were refreshed, it reads the
+// tags again: else deletions would fail whenever a pod starts.
 func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 	f.named.mu.Lock()
 	defer f.named.mu.Unlock()
@@ -220,8 +220,8 @@ type reportingTags struct {
 	revision      uint64                          // of led
 }
 
-// reporting is a tag that pods name by a name, the oldest of them since a time, and the digests that
-// they tell.
+// reporting is a tag that pods name by a name, the oldest of them since a time, and the digests
+// that they tell.
 type reporting struct {
 	tag     reference.Reference
 	name    string
@@ -235,8 +235,8 @@ type history struct {
 	whole   bool
 }
 
-// refreshReporting finds the pods anew if they, or what is known of their digests, have changed. The
-// caller holds mu.
+// refreshReporting finds the pods anew if they, or what is known of their digests, have changed.
+// The caller holds mu.
 func (f *facts) refreshReporting() {
 	r, pods := &f.named.reporting, f.named.now.version
 	has := r.unknown

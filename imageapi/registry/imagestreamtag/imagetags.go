@@ -40,7 +40,8 @@ type RegistryTags struct {
 	checks Checks // nil for none
 }
 
-// NewRegistryTags returns the tags in a store. checks completes what is read of them; it may be nil.
+// NewRegistryTags returns the tags in a store. checks completes what is read of them; it may be
+// nil.
 func NewRegistryTags(stored *genericregistry.Store, checks Checks) *RegistryTags {
 	return &RegistryTags{stored, checks}
 }

@@ -59,8 +59,9 @@ func (c *Counter) First(order string, among Among) ([]string, error) {
 	return c.first[among][order], nil
 }
 
-// ranks keeps the first images among all images, and among those of each verdict: some 6 MB at most.
-// Those of a count of what runs have the images that pods use, and know how many pods these are.
+// ranks keeps the first images among all images, and among those of each verdict: some 6 MB at
+// most. Those of a count of what runs have the images that pods use, and know how many pods these
+// are.
 type ranks map[Among]*places
 
 // add counts an image, see places.add.

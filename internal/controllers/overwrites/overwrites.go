@@ -235,8 +235,8 @@ func (t *Tracker) measure() {
 	t.Gauge.Set(float64(len(t.found)))
 }
 
-// look asks of a tag whether a rule forbids its move. changed is true if the tag itself was written,
-// and not a rule.
+// look asks of a tag whether a rule forbids its move. changed is true if the tag itself was
+// written, and not a rule.
 func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool) error {
 	how, err := t.Answers.Overwritten(ctx, tag)
 	if err != nil {

@@ -97,8 +97,8 @@ func FuzzImageRecord(f *testing.F) {
 	})
 }
 
-// The API machinery computes managed fields of what has metadata of its own, which costs a tenth of a
-// record and is thrown away with it.
+// The API machinery computes managed fields of what has metadata of its own, which costs a tenth of
+// a record and is thrown away with it.
 func TestARecordHasNoManagedFields(t *testing.T) {
 	if _, err := meta.Accessor(&record.ImageRecord{}); err == nil {
 		t.Error("a record has metadata of its own")

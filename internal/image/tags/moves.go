@@ -76,8 +76,8 @@ func KeepFirst(tag, before *imagev1.ImageTag) {
 	}
 }
 
-// Inherit gives a tag where it must lead by the same tag under another name: the digest to which the
-// two first led, and what was accepted of both. It is called before their histories are merged.
+// Inherit gives a tag where it must lead by the same tag under another name: the digest to which
+// the two first led, and what was accepted of both. It is called before their histories are merged.
 func Inherit(tag, other *imagev1.ImageTag) {
 	begun := func(tag *imagev1.ImageTag) (first string, at time.Time) {
 		if first = FirstOf(tag); first != "" && tag.Status != nil && len(tag.Status.Items) > 0 {
