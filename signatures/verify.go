@@ -31,6 +31,27 @@ type Image struct {
 	Manifest []byte
 }
 
+// Verify judges one signature of an image by the policy that covers the image, at the time now.
+// With several policies it returns the best verdict: the image must meet all policies, but one
+// signature need not.
+func Verify(s Signature, image Image, set *policy.Set, now time.Time) Verdict {
+	ref, unfit := referenceOf(image)
+	policies, err := cover(ref, unfit, set)
+	switch {
+	case err != nil:
+		return unjudged(ReasonNoMatchingPolicy, fmt.Sprintf("no policy can be chosen: %v", err))
+	case len(policies) == 0:
+		return noPolicy(ref)
+	}
+	best := decide(s, image, ref, policies[0], check(s, image, policies[0], now))
+	for _, p := range policies[1:] {
+		if v := decide(s, image, ref, p, check(s, image, p, now)); v.informs() > best.informs() {
+			best = v
+		}
+	}
+	return best
+}
+
 // referenceOf parses the image's reference. The error says why no policy can be chosen for it.
 func referenceOf(image Image) (reference.Reference, error) {
 	ref, err := reference.Parse(image.Reference)
