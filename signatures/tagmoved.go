@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
@@ -21,7 +22,7 @@ func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (
 			if of = append(of, p); why == "" {
 				why = fmt.Sprintf("%s must not move (policy %q: %s), and ", asked, p.ID(), pattern)
 				if move.At.IsZero() {
-					why += fmt.Sprintf("its history, which keeps %d moves, no longer says whether it moved to this image", tags.MaxItems)
+					why += "its history, which keeps " + table.Quantity(tags.MaxItems, "move") + ", no longer says whether it moved to this image"
 				} else {
 					why += "led to another image until " + move.At.UTC().Format(time.RFC3339)
 				}
