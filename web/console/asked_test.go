@@ -151,7 +151,7 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	}
 	// A pod that names two images may be under both verdicts.
 	answers["GET "+summaryPath] = m{"usedAsOf": at, "used": m{"False": 3, "Unsigned": 2, "True": 4000}, "outdated": 0, "overwritten": 0, "gone": 0}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "at least 3 pods run images that fail their policy.") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "At least 3 pods run images that fail their policy.") {
 		t.Errorf("with pods under two verdicts the first page is\n%s", body)
 	}
 	// Who may not read the summary sees what runs while that is little enough to be read for the
