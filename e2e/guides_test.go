@@ -260,8 +260,8 @@ func TestClusterGuide(t *testing.T) {
 	runPod(t, c, "team", "web", ref)
 	g := openGuide(t, "start/cluster.md", run, "CONTEXT", "admin")
 	begin := strings.Split(g.block("go install"), "\n")
-	g.typed(begin[2])
-	wantContains(t, "the guide", begin[3], "tidewaiter serve --config tidewaiter.yaml")
+	g.typed(begin[3])
+	wantContains(t, "the guide", begin[4], "tidewaiter serve --config tidewaiter.yaml")
 	withServer(t, run, harness.StartServer(t, "--config", filepath.Join(run.dir, "tidewaiter.yaml")))
 	asked := strings.Split(strings.TrimSpace(g.block("kubectl get clusters")), "\n")
 	for i, want := range [][]string{1: {"prod", "True"}, 2: {"team", ref, "NoPolicy"}, 3: {ref, "NoPolicy"}} {

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,12 @@ func (r *replicas) reachBy(i int, servers string) {
 	r.Args[i][slices.Index(r.Args[i], "--etcd-servers")+1] = servers
 }
 
+// revision is a resourceVersion as a number; 0 if it is none.
+func revision(resourceVersion string) uint64 {
+	n, _ := strconv.ParseUint(resourceVersion, 10, 64)
+	return n
+}
+
 // counter is a Lease that counts.
 func counter(name string, n int32) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{LeaseTransitions: &n}}
@@ -123,7 +130,7 @@ func TestReplicas(t *testing.T) {
 			t.Fatalf("an update of what has changed at another server: %v", err)
 		}
 		list, err := third.CoordinationV1().Leases("default").List(ctx, metav1.ListOptions{Limit: 10})
-		if err != nil || list.ResourceVersion < got.ResourceVersion {
+		if err != nil || revision(list.ResourceVersion) < revision(got.ResourceVersion) {
 			t.Fatalf("a list after revision %s is of %s, %v", got.ResourceVersion, list.ResourceVersion, err)
 		}
 		for list.Continue != "" { // a page of another server's list

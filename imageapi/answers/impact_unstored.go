@@ -2,6 +2,7 @@ package answers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -90,7 +91,11 @@ func (f *projection) unstoredOf(ctx context.Context, name, digest string) error 
 	if err != nil {
 		return err
 	}
-	decided, seen, touched := !more, map[string]bool{}, map[reference.Reference][]runner{}
+	type named struct {
+		reference.Reference
+		namespace string // if its own policies judge the reference, as in the rows of a stored image
+	}
+	decided, seen, touched := !more, map[string]bool{}, map[named][]runner{}
 	ask := func(image, namespace string, c *podimages.Container) {
 		of, is := f.mayTouch(ctx, image, namespace)
 		if decided = decided && is; of.Host == "" {
@@ -100,7 +105,11 @@ func (f *projection) unstoredOf(ctx context.Context, name, digest string) error 
 			decided = false // it is not known which pods these are
 			return
 		}
-		touched[of] = append(touched[of], runner{Container: *c, names: []string{of.String()}})
+		in := named{Reference: of}
+		if slices.Contains(f.namespaces(of), namespace) {
+			in.namespace = namespace
+		}
+		touched[in] = append(touched[in], runner{Container: *c, names: []string{of.String()}})
 	}
 	for i := range containers {
 		c := &containers[i]
@@ -122,7 +131,7 @@ func (f *projection) unstoredOf(ctx context.Context, name, digest string) error 
 	}
 	_, complete := f.Use.Pods(digest, nil)
 	for of, by := range touched {
-		row := ImpactRow{Image: digest, Reference: of.String(), Effect: Unpullable, Before: ImpactSide{State: NotImported}, After: ImpactSide{State: NotImported}}
+		row := ImpactRow{Image: digest, Reference: of.String(), Namespace: of.namespace, Effect: Unpullable, Before: ImpactSide{State: NotImported}, After: ImpactSide{State: NotImported}}
 		f.touch(&imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}}, []ImpactRow{row}, &runners{containers: by, complete: complete && !more})
 	}
 	return nil

@@ -211,6 +211,25 @@ func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 	}
 }
 
+// Pods that run what is not imported are touched by an act, also in a namespace whose own policies
+// judge what they name.
+func TestActsTouchWhatIsNotImportedInEachNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.demands("shop", repository)
+	for _, namespace := range []string{"shop", "bank"} {
+		w.runs(namespace, "app", repository+"@"+digestOf("ghost"), digestOf("ghost"))
+	}
+	status := w.impactOf(ImpactReviewSpec{LoseRegistry: "registry.example.com"})
+	got := map[string]string{}
+	for _, row := range status.Rows {
+		got[row.Namespace] = strings.Join(NamesOf(row.Running), ",")
+	}
+	if want := map[string]string{"": "prod/bank", "shop": "prod/shop"}; !maps.Equal(got, want) || status.Summary.Pods != 2 {
+		t.Errorf("%d pods in rows of %v, want 2 in those of %v", status.Summary.Pods, got, want)
+	}
+}
+
 func NamesOf(r *Running) (all []string) {
 	for _, in := range r.Clusters {
 		all = append(all, in.Cluster+"/"+in.Namespace)
