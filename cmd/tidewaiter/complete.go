@@ -20,10 +20,12 @@ import (
 
 // Bounds of what is read for a shell that completes a word.
 const (
-	completionPage     = 500 // objects that are read at a time
-	completionPages    = 4   // pages that are read at most
-	completionPatience = 2 * time.Second
+	completionPage  = 500 // objects that are read at a time
+	completionPages = 4   // pages that are read at most
 )
+
+// completionPatience is how long a shell waits for the words of a server. Tests wait longer.
+var completionPatience = 2 * time.Second
 
 // complete completes a word with what the server knows, as far as that is read in time. A shell
 // shows no errors, so nothing is said of them.

@@ -23,8 +23,6 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-
-	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // Client reads from one repository. It is safe for concurrent use.
@@ -215,7 +213,7 @@ func (p *Pages) Cut() string { return p.cut }
 // End ends the list before a guess.
 func (p *Pages) End() {
 	if p.path = ""; p.guess && len(p.before) == p.asked {
-		p.cut = "a page has exactly the " + table.Quantity(p.asked, "name") + " that were asked for, links to no more, and the list does not go on after the last"
+		p.cut = fmt.Sprintf("a page has exactly as many names as were asked for (%d), links to no more, and the list does not go on after the last", p.asked)
 	}
 }
 
