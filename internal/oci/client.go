@@ -186,8 +186,8 @@ type Pages struct {
 	guess  bool
 	// the names of the page before, as sorted hashes, if this one is a guess
 	before []uint64
-	// hashes of the paths and of the names of all pages that were read
-	read map[uint64]bool
+	// hashes of the paths of all pages that were read, and of their names
+	readPaths, readNames map[uint64]bool
 	seed maphash.Seed
 	cut  string
 }
@@ -195,7 +195,10 @@ type Pages struct {
 // List begins to read a list at a path, which may have a query. asked is how many names the query
 // asks for; 0 if it does not say.
 func (c *Client) List(path string, asked int) *Pages {
-	return &Pages{base: &Client{base: c.base}, path: path, asked: asked, read: map[uint64]bool{}, seed: maphash.MakeSeed()}
+	return &Pages{
+		base: &Client{base: c.base}, path: path, asked: asked,
+		readPaths: map[uint64]bool{}, readNames: map[uint64]bool{}, seed: maphash.MakeSeed(),
+	}
 }
 
 // Path is where the next page is; "" if there is none.
@@ -227,14 +230,14 @@ func (p *Pages) Read(header http.Header, names []string) (isNew, elsewhere bool)
 		return false, false
 	}
 	here := p.path
-	p.read[p.hash(here)] = true
+	p.readPaths[p.hash(here)] = true
 	if len(names) > 0 {
 		page := p.hash(names...)
-		if p.read[page] {
+		if p.readNames[page] {
 			p.leadBack()
 			return false, false
 		}
-		p.read[page] = true
+		p.readNames[page] = true
 	}
 	p.path, elsewhere = p.base.Next(header, here)
 	p.linked, p.guess, p.before = p.linked || p.path != "" || elsewhere, false, nil
@@ -246,7 +249,7 @@ func (p *Pages) Read(header http.Header, names []string) (isNew, elsewhere bool)
 		}
 		slices.Sort(p.before)
 	}
-	if p.read[p.hash(p.path)] {
+	if p.readPaths[p.hash(p.path)] {
 		p.leadBack()
 	}
 	return true, elsewhere

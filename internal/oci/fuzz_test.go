@@ -38,6 +38,8 @@ func FuzzPages(f *testing.F) {
 	}{
 		{"/v2/a/tags/list?n=3", "", "a b c", 3}, {"/v2/a/tags/list", `<?n=2>; rel="next"`, "a", 1}, {"/v2/_catalog?n=1", "", "a/b", 1},
 		{"/v2/a/tags/list?n=2", "", "&last=x #", 2}, {"/v2/a/tags/list?%zz", "", "%00 //evil", 2}, {"//evil", "<//evil>", "x", 0},
+		// its one name is the path
+		{"/v2/a/tags/list", "", "/v2/a/tags/list", 1},
 	} {
 		f.Add(seed.path, seed.link, seed.names, seed.asked)
 	}
