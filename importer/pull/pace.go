@@ -29,14 +29,19 @@ const (
 	// answers at that rate. A host that fails now and then gives fewer, at any rate. Only the latest
 	// paceMemory answers count.
 	maxRefused, refusedShare, paceMemory = 2, 20, 1000
+	// shareAnswers is how many answers show a share of refusals. Where more than half are refused,
+	// fewer do.
+	shareAnswers = 50
 )
 
 // pace is how many requests a second all programs together send to a host. Unless the number is
 // configured, it adapts to the answers that this program gets. It doubles after a window in which
 // requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was
 // at most twice the least mean so far, or two milliseconds. It halves when the host has refused
-// more than one in twenty, and then stays for a minute. A window is a quarter of a second, or
-// shorter for a host that gives five answers sooner.
+// more than one in twenty, and then stays for a minute. If the host then refuses the same share, the
+// rate is not why: it returns to what it was, and for a minute only a share that doubles, or is more
+// than half, halves it. A window is a quarter of a second, or shorter for a host that gives five
+// answers sooner.
 type pace struct {
 	bucket *rate.Limiter // this program's part
 	fixed  bool
@@ -54,6 +59,18 @@ type pace struct {
 	refusals int           // of these
 	best     time.Duration // least mean of a window
 	calm     time.Time     // no doubling before
+	halved   trial         // what was seen before the rate was halved, once or more often in a row
+	anyway   float64       // the share that the host refuses at any rate; 0 if none is known
+	until    time.Time     // anyway counts until then
+}
+
+// trial is the share of requests that a host refused at a rate.
+type trial struct{ rate, share float64 }
+
+// isAnyway reports whether a host refuses a share at a lower rate that is nearer to t's share than
+// to what a host would refuse that takes so many requests a second.
+func (t trial) isAnyway(rate, share float64) bool {
+	return t.rate > 0 && share > (t.share+max(0, 1-(1-t.share)*t.rate/rate))/2
 }
 
 // paceWindow is how long a rate is tried, given the mean time to an answer: a host that answers
@@ -141,14 +158,26 @@ func (p *pace) answered(now time.Time, took time.Duration, refused bool) {
 	if p.best == 0 || mean < p.best {
 		p.best = mean
 	}
+	share := float64(p.refusals) / float64(p.asked)
+	if !now.Before(p.until) {
+		p.anyway = 0
+	}
+	refuses := p.refusals >= maxRefused && refusedShare*p.refusals > p.asked && (p.asked >= shareAnswers || share > 0.5)
 	switch {
-	case p.refusals >= maxRefused && refusedShare*p.refusals > p.asked:
+	case refuses && share <= 0.5 && p.halved.isAnyway(p.number, share):
+		p.number, p.calm = p.halved.rate, now
+		p.anyway, p.until = share, now.Add(calm)
+		p.asked, p.refusals, p.halved = 0, 0, trial{}
+	case refuses && (share > 0.5 || share > 2*p.anyway):
+		if p.halved.rate == 0 {
+			p.halved = trial{p.number, share}
+		}
 		p.number, p.calm = max(p.number/2, minRate), now.Add(calm)
 		p.asked, p.refusals = 0, 0
-	case p.refused:
+	case p.refused && p.anyway == 0:
 	case p.waited && mean <= max(2*p.best, quick) && !now.Before(p.calm):
 		p.number = min(2*p.number, maxRate)
-		p.asked, p.refusals = 0, 0
+		p.asked, p.refusals, p.halved = 0, 0, trial{}
 	}
 	p.burst = int(2 * p.number)
 	p.apply(now)

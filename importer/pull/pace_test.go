@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -54,7 +55,13 @@ func TestPaceFollowsTheHost(t *testing.T) {
 	now = window(p, now, 1, time.Millisecond, false)
 	want("a few answers tell nothing", maxRate)
 	for range 20 {
-		now = window(p, now, 10, 10*time.Millisecond, true)
+		now = window(p, now, 3000, 10*time.Millisecond, true)
+	}
+	want("it refuses the same share at half the rate", maxRate)
+	for range 100 {
+		p.reserve(now)
+		p.answered(now, 10*time.Millisecond, true)
+		now = now.Add(time.Second)
 	}
 	want("at least", minRate)
 }
@@ -77,6 +84,56 @@ func TestPaceOfAHostThatFailsNowAndThen(t *testing.T) {
 		p.reserve(now)
 		p.answered(now, time.Millisecond, true)
 		now = now.Add(time.Second)
+	}
+}
+
+// A registry that refused one request in seven, whatever the rate, was asked ten times a second in
+// the end, so that what takes ten seconds took two minutes.
+func TestPaceOfAHostThatRefusesAtAnyRate(t *testing.T) {
+	t.Parallel()
+	for _, oneIn := range []int{3, 7, 15} {
+		p := newPace("registry.example.com", 0, 0)
+		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		now := start
+		const requests = 100_000
+		random := rand.New(rand.NewPCG(1, 2))
+		for range requests {
+			p.reserve(now)
+			p.answered(now, time.Millisecond, random.IntN(oneIn) == 0)
+			now = now.Add(time.Duration(float64(time.Second) / p.perSecond()))
+		}
+		if took, most := now.Sub(start), requests/firstRate*time.Second*11/10; p.perSecond() < firstRate/2 || took > most {
+			t.Errorf("one in %d is refused: %v requests a second in the end, %d took %s, want at most %s", oneIn, p.perSecond(), requests, took, most)
+		}
+	}
+}
+
+// A registry that takes so many requests a second is soon asked for no more than twice as many, and
+// seldom refuses.
+func TestPaceOfAHostThatTakesSoManyRequests(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []float64{15, 40, 95, 150, 190} {
+		p := newPace("registry.example.com", 0, 0)
+		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		now := start
+		taken, refused, asked := 0, 0, 0
+		for now.Sub(start) < 10*time.Minute {
+			p.reserve(now)
+			isRefused := float64(taken) >= limit*(1+now.Sub(start).Seconds())
+			if !isRefused {
+				taken++
+			}
+			if now.Sub(start) > time.Minute {
+				if asked++; isRefused {
+					refused++
+				}
+			}
+			p.answered(now, time.Millisecond, isRefused)
+			now = now.Add(time.Duration(float64(time.Second) / p.perSecond()))
+		}
+		if share := float64(refused) / float64(asked); p.perSecond() > 2*limit || share > 0.1 {
+			t.Errorf("%v requests a second are taken: asked %v in the end, %.0f %% refused after the first minute", limit, p.perSecond(), 100*share)
+		}
 	}
 }
 
