@@ -132,6 +132,12 @@ func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]
 
 // Next returns the path of the page after the one at path, by the Link header of its
 // answer (RFC 8288), or "". elsewhere is set when that page is not on the registry.
+//
+// If the link has a query and is on the registry's host, Next takes only the query: a next page is
+// at the URL that was asked. Artifactory leaves out the part of the path that names its own
+// repository, Nexus adds one (https://github.com/renovatebot/renovate/issues/15030,
+// https://github.com/sonatype/nexus-public/issues/1011), and what stands behind a proxy links to
+// http or to a port of its own.
 func (c *Client) Next(header http.Header, path string) (next string, elsewhere bool) {
 	for _, value := range links(header) {
 		target, params, ok := strings.Cut(value, ">")
@@ -146,6 +152,10 @@ func (c *Client) Next(header http.Header, path string) (next string, elsewhere b
 			return "", true
 		}
 		to, err := from.Parse(target)
+		if err == nil && to.RawQuery != "" && to.Hostname() == from.Hostname() {
+			from.RawQuery = to.RawQuery
+			return from.RequestURI(), false
+		}
 		if err != nil || to.Host != c.base.Host || to.Scheme != c.base.Scheme {
 			return "", true
 		}
