@@ -433,3 +433,61 @@ func TestGivingUpWhileCredentialsAreLookedFor(t *testing.T) {
 	_, err := im.Import(ctx, parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
 	wantReason(t, err, pull.Canceled)
 }
+
+// asks answers with challenges unless a request has what is good for the registry.
+func asks(isGood func(*http.Request) bool, lines ...string) registrytest.Fault {
+	return func(inner http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if isGood(req) {
+				inner.ServeHTTP(w, req)
+				return
+			}
+			w.Header()["Www-Authenticate"] = lines
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	}
+}
+
+// Who has no user name can do nothing with Basic, which Artifactory and others offer first.
+func TestBasicAndBearerOfferedTogether(t *testing.T) {
+	isElsewhere := func(req *http.Request) bool { return req.URL.Path != "/v2/" }
+	for name, lines := range map[string]func(bearer string) []string{
+		"two lines": func(bearer string) []string { return []string{`Basic realm="a, basic b=c"`, bearer} },
+		"one line":  func(bearer string) []string { return []string{`Basic realm="a", ` + bearer} },
+		"three":     func(bearer string) []string { return []string{`Negotiate`, `basic realm="a",charset="UTF-8"`, bearer} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Anonymous: true}))
+			registry.Push("team/app:v1", newImage(t, sample.Spec{}))
+			registry.Inject("GET /v2/", 0, asks(isElsewhere, lines(fmt.Sprintf(`Bearer realm="%s/token",service="test"`, registry.URL))...))
+			mustImport(t, newImporter(t, importer.Options{}), registry.Host+"/team/app:v1", &registrytest.Images{})
+		})
+	}
+}
+
+// Harbor answers a request that has a token, and each one for its catalog, with Basic.
+func TestBasicAfterAToken(t *testing.T) {
+	isBasic := func(req *http.Request) bool {
+		user, password, ok := req.BasicAuth()
+		return ok && user == "user" && password == "s3cr3t"
+	}
+	for _, tc := range []struct {
+		name     string
+		keychain authn.Keychain
+		want     pull.Reason
+	}{
+		{"with a user name", secret, ""},
+		{"anonymous", nil, pull.Unauthorized},
+		{"an identity token", keychain{authn.AuthConfig{RegistryToken: "t0ken"}}, pull.Unauthorized},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry := registrytest.New(t, registrytest.WithAuth(with("bearer", func(a *registrytest.Auth) { a.Anonymous = true })))
+			listed := catalogPages(t, []string{"team/app"})(nil)
+			registry.Inject("GET /v2/_catalog", 0, func(http.Handler) http.Handler { return asks(isBasic, `Basic realm="harbor"`)(listed) })
+			got, _, err := newImporter(t, importer.Options{Keychain: tc.keychain, Limits: pull.Limits{Attempts: 1}}).Repositories(t.Context(), registry.Host)
+			if pull.ReasonOf(err) != tc.want || tc.want == "" && len(got) != 1 {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+}

@@ -165,6 +165,9 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 	if err != nil {
 		return nil, err
 	}
+	if w.tokens != nil {
+		authenticated = &basicAfter{authenticated, w, auth, host}
+	}
 	return &Session{
 		Transport: authenticated, Limits: c.Limits, client: c,
 		Registry: oci.New(w.scheme, host, path, authenticated),
@@ -195,7 +198,7 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 		}
 	}
 	w := &registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}
-	challenge, err := transport.Ping(ctx, registry, w)
+	challenge, err := transport.Ping(ctx, registry, bearerFirst{w})
 	if err != nil {
 		// The error of the certificate counts, not the answer to plain HTTP.
 		var certificate *tls.CertificateVerificationError

@@ -198,8 +198,8 @@ type Pages struct {
 	before []uint64
 	// hashes of the paths of all pages that were read, and of their names
 	readPaths, readNames map[uint64]bool
-	seed maphash.Seed
-	cut  string
+	seed                 maphash.Seed
+	cut                  string
 }
 
 // List begins to read a list at a path, which may have a query. asked is how many names the query
