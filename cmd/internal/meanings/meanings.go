@@ -97,7 +97,7 @@ var ofReasons = []meaning[evidence.Reason]{
 	{evidence.CertificateLogInvalid, "The policy demands a proof that the certificate was logged (SCT). The signature has none that is valid.", "Compare the keys of the certificate log in the policy with those in use."},
 	{signatures.ReasonPredicateRefused, "The attestation is by a trusted signer, and what it states does not meet the policy's demand.", "`tidewaiter describe REF` shows what the demand found. Change the build, or the demand."},
 	{signatures.ReasonAttestationMissing, "The policy demands an attestation of this type, and there is none by a trusted signer.", "Attach it, for example with `cosign attest`."},
-	{signatures.ReasonAttestationLeftOut, "An attestation is too large to be kept, so it was not judged.", "Make it smaller than 1 MiB."},
+	{signatures.ReasonAttestationLeftOut, "An attestation is too large to be kept, so it was not judged.", "Make it smaller than 512 KiB."},
 	{signatures.ReasonOnlyAttestations, "There are attestations and no signature. An attestation is about an image, and does not sign it.", "Sign the image, too."},
 	{signatures.ReasonIndexUnreadable, "An index may vouch for this image, and it could not be read.", "`tidewaiter import REF` reads it again."},
 	{signatures.ReasonSignaturesLeftOut, "The signatures found in this repository are too many or too large, and none is kept.", "Remove signatures from the registry that nobody needs."},
