@@ -47,6 +47,41 @@ func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (
 	}
 }
 
+// Follow calls visit with each key below prefix, then with each change of one, until ctx is done. Of
+// a key that is gone, the value is nil. It returns nil as soon as changes may have been missed: call
+// it again.
+func (d *DB) Follow(ctx context.Context, prefix string, visit func(KV)) error {
+	w, err := d.RangeAndWatch(ctx, prefix, visit)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		events, err := w.Poll(ctx)
+		if errors.Is(err, ErrCompacted) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			kv := KV{Key: e.Key, Rev: e.Rev}
+			if !e.Deleted {
+				kv.Value = e.Value
+			}
+			visit(kv)
+		}
+		if len(events) > 0 {
+			continue
+		}
+		select {
+		case <-w.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // fileEvents reads events from the file that the changelog has dropped.
 type fileEvents struct{ *DB }
 

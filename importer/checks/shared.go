@@ -3,7 +3,6 @@ package checks
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -46,31 +45,7 @@ func (c *Checks) Follow(ctx context.Context) error {
 }
 
 func (c *Checks) follow(ctx context.Context) error {
-	w, err := c.db.RangeAndWatch(ctx, sharedPrefix, func(kv db.KV) { c.learn(kv.Value) })
-	if err != nil {
-		return err
-	}
-	defer w.Stop()
-	for {
-		events, err := w.Poll(ctx)
-		if errors.Is(err, db.ErrCompacted) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range events {
-			c.learn(e.Value)
-		}
-		if len(events) > 0 {
-			continue
-		}
-		select {
-		case <-w.Ready():
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	return c.db.Follow(ctx, sharedPrefix, func(kv db.KV) { c.learn(kv.Value) })
 }
 
 // learn remembers what another server shares, which Confirm checks; nothing for a key that has

@@ -362,7 +362,7 @@ func (p *Parts) Serve(storage generic.RESTOptionsGetter, formsDir string) {
 }
 
 // assemble makes the API server over the storages of all kinds.
-func (s *Server) assemble(context.Context) error {
+func (s *Server) assemble(ctx context.Context) error {
 	p := s.newParts()
 	if s.Options.ReplaceParts != nil {
 		s.Options.ReplaceParts(s, p)
@@ -426,7 +426,7 @@ func (s *Server) assemble(context.Context) error {
 	}
 	s.ownPods = ownPodsRead(core.Clusters.OwnStaleReason, s.DB.WriteFault, clock.RealClock{})
 	c := s.webConfig(p, core, groups)
-	if c.Console, err = s.newConsole(); err != nil {
+	if c.Console, err = s.newConsole(ctx); err != nil {
 		return err
 	}
 	s.Web, err = web.New(c)

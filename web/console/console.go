@@ -32,9 +32,8 @@ type Options struct {
 	Providers *openid.Flow
 	// At is the address at which browsers reach the console, and to which providers send them back.
 	At Address
-	// Secret is shared by servers that accept each other's sessions; empty for a secret of this server
-	// alone.
-	Secret []byte
+	// Sessions are of the people who sign in; nil for sessions of this server alone.
+	Sessions *Sessions
 	// Turn returns a task of a user at a remote address, who writes to w, among those that share the
 	// processors which the API's lists may take; nil takes no turns.
 	Turn func(ctx context.Context, w http.ResponseWriter, user, remote string) Turn
@@ -62,11 +61,11 @@ func New(api http.Handler, o Options) *Console {
 	if o.Turn == nil {
 		o.Turn = func(_ context.Context, w http.ResponseWriter, _, _ string) Turn { return noTurn{w} }
 	}
-	if len(o.Secret) == 0 {
-		o.Secret = []byte(rand.Text() + rand.Text())
+	if o.Sessions == nil {
+		o.Sessions = NewSessions([]byte(rand.Text()+rand.Text()), o.Clock, nil)
 	}
 	files := newStatic()
-	c := &Console{api: api, clock: o.Clock, sessions: newSessions(o.Secret, o.Clock), providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), open: room.New(math.MaxInt64, maxOpen), unread: unread{max: maxUnread}, turn: o.Turn}
+	c := &Console{api: api, clock: o.Clock, sessions: o.Sessions, providers: o.Providers, at: o.At, files: files, pages: newPages(files.path), making: room.New(maxPages, maxOfOne), heavy: room.New(maxHeavy, 1), resting: room.New(math.MaxInt64, 1), open: room.New(math.MaxInt64, maxOpen), unread: unread{max: maxUnread}, turn: o.Turn}
 	c.liveEvents = &liveEvents{pages: c.pages, clock: o.Clock, byLine: map[string]*liveEvent{}}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+Root+"static/", c.files)

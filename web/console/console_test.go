@@ -162,8 +162,8 @@ func TestSignInAndOut(t *testing.T) {
 // Whoever revokes a token ends all its sessions, on every server and for good.
 func TestRevokedTokenEndsSessions(t *testing.T) {
 	b := newBrowser(t, map[string]any{"GET " + imagesPath: map[string]any{}})
-	b.console = New(b.api, Options{Clock: b.clock, Secret: []byte("shared")})
-	replica := New(b.api, Options{Clock: b.clock, Secret: []byte("shared")})
+	b.console = New(b.api, Options{Clock: b.clock, Sessions: NewSessions([]byte("shared"), b.clock, nil)})
+	replica := New(b.api, Options{Clock: b.clock, Sessions: NewSessions([]byte("shared"), b.clock, nil)})
 	b.signIn("good")
 	one := b.cookies
 	b.cookies = nil

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -37,7 +39,7 @@ func (j jar) request() *http.Request {
 }
 
 // signIn begins a session, and returns the cookies.
-func (j jar) signIn(t *testing.T, s *sessions, token string) jar {
+func (j jar) signIn(t *testing.T, s *Sessions, token string) jar {
 	t.Helper()
 	w := httptest.NewRecorder()
 	if err := s.begin(w, "ann", token); err != nil {
@@ -49,7 +51,7 @@ func (j jar) signIn(t *testing.T, s *sessions, token string) jar {
 
 func TestSessionsEnd(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
-	s := newSessions([]byte("secret"), clock)
+	s := NewSessions([]byte("secret"), clock, nil)
 	begun := clock.Now()
 	idle, busy := jar{}.signIn(t, s, "a"), jar{}.signIn(t, s, "b")
 	for at := begun; at.Before(begun.Add(longestTime)); at = at.Add(idleTime - time.Minute) {
@@ -79,7 +81,7 @@ func TestSessionsEnd(t *testing.T) {
 // A live page ends with its session, also if nobody ends that.
 func TestLivePageOfExpiredSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSessions([]byte("secret"), clock.RealClock{})
+		s := NewSessions([]byte("secret"), clock.RealClock{}, nil)
 		idle := s.find(jar{}.signIn(t, s, "a").request())
 		long := *idle
 		long.ID, long.Begun = "long", idle.Begun.Add(idleTime/2-longestTime)
@@ -100,7 +102,7 @@ func TestLivePageOfExpiredSession(t *testing.T) {
 // Servers with one secret know each other's sessions; others do not.
 func TestSessionsOfReplicas(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
-	one, two, stranger := newSessions([]byte("secret"), clock), newSessions([]byte("secret"), clock), newSessions([]byte("other"), clock)
+	one, two, stranger := NewSessions([]byte("secret"), clock, nil), NewSessions([]byte("secret"), clock, nil), NewSessions([]byte("other"), clock, nil)
 	for _, token := range []string{"short", strings.Repeat("x", maxToken)} {
 		j := jar{}.signIn(t, one, token)
 		for _, c := range j {
@@ -144,27 +146,111 @@ func swapped(text string) string {
 // ended.
 func TestEndedSessionsAreBounded(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
-	s := newSessions([]byte("secret"), clock)
+	s := NewSessions([]byte("secret"), clock, nil)
 	var last jar
 	for range maxEnded + 3 {
 		clock.SetTime(clock.Now().Add(time.Second))
 		last = jar{}.signIn(t, s, "a")
-		s.end(s.find(last.request()))
+		_ = s.end(t.Context(), s.find(last.request()))
 	}
 	if s.find(last.request()) != nil || len(s.ended) != maxEnded {
 		t.Errorf("%d are remembered", len(s.ended))
 	}
 	// Who ends many makes the server forget none of another person.
-	s.end(&session{ID: "another's", User: "bob", Begun: clock.Now().Add(-longestTime / 2)})
+	_ = s.end(t.Context(), &session{ID: "another's", User: "bob", Begun: clock.Now().Add(-longestTime / 2)})
 	for range maxEnded {
-		s.end(&session{ID: rand.Text(), User: "ann", Begun: clock.Now()})
+		_ = s.end(t.Context(), &session{ID: rand.Text(), User: "ann", Begun: clock.Now()})
 	}
 	if _, remembered := s.ended["another's"]; !remembered || len(s.ended) != maxEnded {
 		t.Errorf("%d are remembered, and another person's: %v", len(s.ended), remembered)
 	}
 	clock.SetTime(clock.Now().Add(longestTime))
-	s.end(&session{ID: "x", Begun: clock.Now()})
+	_ = s.end(t.Context(), &session{ID: "x", Begun: clock.Now()})
 	if len(s.ended) != 1 {
 		t.Errorf("%d are remembered that have ended by themselves", len(s.ended))
+	}
+}
+
+// endedMemory is an EndedStore in memory, of servers that learn at once.
+type endedMemory struct {
+	all     map[string]Ended
+	servers []*Sessions
+	err     error
+}
+
+func (m *endedMemory) Add(_ context.Context, one Ended) error {
+	if m.err != nil {
+		return m.err
+	}
+	m.all[one.ID] = one
+	for _, s := range m.servers {
+		s.Learn(one)
+	}
+	return nil
+}
+
+func (m *endedMemory) Remove(_ context.Context, id string) error {
+	delete(m.all, id)
+	return nil
+}
+
+// Who signs out at one server is signed out at all of them, with the live pages there and with
+// copies of the cookies, and stays so after a restart. What is kept is as bounded as what is
+// remembered. A page says if it cannot be kept.
+func TestSigningOutAtEachServer(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(time.Date(2026, 11, 1, 8, 0, 0, 0, time.UTC))
+	kept := &endedMemory{all: map[string]Ended{}}
+	start := func() *Sessions {
+		s := NewSessions([]byte("secret"), clock, kept)
+		for _, one := range kept.all {
+			s.Learn(one)
+		}
+		kept.servers = append(kept.servers, s)
+		return s
+	}
+	asked, other := start(), start()
+	mine, others := jar{}.signIn(t, asked, "a"), jar{}.signIn(t, asked, "b")
+	page, done := other.follow(t.Context(), other.find(mine.request()))
+	defer done()
+	othersPage, othersDone := other.follow(t.Context(), other.find(others.request()))
+	defer othersDone()
+	c := New(http.NotFoundHandler(), Options{Clock: clock, Sessions: asked})
+	signOut := func(j jar) string {
+		r, w := j.request(), httptest.NewRecorder()
+		r.Method, r.URL.Path = http.MethodPost, Root+"sign-out"
+		c.ServeHTTP(w, r)
+		return w.Header().Get("Location")
+	}
+	if to := signOut(mine); to != Root+"sign-in" {
+		t.Errorf("signing out leads to %s", to)
+	}
+	if page.Err() == nil || other.find(mine.request()) != nil || start().find(mine.request()) != nil {
+		t.Error("a session that was ended goes on at another server, or after a restart")
+	}
+	if othersPage.Err() != nil || other.find(others.request()) == nil {
+		t.Error("another session has ended, too")
+	}
+	kept.err = errors.New("the disk is full")
+	to := signOut(others)
+	if asked.find(others.request()) != nil || !strings.HasSuffix(to, "why=here") {
+		t.Errorf("a session whose end cannot be kept goes on, or it is not said: %s", to)
+	}
+	w := httptest.NewRecorder()
+	if c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, to, nil)); !strings.Contains(w.Body.String(), "Other servers could not be told") {
+		t.Error("the page does not say that others were not told")
+	}
+	kept.err = nil
+	for range maxEnded + 3 {
+		if err := asked.end(t.Context(), &session{ID: rand.Text(), User: "ann", Begun: clock.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(kept.all) > maxEnded || len(other.ended) > maxEnded {
+		t.Errorf("%d are kept, %d remembered by another server", len(kept.all), len(other.ended))
+	}
+	for _, one := range []Ended{{Until: clock.Now().Add(time.Hour)}, {ID: "expired", Until: clock.Now()}, {ID: "for ever", Until: clock.Now().Add(48 * time.Hour)}, {ID: strings.Repeat("x", 65), Until: clock.Now().Add(time.Hour)}} {
+		if other.Learn(one); other.ended[one.ID] != (Ended{}) {
+			t.Errorf("it learns of %+v", one)
+		}
 	}
 }

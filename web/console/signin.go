@@ -30,8 +30,11 @@ type signInForm struct {
 // signInPage shows the sign-in page.
 func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 	form := &signInForm{Next: within(r.URL.Query().Get("next")), Token: r.TLS != nil}
-	if r.URL.Query().Get("why") == "ended" {
+	switch r.URL.Query().Get("why") {
+	case "ended":
 		form.Why = "You were signed out: the server no longer accepts your credential, or it has ended."
+	case "here":
+		form.Why = "You are signed out at this server. Other servers could not be told: if somebody may have a copy of your cookies, revoke the token."
 	}
 	c.showSignIn(w, r, http.StatusOK, form)
 }
@@ -77,7 +80,7 @@ func (c *Console) begin(w http.ResponseWriter, r *http.Request, token string, fo
 		return false
 	}
 	if old := c.sessions.find(r); old != nil {
-		c.sessions.end(old)
+		_ = c.sessions.end(r.Context(), old) // which the log says
 	}
 	if err := c.sessions.begin(w, name, token); err != nil {
 		form.Why = "The server could not keep the token: " + err.Error()
@@ -162,11 +165,12 @@ func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 
 // signOut ends the session.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	if old := c.sessions.find(r); old != nil {
-		c.sessions.end(old)
+	to := Root + "sign-in"
+	if old := c.sessions.find(r); old != nil && c.sessions.end(r.Context(), old) != nil {
+		to += "?why=here"
 	}
 	forget(w)
-	http.Redirect(w, r, Root+"sign-in", http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 // within returns next if it is a path of the console, otherwise the path of the first page.

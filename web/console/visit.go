@@ -19,7 +19,7 @@ import (
 type Console struct {
 	api        http.Handler
 	clock      clock.PassiveClock
-	sessions   *sessions
+	sessions   *Sessions
 	providers  *openid.Flow // nil for none
 	at         Address
 	pages      *pages
@@ -76,7 +76,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 		c.askToSignIn(w, r, "")
 	case isCode(err, http.StatusUnauthorized):
 		if v.session != nil {
-			c.sessions.end(v.session)
+			_ = c.sessions.end(r.Context(), v.session) // nobody accepts its token
 			forget(w)
 		}
 		c.askToSignIn(w, r, "ended")
