@@ -132,7 +132,7 @@ func applyAuthentication(ctx context.Context, cfg *genericapiserver.Config, c Co
 		return nil, nil, err
 	}
 	own := c.Credentials.authenticator()
-	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences)
+	open := newSessions(own.request(cfg.Authentication.APIAudiences), cfg.Authentication.APIAudiences, newRights(cfg))
 	requests := []authenticator.Request{open}
 	if others := cfg.Authentication.Authenticator; others != nil {
 		requests = append(requests, filters.CheckedInTurn{Request: others, Failures: failures})

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -18,7 +19,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
 // recheckEvery is how often requests that run for long are authenticated again.
@@ -32,12 +38,13 @@ const recheckAtOnce = 16
 const unaskedTime = 5 * time.Minute
 
 // sessions are the requests that run for long: watches, and logs that are followed. Such a request
-// lasts for as long as its client asks for, so it is not enough to authenticate it when it begins.
-// It is authenticated again every minute. If its credential is one of the data directory, it is
-// also authenticated again at once when these change. There are no more sessions than the limits
-// let in.
+// lasts for as long as its client asks for, so it is not enough to authenticate and authorize it
+// when it begins. Both are done again every minute. If its credential is one of the data directory,
+// they are also done at once when these change. There are no more sessions than the limits let in.
 type sessions struct {
 	audiences authenticator.Audiences // the API's
+	// rights answers a request with 200 if its caller, or whom the caller acts for, may make it.
+	rights http.Handler
 	// own knows callers whose credential is in the data directory, and asks nobody. all knows
 	// every caller.
 	own, all authenticator.Request
@@ -51,7 +58,7 @@ type session struct {
 	request *http.Request // the parts of the request that are authenticated
 	own     atomic.Bool   // sessions.own let it in
 	asked   atomic.Bool   // another server knew the credential
-	known   time.Time     // when it did so last
+	known   time.Time     // when it did so last, and the request was allowed
 	end     context.CancelFunc
 }
 
@@ -71,8 +78,33 @@ func (a asking) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 type sessionKey struct{}
 
 // newSessions makes sessions without any request.
-func newSessions(own authenticator.Request, audiences authenticator.Audiences) *sessions {
-	return &sessions{own: own, audiences: audiences, open: map[*session]struct{}{}}
+func newSessions(own authenticator.Request, audiences authenticator.Audiences, rights http.Handler) *sessions {
+	return &sessions{own: own, audiences: audiences, rights: rights, open: map[*session]struct{}{}}
+}
+
+// newRights returns what sessions ask about rights: the filters that the handler chain has, and
+// nothing behind them.
+func newRights(c *genericapiserver.Config) http.Handler {
+	allowed := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	by := noting{c.Authorization.Authorizer}
+	return impersonation.WithConstrainedImpersonation(filters.WithAuthorization(allowed, by, c.Serializer), by, c.Serializer)
+}
+
+// noting is an authorizer that notes for sessions.allows that it could not find out what is allowed.
+// The filters would log each such error.
+type noting struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+type notedKey struct{}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (n noting) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, reason, err := n.UnconditionalAuthorizer.Authorize(ctx, a)
+	if noted, is := ctx.Value(notedKey{}).(*bool); is && err != nil && decision != authorizer.DecisionAllow {
+		*noted, err = true, nil
+	}
+	return decision, reason, err
 }
 
 // AuthenticateRequest implements authenticator.Request. It is own, and remembers whom own let in.
@@ -89,7 +121,8 @@ func (s *sessions) AuthenticateRequest(r *http.Request) (*authenticator.Response
 func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunning request.LongRunningRequestCheck) http.Handler {
 	s.all = all
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); !ok || !longRunning(r, info) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || !longRunning(r, info) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -97,7 +130,8 @@ func (s *sessions) keep(next http.Handler, all authenticator.Request, longRunnin
 		defer end()
 		// The request has no address: failures of others at the address would delay it.
 		credential := &http.Request{Method: r.Method, URL: r.URL, Header: maps.Clone(r.Header), TLS: r.TLS}
-		one := &session{request: credential.WithContext(authenticator.WithAudiences(context.Background(), s.audiences)), known: time.Now(), end: end}
+		again := request.WithRequestInfo(authenticator.WithAudiences(context.Background(), s.audiences), info)
+		one := &session{request: credential.WithContext(again), known: time.Now(), end: end}
 		s.mu.Lock()
 		s.open[one] = struct{}{}
 		s.mu.Unlock()
@@ -129,8 +163,9 @@ func (s *sessions) recheckOwn() {
 	s.recheck(s.own, func(one *session) bool { return one.own.Load() })
 }
 
-// recheck ends those of the sessions that by does not know. It asks by once for each credential. If
-// those who know a credential cannot be asked, its sessions go on for unaskedTime.
+// recheck ends those of the sessions that by does not know, or that are no longer allowed. It asks
+// by once for each credential. If those who know a credential, or what is allowed, cannot be asked,
+// the sessions go on for unaskedTime.
 func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	s.mu.Lock()
 	open := map[string][]*session{} // by credential
@@ -146,15 +181,16 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	for _, of := range open {
 		group.Go(func() error {
 			r := of[0].request
-			_, ok, err := by.AuthenticateRequest(r.Clone(r.Context())) // it may be changed
-			away := !ok && isUnasked(err)
+			response, ok, err := by.AuthenticateRequest(r.Clone(r.Context())) // it may be changed
 			for _, one := range of {
+				goesOn, unasked := ok, !ok && isUnasked(err) && one.asked.Load()
+				if ok {
+					goesOn, unasked = s.allows(one, response.User)
+				}
 				switch {
-				case ok:
-					if one.asked.Load() {
-						one.known = time.Now()
-					}
-				case away && one.asked.Load() && time.Since(one.known) < unaskedTime:
+				case goesOn:
+					one.known = time.Now()
+				case unasked && time.Since(one.known) < unaskedTime:
 					unanswered.Add(1)
 				default:
 					one.end()
@@ -166,11 +202,38 @@ func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	}
 	_ = group.Wait() // there are no errors
 	if n := unanswered.Load(); n > 0 {
-		slog.Warn("The server that verifies their credentials does not answer; watches and logs continue for now", "requests", n, "for", unaskedTime)
+		slog.Warn("The server that verifies their credentials or rights does not answer; watches and logs continue for now", "requests", n, "for", unaskedTime)
 	}
 	if n := ended.Load(); n > 0 {
-		slog.Info("Watches and logs were ended: their credential is no longer valid, or could not be verified for too long", "requests", n)
+		slog.Info("Watches and logs were ended: their credential is no longer valid, it no longer permits them, or neither could be verified for too long", "requests", n)
 	}
+}
+
+// allows reports whether a caller, who was authenticated again, may still make the request of a
+// session; unasked if that is not known.
+func (s *sessions) allows(one *session, caller user.Info) (allowed, unasked bool) {
+	ctx := context.WithValue(request.WithUser(one.request.Context(), caller), notedKey{}, &unasked)
+	told := &statusWriter{header: http.Header{}}
+	s.rights.ServeHTTP(told, one.request.Clone(ctx))
+	return told.code == http.StatusOK, unasked
+}
+
+// statusWriter keeps the status of an answer, and nothing else.
+type statusWriter struct {
+	header http.Header
+	code   int
+}
+
+// Header implements http.ResponseWriter.
+func (w *statusWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(code int) { w.code = cmp.Or(w.code, code) }
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return len(p), nil
 }
 
 // isUnasked reports whether err, of an authenticator, has an error of asking another server, and

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,10 +21,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
 // knownTokens lets in callers with one of some tokens, and counts how often it is asked. Like
@@ -52,13 +56,119 @@ func (k *knownTokens) set(token string, good bool) {
 	k.good[token] = good
 }
 
+// everything is permitted.
+var everything = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+// A watch does not outlive the rights of its caller, or of whom the caller acts for, nor the right
+// to act for somebody. While rights cannot be asked for, it goes on for five minutes. Watches of
+// others go on.
+func TestAttackWatchesThatOutliveTheirRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		may := map[string]bool{"ann watch": true, "bob watch": true, "ann impersonate": true, "group:staff watch": true}
+		var away error
+		rights := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			allowed := may[a.GetUser().GetName()+" "+a.GetVerb()]
+			for _, group := range a.GetUser().GetGroups() {
+				allowed = allowed || may["group:"+group+" "+a.GetVerb()]
+			}
+			switch {
+			case away != nil:
+				return authorizer.DecisionNoOpinion, "", away
+			case allowed:
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "no rule", nil
+		})
+		groups := map[string][]string{"carl": {"staff"}}
+		callers := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			name := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+			return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: groups[name]}}, true, nil
+		})
+		config := &genericapiserver.Config{Serializer: legacyscheme.Codecs}
+		config.Authorization.Authorizer = rights
+		s := newSessions(callers, nil, newRights(config))
+		h := s.keep(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), callers, func(*http.Request, *request.RequestInfo) bool { return true })
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		watch := func(caller, acting string) (ended chan struct{}) {
+			ended = make(chan struct{})
+			info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", Resource: "events", APIVersion: "v1"}
+			r := httptest.NewRequestWithContext(request.WithRequestInfo(ctx, info), http.MethodGet, "/api/v1/events", nil)
+			r.Header.Set("Authorization", "Bearer "+caller)
+			if acting != "" {
+				r.Header.Set("Impersonate-User", acting)
+			}
+			go func() {
+				defer close(ended)
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			return ended
+		}
+		change := func(do func()) {
+			mu.Lock()
+			do()
+			mu.Unlock()
+		}
+		begin := func() map[string]chan struct{} {
+			return map[string]chan struct{}{"ann": watch("ann", ""), "bob": watch("bob", ""), "carl": watch("carl", ""), "ann as bob": watch("ann", "bob")}
+		}
+		open := begin()
+		go s.run(ctx)
+		expect := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var goOn []string
+			for name, ended := range open {
+				select {
+				case <-ended:
+				default:
+					goOn = append(goOn, name)
+				}
+			}
+			slices.Sort(goOn)
+			if !slices.Equal(goOn, want) {
+				t.Errorf("%s these watches go on: %q, want %q", when, goOn, want)
+			}
+		}
+		time.Sleep(10*recheckEvery + time.Second) // of the bubble's clock
+		expect("with all rights", "ann", "ann as bob", "bob", "carl")
+		change(func() { may["ann impersonate"] = false })
+		time.Sleep(recheckEvery)
+		expect("when ann may not act for bob", "ann", "bob", "carl")
+		change(func() { groups["carl"] = nil })
+		time.Sleep(recheckEvery)
+		expect("when carl has left the group", "ann", "bob")
+		change(func() { may["ann impersonate"], groups["carl"] = true, []string{"staff"} })
+		for name, ended := range begin() {
+			if open[name] == nil || name == "ann as bob" || name == "carl" {
+				open[name] = ended
+			}
+		}
+		synctest.Wait()
+		change(func() { may["bob watch"] = false })
+		time.Sleep(recheckEvery)
+		expect("when bob may not watch", "ann", "carl")
+		change(func() { away = errors.New("no answer") })
+		time.Sleep(unaskedTime - recheckEvery)
+		expect("while nobody answers", "ann", "carl")
+		time.Sleep(2 * recheckEvery)
+		expect("when nobody has answered for too long")
+		stop()
+	})
+}
+
 // A watch does not outlive its credential. If the credential is the data directory's own, the
 // watch ends as soon as the files are read again. Any other ends at the next minute's check,
 // which asks once for each credential. Other callers' watches go on.
 func TestAttackWatchesThatOutliveTheirCredential(t *testing.T) {
 	t.Parallel()
 	own, others := &knownTokens{good: map[string]bool{"leaked": true, "kept": true}}, &knownTokens{good: map[string]bool{"robot": true, "person": true}}
-	s := newSessions(own, nil)
+	s := newSessions(own, nil, everything)
 	all := authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		if response, ok, err := s.AuthenticateRequest(r); ok {
 			return response, ok, err
@@ -197,7 +307,7 @@ func TestWatchesWhileNobodyCanBeAsked(t *testing.T) {
 					t.Fatal(err)
 				}
 				local := &knownTokens{good: map[string]bool{"local": true}}
-				s := newSessions(&knownTokens{}, authenticator.Audiences{"here"})
+				s := newSessions(&knownTokens{}, authenticator.Audiences{"here"}, everything)
 				all := union.New(s, local, asking{bearertoken.New(tokens)})
 				begun := make(chan context.Context)
 				h := s.keep(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
