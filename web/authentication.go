@@ -163,6 +163,11 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	if err != nil {
 		return err
 	}
+	if file := options.ClientCert.ClientCA; file != "" {
+		if options.ClientCert.CAContentProvider, err = c.Credentials.followAuthorities("client-ca-bundle", file); err != nil {
+			return fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
 	all, err := options.ToAuthenticationConfig()
 	if err != nil {
 		return err
@@ -173,6 +178,11 @@ func (c *Config) applyOptions(ctx context.Context, cfg *genericapiserver.Config)
 	local.OIDC, local.AuthenticationConfigFile, local.WebHook = nil, "", nil
 	issuers.ClientCert, issuers.WebHook = nil, nil
 	webhook.ClientCert, webhook.OIDC, webhook.AuthenticationConfigFile = nil, nil, ""
+	if file := issuers.AuthenticationConfigFile; file != "" {
+		if issuers.AuthenticationConfigFile, err = c.Credentials.followIssuers(file, options.BuiltInAuthenticationOptions); err != nil {
+			return fmt.Errorf("--authentication-config: %w", err)
+		}
+	}
 	if options.ServiceAccounts != nil {
 		// the issuers in it are the audiences of the API, and of no other way
 		keyless := *options.ServiceAccounts

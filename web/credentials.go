@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
@@ -36,6 +35,7 @@ const adminUser = "tidewaiter-admin"
 //	pki/admin.crt, admin.key      the administrator's client certificate
 //	pki/sa.key, sa.pub            what signs service accounts' tokens, and the keys that verify them
 //	pki/local.json                the credential of verbs on this machine, see LocalConfig
+//	pki/authentication-config.yaml  a copy of --authentication-config, as it was when it was last whole
 //	admin.kubeconfig              the administrator's credential
 //
 // Keys, tokens and the kubeconfig are readable by their owner alone. What
@@ -55,7 +55,7 @@ type Credentials struct {
 	signFile, publicFile        string // of service accounts' tokens
 
 	ca       *authority
-	clientCA *dynamiccertificates.DynamicFileCAContent
+	clientCA *authorities
 	serving  *serving
 	local    *localCredential
 	tokens   *fileTokens
@@ -137,7 +137,7 @@ func (c *Credentials) loadAuthority(now time.Time) (err error) {
 	if c.ca, c.isNew, err = loadOrCreateAuthority(c.CAFile, c.CAKeyFile, now); err != nil {
 		return err
 	}
-	if c.clientCA, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", c.CAFile); err != nil {
+	if c.clientCA, err = c.followAuthorities("client-ca", c.CAFile); err != nil {
 		return fmt.Errorf("reading the certificate authority: %w", err)
 	}
 	return nil

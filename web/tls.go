@@ -19,8 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	certutil "k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
-
-	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // minTLSVersion is the oldest version of TLS that is served unless told otherwise.
@@ -144,13 +142,12 @@ func (c *Credentials) applyTLS(cfg *genericapiserver.Config, listener net.Listen
 	if len(c.TLS.CipherSuites) > 0 {
 		serving.CipherSuites = c.TLS.CipherSuites
 	}
-	if c.TLS.CertFile == "" {
-		serving.ServerCert.GeneratedCert = c.serving
-	} else {
-		if err := errors.Join(trusted.CheckPath(c.TLS.CertFile), trusted.CheckSecretPath(c.TLS.KeyFile)); err != nil {
-			return err
+	serving.ServerCert.GeneratedCert = c.serving
+	if c.TLS.CertFile != "" {
+		var err error
+		if serving.ServerCert.GeneratedCert, err = c.followGiven(c.TLS.CertFile, c.TLS.KeyFile); err != nil {
+			return fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
 		}
-		serving.ServerCert.CertKey = options.CertKey{CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile}
 	}
 	if err := serving.ApplyTo(&cfg.SecureServing); err != nil {
 		return fmt.Errorf("preparing TLS: %w", err)

@@ -149,8 +149,8 @@ func (t *Tokens) load() error {
 			return err
 		}
 		keys, err := keyutil.ParsePublicKeysPEM(data)
-		if err == nil && bytes.Count(data, []byte("-----")) != 4*bytes.Count(data, []byte("-----END ")) {
-			err = errors.New("it has the beginning of a key without its end")
+		if err == nil {
+			err = wholePEM(data)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
