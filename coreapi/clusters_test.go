@@ -278,6 +278,47 @@ func TestClusterCredentialChanges(t *testing.T) {
 	f.uses(t, digestA, 1)
 }
 
+// watched counts the watches of pods.
+type watched struct {
+	http.RoundTripper
+	n *atomic.Int64
+}
+
+// RoundTrip is part of http.RoundTripper.
+func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == "/api/v1/pods" && r.URL.Query().Has("watch") {
+		w.n.Add(1)
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+// A kubeconfig that leads elsewhere at one look, as one that is being written may, changes nothing.
+func TestClusterHalfWrittenKubeconfig(t *testing.T) {
+	t.Parallel()
+	prod := start(t, coreapi.Options{})
+	running(t, prod, "team", "a", digestA)
+	var watches, looks atomic.Int64
+	var half atomic.Bool
+	f := follow(t, dbtest.Open(t), clusters.Source{Name: "prod", Connect: func() (*rest.Config, error) {
+		looks.Add(1)
+		config := rest.CopyConfig(prod.config)
+		if half.CompareAndSwap(true, false) {
+			config.Host = "https://half.invalid"
+		}
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return watched{next, &watches} })
+		return config, nil
+	}})
+	f.uses(t, digestA, 1)
+	before := watches.Load()
+	half.Store(true)
+	until := looks.Load() + 5
+	eventually(t, "the kubeconfig was read again", func() (bool, any) { return looks.Load() >= until && !half.Load(), looks.Load() })
+	if n := watches.Load() - before; n > 0 {
+		t.Errorf("the cluster was followed %d times from the beginning", n)
+	}
+	f.uses(t, digestA, 1)
+}
+
 func TestClusterNames(t *testing.T) {
 	t.Parallel()
 	getter := kubestore.NewGetter(dbtest.Open(t), legacyscheme.Codecs, kubestore.Options{})

@@ -124,11 +124,11 @@ func kubeconfigConfig(path string) (*restclient.Config, error) {
 func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
+	var config *restclient.Config
 	kubeconfig, err := cli.OpenKubeconfig(rules, &clientcmd.ConfigOverrides{ClusterInfo: cluster})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		config, err = kubeconfig.ClientConfig()
 	}
-	config, err := kubeconfig.ClientConfig()
 	var unread *fs.PathError
 	switch {
 	case errors.As(err, &unread) && errors.Is(err, fs.ErrNotExist):

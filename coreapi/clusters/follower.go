@@ -292,6 +292,7 @@ func (f *follower) followPods(ctx context.Context, pods podClient, c *connection
 	})
 	ticker := f.clusters.clock.NewTicker(tick)
 	defer ticker.Stop()
+	var seen *restclient.Config // at the last look
 	for {
 		select {
 		case <-ctx.Done():
@@ -300,9 +301,15 @@ func (f *follower) followPods(ctx context.Context, pods podClient, c *connection
 			if c == nil {
 				continue
 			}
-			if now, err := f.source.Connect(); err == nil && !sameWay(c.config, now) {
+			now, err := f.source.Connect()
+			// A change counts at the second look that finds the same: the first may have found a
+			// file that was half written.
+			if err == nil && !sameWay(c.config, now) && seen != nil && sameWay(seen, now) {
 				end(errChanged)
 				return errChanged
+			}
+			if seen = now; err != nil {
+				seen = nil
 			}
 		}
 	}
