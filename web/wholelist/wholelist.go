@@ -3,7 +3,8 @@
 //
 // It asks the API server for pages, in JSON, and joins them: to the client it is one list, as the
 // API server would answer it, byte for byte. Tables, lists of metadata, indented JSON and YAML are
-// joined too. A list in protobuf begins with its length, so it is made twice: once to measure it.
+// joined too. A list in protobuf begins with its length, so it is made twice: once to measure it. One
+// that is computed may not be alike twice, so it is kept until it is whole.
 package wholelist
 
 import (
@@ -20,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +32,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/internal/room"
 )
 
 // Limit is how many objects a page has.
@@ -38,12 +42,19 @@ const Limit = 500
 // again is how long a list waits before it asks for a page again that found no room.
 const again = time.Second
 
+// Bounds of computed lists in protobuf, which are kept in memory: in bytes, of all and of a user's. A
+// list that needs more is answered by the API server.
+const (
+	keptBytes   = 64 << 20
+	keptByAUser = keptBytes / 2
+)
+
 // Options of [Serve].
 type Options struct {
 	// Serializer tells which form a request asks for.
 	Serializer runtime.NegotiatedSerializer
 	// Computed, if set, reports whether a list is computed when it is read. It cannot be read twice
-	// alike, so it is not joined in protobuf.
+	// alike.
 	Computed func(*request.RequestInfo) bool
 	// Pages returns a function that ends the page before, and returns the context of the next.
 	Pages func(context.Context) (next func() context.Context)
@@ -51,48 +62,56 @@ type Options struct {
 
 // Serve answers lists without a limit with the pages that next answers. It leaves every other
 // request to next. It stands behind authorization.
-func Serve(next http.Handler, o Options) http.Handler {
-	// whose rules say what is answered
-	scope := &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{})}
-	s := &server{next: next, o: o, failed: map[schema.GroupResource]bool{}}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !s.joins(r, info) {
-			next.ServeHTTP(w, r)
-			return
+func Serve(next http.Handler, o Options) http.Handler { return newServer(next, o) }
+
+func newServer(next http.Handler, o Options) *server {
+	return &server{next: next, o: o, kept: room.New(keptBytes, keptByAUser), most: keptByAUser, failed: map[schema.GroupResource]bool{}}
+}
+
+// asAPI are the rules by which the API server answers.
+var asAPI = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{})}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !s.joins(r, info) {
+		s.next.ServeHTTP(w, r)
+		return
+	}
+	answer, form, err := negotiation.NegotiateOutputMediaType(r, s.o.Serializer, asAPI)
+	if err != nil {
+		s.next.ServeHTTP(w, r)
+		return
+	}
+	l := &list{server: s, request: r, pages: s.o.Pages(r.Context()), accept: runtime.ContentTypeJSON}
+	switch answer.Accepted.MediaType {
+	case runtime.ContentTypeJSON:
+		l.form = plain
+		if form.PrettySerializer != nil && form.Serializer == form.PrettySerializer {
+			l.form = indented
 		}
-		answer, form, err := negotiation.NegotiateOutputMediaType(r, o.Serializer, scope)
-		if err != nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		l := &list{server: s, request: r, pages: o.Pages(r.Context()), accept: runtime.ContentTypeJSON}
-		switch answer.Accepted.MediaType {
-		case runtime.ContentTypeJSON:
-			l.form = plain
-			if form.PrettySerializer != nil && form.Serializer == form.PrettySerializer {
-				l.form = indented
-			}
-		case runtime.ContentTypeYAML:
-			l.form = inYAML
-		case runtime.ContentTypeProtobuf:
-			l.form, l.accept = inProtobuf, runtime.ContentTypeProtobuf
-		}
-		if l.form.split == nil || l.form.measured && o.Computed != nil && o.Computed(info) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		l.contentType = answer.Accepted.MediaType
-		if as := answer.Convert; as != nil {
-			l.accept += fmt.Sprintf(";as=%s;g=%s;v=%s", as.Kind, as.Group, as.Version)
-		}
-		l.serve(w)
-	})
+	case runtime.ContentTypeYAML:
+		l.form = inYAML
+	case runtime.ContentTypeProtobuf:
+		l.form, l.accept = inProtobuf, runtime.ContentTypeProtobuf
+	}
+	if l.form.split == nil {
+		s.next.ServeHTTP(w, r)
+		return
+	}
+	l.computed = s.o.Computed != nil && s.o.Computed(info)
+	l.contentType = answer.Accepted.MediaType
+	if as := answer.Convert; as != nil {
+		l.accept += fmt.Sprintf(";as=%s;g=%s;v=%s", as.Kind, as.Group, as.Version)
+	}
+	l.serve(w)
 }
 
 type server struct {
 	next http.Handler
 	o    Options
+	kept *room.Room // bytes of lists that are kept, by user
+	most int64      // bytes of one of them
 
 	mu sync.Mutex
 	// failed are the resources whose last list ended early. The next list is not joined, so that
@@ -128,6 +147,7 @@ type list struct {
 	accept      string // in which form pages are asked for
 	contentType string // of the answer
 	form        form
+	computed    bool
 	buf         bytes.Buffer // the page that is being read
 }
 
@@ -188,6 +208,14 @@ func (l *list) serve(w http.ResponseWriter) {
 		l.next.ServeHTTP(w, l.request)
 		return
 	}
+	if l.form.measured && l.computed && p.meta.Continue != "" {
+		whole, release := l.keep(w, p)
+		defer release()
+		if whole == nil {
+			return
+		}
+		p = whole
+	}
 	maps.Copy(w.Header(), first.header)
 	for _, own := range []string{"Content-Length", "Content-Encoding", "Vary"} {
 		w.Header().Del(own)
@@ -196,6 +224,38 @@ func (l *list) serve(w http.ResponseWriter) {
 	out := &output{ResponseWriter: w, zip: responsewriters.ContentEncodingSupported(l.request, features.APIResponseCompression) == "gzip"}
 	if err := l.join(w, out, p); err != nil {
 		l.giveUp(err)
+	}
+}
+
+// keep reads the other pages of a list, and returns one page with all items; nil after it has
+// answered otherwise.
+func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release func()) {
+	party, has := "", int64(0)
+	if user, ok := request.UserFrom(l.request.Context()); ok {
+		party = user.GetName()
+	}
+	release = func() { l.kept.Remove(party, has) }
+	whole = &parts{meta: *first.complete(), head: first.head}
+	for p := first; ; {
+		n := int64(len(p.items))
+		if has+n > l.most {
+			l.next.ServeHTTP(w, l.request) // which says how to read it in pages
+			return nil, release
+		}
+		if !l.kept.TryAdd(party, has, n) {
+			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests("other large lists in protobuf are being read: try again, or list in pages (limit and continue)", 1), l.o.Serializer, schema.GroupVersion{}, w, l.request)
+			return nil, release
+		}
+		has += n
+		whole.items = append(whole.items, p.items...)
+		if p.meta.Continue == "" {
+			return whole, release
+		}
+		var err error
+		if p, err = l.following(w, p.meta.Continue, ""); err != nil {
+			l.next.ServeHTTP(w, l.request) // which says what is wrong
+			return nil, release
+		}
 	}
 }
 

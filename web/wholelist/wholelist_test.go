@@ -215,6 +215,51 @@ func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header,
 	}
 }
 
+// A computed list is joined in protobuf, too, and read once. What it keeps is bounded: a longer one is
+// answered by the API server, and one for which there is no room with 429.
+func TestComputedInProtobuf(t *testing.T) {
+	t.Parallel()
+	const inProto = "application/vnd.kubernetes.protobuf"
+	f := setup(t, 2*Limit+10, 300, 0)
+	pages := 0
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pages++
+		f.alone.ServeHTTP(w, r)
+	})
+	s := newServer(counted, Options{Serializer: codecs, Pages: kubestore.WholeList, Computed: func(*request.RequestInfo) bool { return true }})
+	f.joined = s
+	for _, accept := range []string{inProto, inProto + partial, inProto + tables, "application/yaml"} {
+		for _, query := range []url.Values{nil, {"labelSelector": {"of=2"}}, {"labelSelector": {"of=9"}}} {
+			f.sameAnswer(t, query, http.Header{"Accept": {accept}}, Limit)
+		}
+	}
+	header := http.Header{"Accept": {inProto}}
+	pages = 0
+	if ask(t, s, nil, header); pages != 3 {
+		t.Errorf("%d pages were read", pages)
+	}
+	want := ask(t, f.alone, nil, header).Body.String()
+	s.most = int64(len(want)) / 2
+	f.most = 0
+	if got := ask(t, s, nil, header); got.Body.String() != want || f.most != 2*Limit+10 {
+		t.Errorf("a list that is too long was not left to the API server: %d, %d objects at most", got.Code, f.most)
+	}
+	s.most = keptByAUser
+	if !s.kept.TryAdd("somebody", 0, keptBytes) {
+		t.Fatal("the room is not empty after the lists")
+	}
+	if got := ask(t, s, nil, header); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" {
+		t.Errorf("without room: %d %v %q", got.Code, got.Header(), got.Body)
+	}
+	s.kept.Remove("somebody", keptBytes)
+	if got := ask(t, s, nil, header); got.Body.String() != want {
+		t.Errorf("with room again: %d", got.Code)
+	}
+	if !s.kept.TryAdd("somebody", 0, keptBytes) {
+		t.Error("room is lost")
+	}
+}
+
 // What an index finds is read page by page, also if a page ends between two reads.
 func TestPagesOfAnIndex(t *testing.T) {
 	t.Parallel()
