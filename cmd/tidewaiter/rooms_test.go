@@ -20,12 +20,17 @@ import (
 var makesRoom = []string{
 	"semaphore.NewWeighted", "room.New", "room.NewMemory", "limits.NewBodies", "limits.NewTurns", "limits.NewConnections",
 	"newClass", "newShared", "newTurns", "newPlaces", "newWaitSlots", "NewBodies", "NewTurns", "NewMemory", "NewConnections",
+	"rate.NewLimiter", "flowcontrol.NewTokenBucketPassiveRateLimiter", "flowcontrol.NewTokenBucketPassiveRateLimiterWithClock", "flowcontrol.NewTokenBucketRateLimiter",
 }
+
+// sharesWork are the types of fields by which callers wait for one of them.
+var sharesWork = []string{"singleflight.Group", "singleflight"}
 
 // TestRoomsDocument: each room that the code shares among callers is in the table of rooms, which
 // says who fills it and who waits, and each name in the table is in the code. A room is what one of
 // makesRoom makes, the limit of an errgroup, a channel in which a blocking send of struct{}{} takes
-// a place, or one from which something is taken and put back at the end. Commands have rooms of
+// a place, or one from which something is taken and put back at the end, a channel with a named
+// number of places, work that several share, or a bound of connections. Commands have rooms of
 // their own.
 func TestRoomsDocument(t *testing.T) {
 	const document = "../../docs/design/security.md"
@@ -102,7 +107,9 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 			case *ast.FuncDecl:
 				function, holder = outer.Name.Name, ""
 			case *ast.KeyValueExpr:
-				holder = lastName(outer.Key)
+				if holder = lastName(outer.Key); holder == "MaxConnsPerHost" && n == outer {
+					rooms[function] = n.Pos()
+				}
 			case *ast.AssignStmt:
 				holder = lastName(outer.Lhs[0])
 			case *ast.ValueSpec:
@@ -119,11 +126,15 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 			switch made := callee(n); {
 			case strings.HasSuffix(made, ".SetLimit") && made != "Raw.SetLimit":
 				rooms[function] = n.Pos()
-			case slices.Contains(makesRoom, made) && !slices.Contains(makesRoom, function):
+			case made == "make" && len(n.Args) == 2 && isQueue(n), slices.Contains(makesRoom, made) && !slices.Contains(makesRoom, function):
 				if holder == "" {
 					holder = function
 				}
 				rooms[holder] = n.Pos()
+			}
+		case *ast.Field:
+			if slices.Contains(sharesWork, qualified(n.Type)) && len(n.Names) == 1 {
+				rooms[n.Names[0].Name] = n.Pos()
 			}
 		case *ast.SendStmt:
 			if _, ok := n.Value.(*ast.CompositeLit); (ok || deferred) && waits {
@@ -135,12 +146,22 @@ func roomsOf(file *ast.File) map[string]token.Pos {
 	return rooms
 }
 
+// isQueue reports whether a channel is made with a number of places that has a name.
+func isQueue(call *ast.CallExpr) bool {
+	_, channel := call.Args[0].(*ast.ChanType)
+	_, literal := call.Args[1].(*ast.BasicLit)
+	return channel && !literal
+}
+
 // callee is the name of what is called, with the name before it.
-func callee(call *ast.CallExpr) string {
-	if s, ok := call.Fun.(*ast.SelectorExpr); ok {
+func callee(call *ast.CallExpr) string { return qualified(call.Fun) }
+
+// qualified is the last name of an expression, with the name before it.
+func qualified(e ast.Expr) string {
+	if s, ok := e.(*ast.SelectorExpr); ok {
 		return lastName(s.X) + "." + s.Sel.Name
 	}
-	return lastName(call.Fun)
+	return lastName(e)
 }
 
 func lastName(e ast.Expr) string {
