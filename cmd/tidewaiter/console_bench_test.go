@@ -248,7 +248,7 @@ func BenchmarkLivePages(b *testing.B) {
 }
 
 // resident is the memory that the process has resident, in MiB.
-func (p *process) resident(b *testing.B) (mib float64) {
+func (p *process) resident(b testing.TB) (mib float64) {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {

@@ -146,6 +146,32 @@ func TestOneWriteLeavesTheOtherPolicies(t *testing.T) {
 	}
 }
 
+// A write costs what it changes, and not what else there is: it makes about as many objects in memory
+// beside 600 policies as beside 50.
+func TestAWriteCostsWhatItChanges(t *testing.T) { // alone: what others do would count, too
+	key := signaturestest.NewKey(t, signaturestest.P256)
+	cost := map[int]float64{}
+	for _, n := range []int{50, 300, 600} {
+		f, version := newFixture(t, nil), 0
+		for i := range n {
+			f.create(fmt.Sprintf("team-%03d", i), fmt.Sprintf("registry.example.com/team-%03d", i), key)
+		}
+		f.settle()
+		cost[n] = testing.AllocsPerRun(20, func() {
+			version++
+			f.update(fmt.Sprintf("team-%03d", version), func(o *ClusterImagePolicy) {
+				o.Spec.Scopes = []string{fmt.Sprintf("registry.example.com/v%d", version)}
+			})
+		})
+	}
+	t.Logf("objects in memory made by a write, by the number of policies: %v", cost)
+	for _, n := range []int{300, 600} {
+		if cost[n] > 2*cost[50] {
+			t.Errorf("a write beside %d policies makes %.0f objects, beside 50 %.0f", n, cost[n], cost[50])
+		}
+	}
+}
+
 // What is kept of an object follows each of its changes, whoever writes it.
 func TestKeptPoliciesFollow(t *testing.T) {
 	t.Parallel()
