@@ -496,6 +496,36 @@ func TestStreamTagPagesWhileTagsMove(t *testing.T) {
 	}
 }
 
+// A page reads the streams that it shows, and not each time many after them.
+func TestPagesOfStreamTagsReadWhatTheyShow(t *testing.T) {
+	t.Parallel()
+	s := newTagStorages(t)
+	const streams, tagsOfEach = 30, 20
+	for i := range streams {
+		one := stream(fmt.Sprint("app", i), "")
+		for j := range tagsOfEach {
+			one.Spec.Tags = append(one.Spec.Tags, *specTag(fmt.Sprint("t", j), "DockerImage/"+repository+"@"+digestOf(j)))
+		}
+		s.mustCreateStream(one)
+	}
+	for limit, most := range map[int64]int{tagsOfEach / 2: 5 * streams, 100 * tagsOfEach: streams} {
+		read, listed := 0, 0
+		for options := (internalversion.ListOptions{Limit: limit}); ; {
+			obj, err := s.streamTags().List(context.WithValue(inNamespace("team", "alice"), readCounter{}, &read), &options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed += len(obj.(*imagev1.ImageStreamTagList).Items)
+			if options.Continue = obj.(*imagev1.ImageStreamTagList).Continue; options.Continue == "" {
+				break
+			}
+		}
+		if listed != streams*tagsOfEach || read > most {
+			t.Errorf("in pages of %d there are %d tags, and %d streams were read, want %d at most", limit, listed, read, most)
+		}
+	}
+}
+
 // A list without a limit that is very long is refused, and a page is never longer than that.
 func TestAttackListOfAllStreamTags(t *testing.T) {
 	if testing.Short() {

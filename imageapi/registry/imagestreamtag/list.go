@@ -26,7 +26,8 @@ const (
 	// limit that would have more is refused.
 	maxStreamTags = 10000
 	// streamsAtOnce and tagsAtOnce are how many streams, and how many ImageTags of a repository, a
-	// list of tags reads at a time. A page of 500 needs one tag more, to know that there is one.
+	// list of tags reads at most at a time. A page of 500 needs one tag more, to know that there is
+	// one.
 	streamsAtOnce, tagsAtOnce = 50, 512
 )
 
@@ -105,7 +106,7 @@ func newStreamTagLister(ctx context.Context, options *internalversion.ListOption
 	l.selected = func(tag listedTag) bool {
 		return l.fields.Matches(fields.Set{"metadata.name": tag.name(), "metadata.namespace": tag.stream.Namespace})
 	}
-	l.ofStreams = internalversion.ListOptions{LabelSelector: options.LabelSelector, ResourceVersion: options.ResourceVersion, Limit: streamsAtOnce}
+	l.ofStreams = internalversion.ListOptions{LabelSelector: options.LabelSelector, ResourceVersion: options.ResourceVersion, Limit: 1}
 	if options.ResourceVersion != "" && options.Continue == "" {
 		l.ofStreams.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
@@ -136,17 +137,28 @@ func (l *streamTagLister) key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// tags yields the selected tags. It writes into list at which version the streams were read.
+// tags yields the selected tags. It writes into list at which version the streams were read. It
+// reads one stream, and then as many as the page needs if they have as many tags as those before.
 func (l *streamTagLister) tags(ctx context.Context, r *imagestream.Reader, list *metav1.ListMeta) iter.Seq2[listedTag, error] {
 	return func(yield func(listedTag, error) bool) {
+		read, yielded := 0, 0
 		for options := l.ofStreams; ; {
-			more, err := l.page(ctx, r, &options, list, yield)
+			read += int(options.Limit)
+			more, err := l.page(ctx, r, &options, list, func(tag listedTag, err error) bool {
+				yielded++
+				return yield(tag, err)
+			})
 			if err != nil {
 				yield(listedTag{}, err)
 			}
 			if err != nil || !more {
 				return
 			}
+			wanted := 2 * read // while none had any
+			if yielded > 0 {
+				wanted = (l.limit + 1 - yielded) * read / yielded
+			}
+			options.Limit = int64(min(max(wanted, 1), streamsAtOnce))
 		}
 	}
 }
@@ -191,7 +203,7 @@ func (l *streamTagLister) histories(ctx context.Context, r *imagestream.Reader, 
 	return func(yield func(*imagev1.NamedTagEventList, error) bool) {
 		named := []string{l.only}
 		if l.only == "" {
-			named = namedIn(stream)
+			named = slices.DeleteFunc(namedIn(stream), func(name string) bool { return name <= after })
 		}
 		shown, err := r.Named(ctx, stream, named...)
 		if err != nil {
