@@ -1,8 +1,8 @@
 // Package reconcile runs background tasks. Each task has a work queue of keys (client-go's), and a
 // [Reconciler] that brings the object of a key up to date:
 //
-//   - [Controller.Add] wakes the task. A key that waits already is not added again, and a key that
-//     is added while it is reconciled is reconciled once more after that;
+//   - [Controller.Add], or a signal, wakes the task. A key that waits already is not added again, and
+//     a key that is added while it is reconciled is reconciled once more after that;
 //   - [Controller.Run] starts it, and the end of Run's context stops it;
 //   - a key that failed is tried again with growing pauses, while others go on;
 //   - the number of keys is bounded: further keys are replaced by one that stands for all;
@@ -39,6 +39,8 @@ type Options[K comparable] struct {
 	// for which Reconcile must handle every key. The default is no bound, for tasks with few keys.
 	Max int
 	All K
+	// Signals add their key whenever they are signalled while the task runs.
+	Signals map[K]<-chan struct{}
 	// Workers is how many keys are reconciled at a time. Default 1.
 	Workers int
 	// Retry is the pause after the first failure of a key. It doubles with each failure, up to
@@ -94,6 +96,18 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 					queue.AddAfter(next, again)
 				}
 				queue.Done(key)
+			}
+		})
+	}
+	for key, signal := range c.o.Signals {
+		workers.Go(func() {
+			for {
+				select {
+				case <-signal:
+					c.Add(key)
+				case <-ctx.Done():
+					return
+				}
 			}
 		})
 	}

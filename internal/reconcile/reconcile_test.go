@@ -78,6 +78,20 @@ func TestAKeyThatWaitsIsReconciledOnce(t *testing.T) {
 	})
 }
 
+// A signal adds its key; one that is given while the task does not run counts for its next run.
+func TestASignalAddsItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signal := make(chan struct{}, 1)
+		signal <- struct{}{}
+		run(t, &task{}, reconcile.Options[string]{Signals: map[string]<-chan struct{}{"a": signal}}, func(_ *reconcile.Controller[string], expect func(time.Duration, ...string)) {
+			expect(0, "a@0")
+			signal <- struct{}{}
+			expect(0, "a@0")
+			expect(time.Hour)
+		})
+	})
+}
+
 func TestAKeyIsReconciledAgainWhenItAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &task{do: func(context.Context, string) (time.Duration, error) { return time.Minute, nil }}
