@@ -75,7 +75,7 @@ type Tag struct {
 type Tracker struct {
 	Options
 	started time.Time
-	recheck chan struct{} // holds a token if rules may have changed
+	queue   *reconcile.Controller[string] // names of ImageTags, and all
 
 	mu    sync.Mutex
 	found map[string]Tag // by the name of the ImageTag
@@ -83,15 +83,19 @@ type Tracker struct {
 }
 
 const (
-	again = 5 * time.Minute // between two looks at all tags
-	page  = 500             // tags read at a time
+	all        = ""              // the key of all tags
+	again      = 5 * time.Minute // between two looks at all tags
+	page       = 500             // tags read at a time
+	maxWaiting = 10_000          // tags that wait to be looked at
 	// MaxFound bounds the tags that are kept, some 10 MB. Further ones are not counted.
 	MaxFound = 20_000
 )
 
 // New returns a Tracker. It knows nothing until Run.
 func New(o Options) *Tracker {
-	return &Tracker{Options: o, started: o.Clock.Now(), recheck: make(chan struct{}, 1), found: map[string]Tag{}}
+	t := &Tracker{Options: o, started: o.Clock.Now(), found: map[string]Tag{}}
+	t.queue = reconcile.New(t, reconcile.Options[string]{Task: "looking at tags that must not move", Max: maxWaiting, All: all, Clock: o.Clock})
+	return t
 }
 
 // NewGauge returns a gauge for [Options], which the caller registers.
@@ -100,12 +104,7 @@ func NewGauge() *metrics.Gauge {
 }
 
 // Recheck makes the Tracker look at all tags soon, because rules may have changed.
-func (t *Tracker) Recheck() {
-	select {
-	case t.recheck <- struct{}{}:
-	default:
-	}
-}
+func (t *Tracker) Recheck() { t.queue.Add(all) }
 
 // Tags returns the tags that moved last, at most most, and how many there are. known is false until
 // all tags have been read once.
@@ -120,32 +119,31 @@ func (t *Tracker) Tags(most int) (all []Tag, n int, known bool) {
 
 // Run follows tags until ctx is done.
 func (t *Tracker) Run(ctx context.Context) error {
-	reconcile.Keep(ctx, "following tags that must not move", t.Clock, t.follow)
-	return nil
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { reconcile.Keep(ctx, "following tags that must not move", t.Clock, t.watch) })
+	return t.queue.Run(ctx)
 }
 
 // moved selects the tags that lead elsewhere than they did first.
 var moved = fields.OneTermEqualSelector(selectors.TagMoved, "true").String()
 
-// follow reads all tags, and then follows those that move until something fails.
-func (t *Tracker) follow(ctx context.Context) error {
-	version, err := t.readAll(ctx)
+// watch queues the tags that move until something fails.
+func (t *Tracker) watch(ctx context.Context) error {
+	list, err := t.Client.ListTags(ctx, metav1.ListOptions{Limit: 1, FieldSelector: moved})
 	if err != nil {
 		return err
 	}
-	w, err := t.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: version, FieldSelector: moved})
+	w, err := t.Client.WatchTags(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, FieldSelector: moved})
 	if err != nil {
 		return err
 	}
 	defer w.Stop()
-	next := t.Clock.After(again)
+	t.queue.Add(all) // what moved before the watch
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.recheck:
-		case <-next:
-			next = t.Clock.After(again)
 		case event, ok := <-w.ResultChan():
 			if event.Type == watch.Error {
 				return apierrors.FromObject(event.Object)
@@ -154,29 +152,24 @@ func (t *Tracker) follow(ctx context.Context) error {
 			if !ok || !is {
 				return nil // the server ends a watch after a while
 			}
-			var err error
-			if event.Type == watch.Deleted { // it is deleted, or not moved any more
-				err = t.lookAgain(ctx, tag.Name)
-			} else {
-				err = t.look(ctx, tag, true)
-			}
-			if err != nil {
-				return err
-			}
-			t.measure()
-			continue
-		}
-		if _, err := t.readAll(ctx); err != nil {
-			return err
+			t.queue.Add(tag.Name) // "deleted" can mean that it is not moved any more
 		}
 	}
 }
 
-// readAll looks at all tags that moved, and returns the version at which it read them.
-func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
+// Reconcile implements [reconcile.Reconciler]: it looks at one tag, or at all.
+func (t *Tracker) Reconcile(ctx context.Context, name string) (next time.Duration, err error) {
+	defer t.measure()
+	if name == all {
+		return again, t.readAll(ctx)
+	}
+	return 0, t.lookAgain(ctx, name)
+}
+
+// readAll looks at all tags that moved.
+func (t *Tracker) readAll(ctx context.Context) error {
 	seen := map[string]bool{}
-	err = pages.Each(ctx, metav1.ListOptions{Limit: page, FieldSelector: moved}, t.Client.ListTags, func(list *imagev1.ImageTagList) error {
-		version = cmp.Or(version, list.ResourceVersion) // a watch from here reports what moves meanwhile
+	err := pages.Each(ctx, metav1.ListOptions{Limit: page, FieldSelector: moved}, t.Client.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			seen[list.Items[i].Name] = true
 			if err := t.look(ctx, &list.Items[i], false); err != nil {
@@ -186,13 +179,9 @@ func (t *Tracker) readAll(ctx context.Context) (version string, err error) {
 		return nil
 	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := t.readUnseen(ctx, seen); err != nil {
-		return "", err
-	}
-	t.measure()
-	return version, nil
+	return t.readUnseen(ctx, seen)
 }
 
 // readUnseen looks at the tags that were found before and not seen when all were read: the watch
