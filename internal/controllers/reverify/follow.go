@@ -22,25 +22,22 @@ const maxFollowers = 10_000
 
 // followers are images to judge again because an index that lists them was judged.
 type followers struct {
-	added chan struct{}
-
 	mu sync.Mutex
 	// by digest: the repositories in which the image should be verified; nil to judge it in any
 	// case
 	waiting map[string][]string
 }
 
-func newFollowers() followers {
-	return followers{added: make(chan struct{}, 1), waiting: map[string][]string{}}
-}
-
 // Follow asks for the images that an index lists to be judged again. It does not wait.
-func (s *Sweeper) Follow(index *imagev1.Image) { s.followers.add(index, nil) }
+func (s *Sweeper) Follow(index *imagev1.Image) {
+	s.followers.add(index, nil)
+	s.tasks.Add(follow)
+}
 
 // check looks at a verified index for images that it lists and that are not verified, and asks for
 // these to be judged again: the server may have ended between the two. For any other image it does
 // nothing.
-func (f *followers) check(index *imagev1.Image) {
+func (s *Sweeper) check(index *imagev1.Image) {
 	if len(index.DockerImageManifests) == 0 {
 		return
 	}
@@ -51,7 +48,7 @@ func (f *followers) check(index *imagev1.Image) {
 		}
 	}
 	if len(repositories) > 0 {
-		f.add(index, repositories)
+		s.followers.add(index, repositories)
 	}
 }
 
@@ -68,10 +65,6 @@ func (f *followers) add(index *imagev1.Image, repositories []string) {
 		case known != nil:
 			f.waiting[m.Digest] = slices.Concat(known, repositories)
 		}
-	}
-	select {
-	case f.added <- struct{}{}:
-	default: // signalled already
 	}
 }
 

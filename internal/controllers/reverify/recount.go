@@ -41,7 +41,8 @@ type Changes interface {
 	Ready() <-chan struct{}
 }
 
-// pending are the Images that have changed since they were counted. Only Run uses it, except own.
+// pending are the Images that have changed since they were counted. Only the tasks of Run use it,
+// except own.
 type pending struct {
 	names map[string]struct{}
 	// own maps each Image that the sweep wrote and counted to the revision that it wrote.
@@ -49,6 +50,7 @@ type pending struct {
 	own   map[string]int64
 	lost  bool          // other Images may have changed, too
 	since time.Time     // when the oldest uncounted change was seen
+	noted time.Time     // when changes were last collected
 	cost  time.Duration // time to count one Image
 }
 
@@ -90,10 +92,32 @@ func (s *Sweeper) note(ctx context.Context) (changed bool) {
 		slog.Error("Changes of images cannot be followed, so a sweep counts them", "err", err)
 	}
 	p.lost = p.lost || lost
+	p.noted = s.clock.Now()
 	if changed = changed || lost; changed && p.since.IsZero() {
-		p.since = s.clock.Now()
+		p.since = p.noted
 	}
 	return changed
+}
+
+// countChanged counts the Images that have changed, once that is due. It returns when to look
+// again; 0 if no change waits.
+func (s *Sweeper) countChanged(ctx context.Context) (again time.Duration) {
+	p := &s.pending
+	if wait := p.noted.Add(settled).Sub(s.clock.Now()); wait > 0 {
+		return wait
+	}
+	if changing := s.note(ctx); p.uncounted() && s.due(changing) {
+		if p.lost {
+			s.Resync()
+			return 0
+		}
+		s.recount(ctx)
+		s.tasks.Add(sweep) // a verdict may expire earlier now
+	}
+	if p.uncounted() {
+		return settled
+	}
+	return 0
 }
 
 // due reports whether to count the pending changes now: when Images have stopped changing, when the

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
@@ -136,27 +137,43 @@ type Sweeper struct {
 	tally   Tally
 	changes Changes
 	clock   clock.WithTicker
-	trigger chan struct{}
+	tasks   *reconcile.Controller[task]
 	metrics *sweepMetrics
 	pending pending
 
 	mu         sync.Mutex
 	progress   Progress
-	next       time.Time
-	ended      time.Time     // when the last sweep ended
+	next       time.Time     // when the first verdict expires; zero for never
+	ended      time.Time     // when the last sweep ended; zero if the first one of Run has not
 	took       time.Duration // how long the last sweep took
+	failed     bool          // the last sweep failed for some Images
 	everything bool          // the next sweep judges all Images
-	asked      bool          // the next sweep begins without pauses
+	asked      bool          // a sweep is due, and begins without pauses
 	followers  followers
 }
 
+// task is what a Sweeper does; one at a time.
+type task string
+
+const (
+	sweep  task = "sweep"
+	count  task = "count"  // Images that have changed
+	follow task = "follow" // judge images whose index was judged
+)
+
 // New makes a Sweeper.
 func New(o Options) *Sweeper {
-	return &Sweeper{
+	s := &Sweeper{
 		images: o.Images, judge: o.Policies, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
-		trigger: make(chan struct{}, 1), followers: newFollowers(), metrics: newMetrics(o.Registerer),
+		followers: followers{waiting: map[string][]string{}}, metrics: newMetrics(o.Registerer),
 		pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
 	}
+	tasks := reconcile.Options[task]{Task: "verifying signatures again", Retry: retryAfter, Clock: s.clock}
+	if s.changes != nil {
+		tasks.Signals = map[task]<-chan struct{}{count: s.changes.Ready()}
+	}
+	s.tasks = reconcile.New(s, tasks)
+	return s
 }
 
 // Trigger requests a sweep that judges all Images, even those whose verdicts seem to be up to date.
@@ -167,14 +184,11 @@ func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
 // Resync is Trigger for a sweep that judges only Images whose verdicts may be out of date.
 func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
 
-func (s *Sweeper) ask(everything bool) (sweep int64) {
+func (s *Sweeper) ask(everything bool) (number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.everything, s.asked = s.everything || everything, true
-	select {
-	case s.trigger <- struct{}{}:
-	default: // requested already
-	}
+	s.tasks.Add(sweep)
 	return s.progress.Sweep + 1
 }
 
@@ -187,86 +201,54 @@ func (s *Sweeper) Progress() Progress {
 	return p
 }
 
-// Run sweeps until ctx is done, and counts Images that change between sweeps.
+// Run sweeps until ctx is done. Between sweeps it counts Images that change, and judges the images
+// of indexes that have a new verdict.
 func (s *Sweeper) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		s.note(ctx)
-		s.pending.forget()
-		err := s.Sweep(ctx, false)
-		if ctx.Err() != nil {
-			return
-		}
-		wait := s.untilNext()
-		if err != nil && !errors.Is(err, errUnreadable) { // an administrator has to mend that
-			slog.Error("Verifying signatures again failed, will retry", "after", retryAfter, "err", err)
-			wait = retryAfter
-		}
-		s.await(ctx, wait)
-	}
+	s.mu.Lock()
+	s.ended = time.Time{}
+	s.mu.Unlock()
+	s.tasks.Add(sweep)
+	_ = s.tasks.Run(ctx)
 }
 
-// await waits until the next sweep is due. Meanwhile it judges the images of indexes with a new
-// verdict, and counts images that have changed.
-func (s *Sweeper) await(ctx context.Context, wait time.Duration) {
-	end := s.clock.Now().Add(wait)
-	timer := s.clock.NewTimer(wait)
-	defer timer.Stop()
-	var ready <-chan struct{}
-	if s.changes != nil {
-		ready = s.changes.Ready()
+// Reconcile implements [reconcile.Reconciler].
+func (s *Sweeper) Reconcile(ctx context.Context, what task) (again time.Duration, err error) {
+	switch what {
+	case follow:
+		return 0, s.judgeFollowers(ctx)
+	case count:
+		return s.countChanged(ctx), nil
 	}
-	listen, settling := ready, (<-chan time.Time)(nil)
-	for {
-		select {
-		case <-listen:
-			s.note(ctx)
-			listen, settling = nil, s.clock.After(settled)
-			continue
-		case <-settling:
-			if changing := s.note(ctx); s.pending.uncounted() && s.due(changing) {
-				if s.pending.lost {
-					s.hurry()
-					return
-				}
-				s.recount(ctx)
-				if next := s.clock.Now().Add(s.untilNext()); next.Before(end) {
-					end = next
-					timer.Reset(end.Sub(s.clock.Now()))
-				}
-			}
-			if listen, settling = ready, nil; s.pending.uncounted() {
-				listen, settling = nil, s.clock.After(settled)
-			}
-			continue
-		case <-s.followers.added:
-			if s.judgeFollowers(ctx) != nil { // ctx is done
-				return
-			}
-			continue
-		case <-ctx.Done():
-		case <-timer.C():
-		case <-s.trigger:
-		}
-		return
+	if wait := s.untilSweep(); wait > 0 {
+		return wait, nil
 	}
+	s.note(ctx)
+	s.pending.forget()
+	if err := s.Sweep(ctx, false); err != nil && !errors.Is(err, errUnreadable) { // an administrator has to mend that
+		return 0, err
+	}
+	return s.untilSweep(), nil
 }
 
-// hurry makes the next sweep begin without pauses, because changed Images wait for its counts.
-func (s *Sweeper) hurry() {
+// untilSweep is the time to the next sweep: an hour after the last one, or less if a verdict
+// expires, if the last one failed, or if one was asked for.
+func (s *Sweeper) untilSweep() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = true
-}
-
-// untilNext is the time to the next sweep: an hour, or less if a verdict expires.
-func (s *Sweeper) untilNext() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.next.IsZero() {
-		return DefaultResync
+	at := s.ended.Add(DefaultResync)
+	switch {
+	case s.asked:
+		return 0
+	case s.failed:
+		at = s.ended.Add(retryAfter)
+	case !s.next.IsZero() && s.next.Before(at):
+		// At most once a second, even if an Image's recorded expiry is in the past.
+		at = s.next
+		if least := s.ended.Add(time.Second); at.Before(least) {
+			at = least
+		}
 	}
-	// At most once a second, even if an Image's recorded expiry is in the past.
-	return min(max(s.next.Sub(s.clock.Now()), time.Second), DefaultResync)
+	return at.Sub(s.clock.Now())
 }
 
 // errUnreadable is the error of a sweep that has examined all Images but those that cannot be read.
@@ -308,6 +290,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	if err == nil && s.progress.Failed > 0 {
 		err = fmt.Errorf("%d of %s could not be written", s.progress.Failed, table.Quantity(s.progress.Examined, "image"))
 	}
+	s.failed = err != nil
 	if err == nil && s.progress.Unreadable > 0 {
 		err = errUnreadable
 	}
@@ -411,7 +394,7 @@ func (s *Sweeper) examine(ctx context.Context, image *imagev1.Image, everything 
 	case changed:
 		result = resultChanged
 	}
-	s.followers.check(image)
+	s.check(image)
 	if s.tally != nil {
 		s.tally.Count(image)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -387,60 +388,44 @@ func TestSweepReportsFailures(t *testing.T) {
 // An Image that cannot be read keeps no other from being judged, and is not a reason to repeat a
 // sweep.
 func TestSweepPassesOverDamage(t *testing.T) {
-	key := signaturestest.NewKey(t, signaturestest.P256)
-	images := signedImages(t, key, 250)
-	for _, i := range []int{0, 57, 58, 249} {
-		images.damaged = append(images.damaged, fmt.Sprintf("sha256:%064x", i))
-	}
-	clock := clocktesting.NewFakeClock(start)
-	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
-	running(t, s)
-	// It pauses between pages.
-	eventually(t, func() bool {
-		if p := s.Progress(); p.Sweep == 1 && !p.Running {
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		key := signaturestest.NewKey(t, signaturestest.P256)
+		images := signedImages(t, key, 250)
+		for _, i := range []int{0, 57, 58, 249} {
+			images.damaged = append(images.damaged, fmt.Sprintf("sha256:%064x", i))
 		}
-		if clock.HasWaiters() {
-			clock.Step(time.Second)
+		s := running(t, images, signatures.NewLive(trust(t, key), clock.RealClock{}))
+		await(t, s, 1)
+		if p := s.Progress(); p.Examined != 246 || p.Unreadable != 4 || p.Failed != 0 || !strings.Contains(p.Error, "damaged") {
+			t.Errorf("progress %+v", p)
 		}
-		return false
-	}, "the sweep has not ended")
-	if p := s.Progress(); p.Examined != 246 || p.Unreadable != 4 || p.Failed != 0 || !strings.Contains(p.Error, "damaged") {
-		t.Errorf("progress %+v", p)
-	}
-	if counts := images.counts(); counts[verdicts.VerifiedTrue]+counts[verdicts.Unsigned] != int(s.Progress().Changed) || counts[verdicts.VerifiedTrue] == 0 {
-		n := counts[verdicts.VerifiedTrue]
-		t.Errorf("%d images are verified, %d were changed", n, s.Progress().Changed)
-	}
-	await(t, s, clock, 1)
-	clock.Step(10 * time.Minute)
-	if p := s.Progress(); p.Sweep != 1 {
-		t.Errorf("sweep %d follows", p.Sweep)
-	}
-}
-
-// running is a Sweeper that runs until the test ends.
-func running(t *testing.T, s *reverify.Sweeper) {
-	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-done
+		counts := images.counts()
+		if n := counts[verdicts.VerifiedTrue]; n == 0 || n+counts[verdicts.Unsigned] != int(s.Progress().Changed) {
+			t.Errorf("images by verdict: %v, %d were changed", counts, s.Progress().Changed)
+		}
+		time.Sleep(10 * time.Minute)
+		await(t, s, 1)
 	})
 }
 
-// await waits until the Sweeper has ended that many sweeps and sleeps.
-func await(t *testing.T, s *reverify.Sweeper, clock *clocktesting.FakeClock, sweeps int64) {
+// running is a Sweeper that runs in a bubble until the test ends.
+func running(t *testing.T, images *store, live *signatures.Live) *reverify.Sweeper {
 	t.Helper()
-	eventually(t, func() bool {
-		p := s.Progress()
-		return p.Sweep == sweeps && !p.Running && clock.HasWaiters()
-	}, fmt.Sprintf("sweep %d has not ended", sweeps))
+	s := sweeper(images, live, clock.RealClock{})
+	ctx, stop := context.WithCancel(t.Context())
+	var runs sync.WaitGroup
+	runs.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() { stop(); runs.Wait() })
+	return s
+}
+
+// await waits until nothing happens any more, and expects that many sweeps.
+func await(t *testing.T, s *reverify.Sweeper, sweeps int64) {
+	t.Helper()
+	synctest.Wait()
+	if p := s.Progress(); p.Sweep != sweeps || p.Running {
+		t.Errorf("after %d sweeps it is %+v", sweeps, p)
+	}
 }
 
 func eventually(t *testing.T, cond func() bool, what string) {
@@ -453,81 +438,81 @@ func eventually(t *testing.T, cond func() bool, what string) {
 }
 
 func TestRunSweepsWhenItHasTo(t *testing.T) {
-	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
-	images := signedImages(t, key, 10)
-	clock := clocktesting.NewFakeClock(start)
-	live := signatures.NewLive(trust(t, key), clock)
-	s := sweeper(images, live, clock)
-	running(t, s)
-	await(t, s, clock, 1)
-	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+	synctest.Test(t, func(t *testing.T) {
+		key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+		images, live := signedImages(t, key, 10), signatures.NewLive(trust(t, key), clock.RealClock{})
+		s := running(t, images, live)
+		await(t, s, 1)
+		wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
 
-	live.Replace(trust(t, other))
-	if n := s.Trigger(); n != 2 {
-		t.Errorf("the trigger promises sweep %d", n)
-	}
-	await(t, s, clock, 2)
-	wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
-
-	clock.Step(reverify.DefaultResync)
-	await(t, s, clock, 3)
-
-	// An expiry comes before the hour is over.
-	images.mu.Lock()
-	for _, image := range images.images {
-		if len(image.Signatures) > 0 {
-			image.Annotations[signatures.AnnotationRecheck] = clock.Now().Add(10 * time.Minute).Format(time.RFC3339)
+		time.Sleep(reverify.DefaultResync / 2)
+		live.Replace(trust(t, other))
+		if n := s.Trigger(); n != 2 {
+			t.Errorf("the trigger promises sweep %d", n)
 		}
-	}
-	images.mu.Unlock()
-	s.Resync()
-	await(t, s, clock, 4)
-	clock.Step(9 * time.Minute)
-	if p := s.Progress(); p.Sweep != 4 || p.Running {
-		t.Errorf("it does not wait for the expiry: %+v", p)
-	}
-	clock.Step(time.Minute)
-	await(t, s, clock, 5)
-	if p := s.Progress(); p.Changed != 9 {
-		t.Errorf("%d images were judged again at their expiry, want 9", p.Changed)
-	}
+		await(t, s, 2)
+		wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
+
+		time.Sleep(reverify.DefaultResync - time.Second) // since that one
+		await(t, s, 2)
+		time.Sleep(time.Second)
+		await(t, s, 3)
+
+		// An expiry comes before the hour is over.
+		images.mu.Lock()
+		for _, image := range images.images {
+			if len(image.Signatures) > 0 {
+				image.Annotations[signatures.AnnotationRecheck] = time.Now().Add(10 * time.Minute).Format(time.RFC3339)
+			}
+		}
+		images.mu.Unlock()
+		s.Resync()
+		await(t, s, 4)
+		time.Sleep(9 * time.Minute)
+		await(t, s, 4)
+		time.Sleep(time.Minute)
+		await(t, s, 5)
+		if p := s.Progress(); p.Changed != 9 {
+			t.Errorf("%d images were judged again at their expiry, want 9", p.Changed)
+		}
+	})
 }
 
 // An exception of a policy ends by itself: a sweep judges its images again at that second.
 func TestRunSweepsWhenAnExceptionEnds(t *testing.T) {
-	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
-	images := signedImages(t, key, 10)
-	clock := clocktesting.NewFakeClock(start)
-	exception := fmt.Sprintf("  exceptions: [{images: [%q, %q], until: %q, by: ann, reason: why}]\n", fmt.Sprintf("sha256:%064x", 0), fmt.Sprintf("sha256:%064x", 3), start.Add(10*time.Minute).Format(time.RFC3339))
-	document := signaturestest.Document("demo", `["registry.example.com"]`, signaturestest.TrustKey(other, nil), "") + exception
-	s := sweeper(images, signatures.NewLive(signaturestest.SetFrom(t, document), clock), clock)
-	running(t, s)
-	await(t, s, clock, 1)
-	wantCounts(t, images, map[string]int{"False": 8, "Excepted": 2})
-	clock.Step(10*time.Minute - time.Second)
-	if p := s.Progress(); p.Sweep != 1 || p.Running {
-		t.Errorf("it does not wait for the end: %+v", p)
-	}
-	clock.Step(time.Second)
-	await(t, s, clock, 2)
-	wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
+	synctest.Test(t, func(t *testing.T) {
+		key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+		images := signedImages(t, key, 10)
+		exception := fmt.Sprintf("  exceptions: [{images: [%q, %q], until: %q, by: ann, reason: why}]\n", fmt.Sprintf("sha256:%064x", 0), fmt.Sprintf("sha256:%064x", 3), time.Now().Add(10*time.Minute).Format(time.RFC3339))
+		document := signaturestest.Document("demo", `["registry.example.com"]`, signaturestest.TrustKey(other, nil), "") + exception
+		s := running(t, images, signatures.NewLive(signaturestest.SetFrom(t, document), clock.RealClock{}))
+		await(t, s, 1)
+		wantCounts(t, images, map[string]int{"False": 8, "Excepted": 2})
+		time.Sleep(10*time.Minute - time.Second)
+		await(t, s, 1)
+		time.Sleep(time.Second)
+		await(t, s, 2)
+		wantCounts(t, images, map[string]int{"False": 9, "Unsigned": 1})
+	})
 }
 
 // Failures are tried again soon.
 func TestRunRetries(t *testing.T) {
-	key := signaturestest.NewKey(t, signaturestest.P256)
-	images := signedImages(t, key, 10)
-	images.onUpdate = func(*imagev1.Image) error { return errors.New("disk full") }
-	clock := clocktesting.NewFakeClock(start)
-	s := sweeper(images, signatures.NewLive(trust(t, key), clock), clock)
-	running(t, s)
-	await(t, s, clock, 1)
-	images.mu.Lock()
-	images.onUpdate = nil
-	images.mu.Unlock()
-	clock.Step(time.Minute)
-	await(t, s, clock, 2)
-	wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+	synctest.Test(t, func(t *testing.T) {
+		key := signaturestest.NewKey(t, signaturestest.P256)
+		images := signedImages(t, key, 10)
+		images.onUpdate = func(*imagev1.Image) error { return errors.New("disk full") }
+		s := running(t, images, signatures.NewLive(trust(t, key), clock.RealClock{}))
+		await(t, s, 1)
+		images.mu.Lock()
+		images.onUpdate = nil
+		images.mu.Unlock()
+		time.Sleep(time.Minute - time.Second)
+		await(t, s, 1)
+		time.Sleep(time.Second)
+		await(t, s, 2)
+		wantCounts(t, images, map[string]int{"True": 9, "Unsigned": 1})
+	})
 }
 
 // A sweep pauses for as long as it worked, so that it leaves at least half of the time to others.
