@@ -18,9 +18,11 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
@@ -35,9 +37,9 @@ const (
 
 // Checks are safe for concurrent use.
 type Checks struct {
-	db   *db.DB
-	wake chan struct{} // holds a token when there are many to be written
-	told warn.Trouble
+	db    *db.DB
+	tasks *reconcile.Controller[struct{}] // writes
+	told  warn.Trouble
 
 	untold warn.Trouble // of Share
 
@@ -53,9 +55,11 @@ type check struct {
 	at     int64 // Unix milliseconds
 }
 
-// New returns the checks of a database.
-func New(d *db.DB) *Checks {
-	return &Checks{db: d, wake: make(chan struct{}, 1), held: map[string]check{}}
+// New returns the checks of a database. A nil clock is the real one.
+func New(d *db.DB, k clock.WithTicker) *Checks {
+	c := &Checks{db: d, held: map[string]check{}}
+	c.tasks = reconcile.New(c, reconcile.Options[struct{}]{Task: "writing when registries last confirmed references", Clock: k})
+	return c
 }
 
 // Confirm remembers checks. It skips a check that is not a reference, and one for which there is no
@@ -80,10 +84,7 @@ func (c *Checks) Confirm(all []tags.Check) {
 		c.held[key] = next
 	}
 	if len(c.held) >= soon {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.tasks.Add(struct{}{})
 	}
 }
 
@@ -146,17 +147,16 @@ func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
 	}
 }
 
-// Run calls Flush once a minute until ctx is done.
+// Run calls Flush once a minute until ctx is done, and when there are many checks to write.
 func (c *Checks) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.db.After(interval):
-		case <-c.wake:
-		}
-		c.Flush(ctx)
-	}
+	c.tasks.Add(struct{}{})
+	return c.tasks.Run(ctx)
+}
+
+// Reconcile implements [reconcile.Reconciler].
+func (c *Checks) Reconcile(ctx context.Context, _ struct{}) (again time.Duration, err error) {
+	c.Flush(ctx)
+	return interval, nil
 }
 
 // Flush writes the checks in memory and removes old ones. After an error they stay in memory. Call

@@ -42,7 +42,7 @@ func TestChecksSurviveARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := checks.New(first)
+	c := checks.New(first, clock)
 	c.Confirm([]tags.Check{
 		{Reference: tag, Digest: digestA, At: now.Add(time.Hour)}, // by a clock that is ahead
 		{Reference: tag, Digest: digestA, At: now.Add(-time.Hour)},
@@ -64,7 +64,7 @@ func TestChecksSurviveARestart(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c = checks.New(dbtest.OpenOptions(t, options))
+	c = checks.New(dbtest.OpenOptions(t, options), clock)
 	if got := at(t, c, tag); !got.Equal(now) {
 		t.Errorf("after a restart it was confirmed at %v, want %v", got, now)
 	}
@@ -90,7 +90,7 @@ func TestChecksAreWrittenOnceAMinute(t *testing.T) {
 		}
 		return n
 	}
-	c := checks.New(d)
+	c := checks.New(d, clock)
 	many := func(from, to int) {
 		all := make([]tags.Check, 0, to-from)
 		for i := from; i < to; i++ {
@@ -98,11 +98,11 @@ func TestChecksAreWrittenOnceAMinute(t *testing.T) {
 		}
 		c.Confirm(all)
 	}
-	many(0, 5)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { _ = c.Run(ctx); close(ended) }()
-	dbtest.AwaitWaiters(t, clock, 2)
+	dbtest.AwaitWaiters(t, clock, 3) // the database, and the two timers of a queue that waits
+	many(0, 5)
 	if n := rows(); n != 0 {
 		t.Errorf("%d rows are written before a minute is over", n)
 	}
@@ -130,7 +130,7 @@ func TestChecksAreWrittenOnceAMinute(t *testing.T) {
 func TestTagsTellWhenTheyWereConfirmed(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC))
-	c := checks.New(dbtest.Open(t, func(o *db.Options) { o.Clock = clock }))
+	c := checks.New(dbtest.Open(t, func(o *db.Options) { o.Clock = clock }), clock)
 	ref := reference.Reference{Host: "registry.example.com", Repository: "app", Tag: "v1"}
 	clock.Step(time.Hour)
 	c.Confirm([]tags.Check{{Reference: ref.String(), Digest: digestA, At: clock.Now()}})

@@ -20,7 +20,7 @@ func TestServersShareChecks(t *testing.T) {
 		if err := d.Filled(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		c := checks.New(d)
+		c := checks.New(d, nil)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

@@ -182,7 +182,7 @@ func (s *Server) openDatabase(ctx context.Context) (err error) {
 	if s.DB, err = db.Open(o); err != nil {
 		return err
 	}
-	s.checks = checks.New(s.DB)
+	s.checks = checks.New(s.DB, s.Options.Clock)
 	s.Tasks = append(s.Tasks, Task{Name: "checks", Run: s.checks.Run})
 	if s.etcd != nil {
 		if err := claim(ctx, s.etcd); err != nil {
