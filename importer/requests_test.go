@@ -24,11 +24,18 @@ import (
 // newFinder finds signatures as the program does, without lookaside storage and policies.
 func newFinder(t testing.TB) *find.Finder {
 	t.Helper()
-	return newFinderFor(t, func(reference.Reference) (signatures, attestations bool) { return false, false })
+	return newFinderFor(t, demandsSigned(false))
+}
+
+// demandsSigned are policies that demand signatures of all images, or nothing.
+type demandsSigned bool
+
+func (d demandsSigned) Demands(reference.Reference) (signatures, attestations bool) {
+	return bool(d), false
 }
 
 // newFinderFor is newFinder with policies.
-func newFinderFor(t testing.TB, demands func(reference.Reference) (signatures, attestations bool)) *find.Finder {
+func newFinderFor(t testing.TB, demands demandsSigned) *find.Finder {
 	t.Helper()
 	absent := filepath.Join(t.TempDir(), "absent")
 	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demands})
@@ -120,7 +127,7 @@ func TestRequestsWherePoliciesDemandSignatures(t *testing.T) {
 		if !api {
 			registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
 		}
-		im := newImporter(t, importer.Options{Signatures: newFinderFor(t, func(reference.Reference) (bool, bool) { return true, false })})
+		im := newImporter(t, importer.Options{Signatures: newFinderFor(t, true)})
 		mustImport(t, im, registry.Host+"/team/app:1", images)
 		registry.Reset()
 		mustImport(t, im, registry.Host+"/team/app:1", images)
@@ -155,7 +162,7 @@ func TestRequestsOfARepositoryThatWasListed(t *testing.T) {
 		if hides {
 			registry.Inject("/tags/list", 0, withoutSignatureTags)
 		}
-		im := newImporter(t, importer.Options{SignaturesAge: time.Hour, Signatures: newFinderFor(t, func(reference.Reference) (bool, bool) { return tt.demanded, false })})
+		im := newImporter(t, importer.Options{SignaturesAge: time.Hour, Signatures: newFinderFor(t, demandsSigned(tt.demanded))})
 		if tt.signed >= 0 {
 			digest, err := im.Resolve(t.Context(), parse(t, fmt.Sprint(registry.Host, "/team/app:", tt.signed)))
 			if err != nil {

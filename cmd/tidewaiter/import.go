@@ -184,7 +184,7 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	progress := bulk.NewProgress(cmd.ErrOrStderr())
 	var demanded bulk.DemandedBy
-	finder, err := config.NewFinder(cfg, demanded.Of)
+	finder, err := config.NewFinder(cfg, &demanded)
 	if err != nil {
 		return err
 	}

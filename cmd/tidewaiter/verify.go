@@ -173,7 +173,7 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	finder, err := config.NewFinder(cfg, set.Demands)
+	finder, err := config.NewFinder(cfg, set)
 	if err != nil {
 		return err
 	}

@@ -22,13 +22,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
+// demandsSigned are policies that demand signatures of all images, or nothing.
+type demandsSigned bool
+
+func (d demandsSigned) Demands(reference.Reference) (signatures, attestations bool) {
+	return bool(d), false
+}
+
 // prepareSearching is a worker that looks for signatures as the program does.
 func prepareSearching(t *testing.T, demanded bool) *workerTest {
 	t.Helper()
 	w, o := prepareWorker(t)
-	demands := func(reference.Reference) (signatures, attestations bool) { return demanded, false }
 	absent := filepath.Join(t.TempDir(), "absent")
-	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demands})
+	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demandsSigned(demanded)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
-	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -28,13 +27,10 @@ func LoadPolicies(path string) (*policy.Set, error) {
 	return set, nil
 }
 
-// Demands returns what policies demand of an image, see [find.Options].
-type Demands = func(image reference.Reference) (signatures, attestations bool)
-
 // NewFinder returns a finder of signatures in registries, and in the lookaside storage
 // that registries.d files name: those of the configuration, else the user's and the
 // system's.
-func NewFinder(cfg *Config, demands Demands) (*find.Finder, error) {
+func NewFinder(cfg *Config, demands find.Demands) (*find.Finder, error) {
 	networks, err := cfg.allowedNetworks()
 	if err != nil {
 		return nil, err
@@ -51,7 +47,7 @@ func NewFinder(cfg *Config, demands Demands) (*find.Finder, error) {
 
 // NewIsolatedFinder returns a finder of signatures in registries, and in lookaside
 // storage only if files beside the configuration name it.
-func NewIsolatedFinder(cfg *Config, demands Demands) (*find.Finder, error) {
+func NewIsolatedFinder(cfg *Config, demands find.Demands) (*find.Finder, error) {
 	dir := filepath.Dir(cfg.file)
 	networks, err := cfg.allowedNetworks()
 	if err != nil {

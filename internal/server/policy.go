@@ -104,8 +104,8 @@ func openVerification(path string, c clock.WithTicker) (*verification, error) {
 	return v, nil
 }
 
-// demands returns what the policies in force demand of an image.
-func (v *verification) demands(image reference.Reference) (signatures, attestations bool) {
+// Demands is part of find.Demands.
+func (v *verification) Demands(image reference.Reference) (signatures, attestations bool) {
 	return v.live.Set().Demands(image)
 }
 

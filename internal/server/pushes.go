@@ -36,6 +36,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
@@ -94,7 +95,7 @@ func (p *pushes) confirmed(all []tags.Check) {
 }
 
 // openPushes prepares the spool, and the receivers if there are any.
-func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands config.Demands, server Options, shared bool) (_ *pushes, err error) {
+func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands find.Demands, server Options, shared bool) (_ *pushes, err error) {
 	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
 		return nil, cfg.Fault("sweep", err)
 	}
@@ -159,7 +160,7 @@ func validateReceivers(cfg *config.Config) error {
 
 // NewPushImporter returns the importer of pushes of a server with options; all is nil if it shares
 // with none.
-func NewPushImporter(cfg *config.Config, demands config.Demands, server Options, all *peers.Peers) (*importer.Importer, error) {
+func NewPushImporter(cfg *config.Config, demands find.Demands, server Options, all *peers.Peers) (*importer.Importer, error) {
 	o, err := cfg.ImporterOptions()
 	if err != nil {
 		return nil, err

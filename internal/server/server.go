@@ -281,7 +281,7 @@ func (s *Server) authentication() *web.Authentication {
 // openPushes prepares a listening server to receive pushes.
 func (s *Server) openPushes(ctx context.Context) (err error) {
 	if s.listener != nil {
-		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification.demands, s.Options, s.etcd != nil)
+		s.pushes, err = openPushes(ctx, s.DB, s.Config, s.connections, s.Verification, s.Options, s.etcd != nil)
 		if err == nil {
 			s.pushes.tracer = s.tracer
 		}

@@ -41,7 +41,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 		blobs:  map[string][]byte{},
 	}
 	if s.pushed = listed; !listed {
-		s.demanded, s.attested = f.demands(as.Bare().WithDigest(digest.DigestStr()))
+		s.demanded, s.attested = f.demands.Demands(as.Bare().WithDigest(digest.DigestStr()))
 	}
 	if r, err := reference.Parse(digest.Name()); err == nil && !f.lookasides.sigstore(r) {
 		s.withoutSigstore = true

@@ -1124,7 +1124,7 @@ func TestFindPartly(t *testing.T) {
 					inner.ServeHTTP(w, r)
 				}
 				demanded := strings.HasPrefix(name, "the list")
-				o := find.Options{Demands: func(reference.Reference) (bool, bool) { return !demanded, !demanded }}
+				o := find.Options{Demands: demands{!demanded, !demanded}}
 				r := f.find(o)
 				if partial, ok := errors.AsType[*find.PartialError](r.err); len(r.found) == 0 || ok != (part.unread != "") || r.err != nil && !ok || ok && !partial.Partial() {
 					t.Errorf("%d found, %v", len(r.found), r.err)

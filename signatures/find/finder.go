@@ -34,32 +34,39 @@ type Options struct {
 	// nil, storage behind a URL is not read. It is not used for registries: for these, Find has its
 	// own transport.
 	Lookaside http.RoundTripper
-	// Demands reports whether policies demand signatures, or attestations, of an image, given as a
-	// repository with a digest. If so, the tag for them is requested even if the list of tags lacks
-	// it, because a proxy's list may be incomplete. If Demands is nil, both are demanded of all
-	// images.
-	Demands func(image reference.Reference) (signatures, attestations bool)
+	// Demands are the policies that apply; nil demands everything of all images.
+	Demands Demands
 	// Timeout bounds one search; the default is a minute.
 	Timeout time.Duration
 	// Clock is for tests; nil is the real one.
 	Clock clock.PassiveClock
 }
 
+// Demands are policies, such as a policy.Set.
+type Demands interface {
+	// Demands reports whether policies demand signatures, or attestations, of an image, given as a
+	// repository with a digest. If so, the tag for them is requested even if the list of tags lacks
+	// it, because a proxy's list may be incomplete.
+	Demands(image reference.Reference) (signatures, attestations bool)
+}
+
+// everything demands signatures and attestations of each image.
+type everything struct{}
+
+func (everything) Demands(reference.Reference) (signatures, attestations bool) { return true, true }
+
 // Finder searches registries. It is safe for concurrent use.
 type Finder struct {
 	lookasides *lookasides
 	transport  http.RoundTripper
-	demands    func(image reference.Reference) (signatures, attestations bool)
+	demands    Demands
 	timeout    time.Duration
 	memory     *memory
 }
 
 // New reads the registries.d files and returns a Finder.
 func New(o Options) (*Finder, error) {
-	f := &Finder{transport: o.Lookaside, timeout: o.Timeout, demands: o.Demands}
-	if f.demands == nil {
-		f.demands = func(reference.Reference) (bool, bool) { return true, true }
-	}
+	f := &Finder{transport: o.Lookaside, timeout: o.Timeout, demands: cmp.Or[Demands](o.Demands, everything{})}
 	if f.timeout <= 0 {
 		f.timeout = time.Minute
 	}

@@ -31,8 +31,29 @@ type remembering struct {
 	clock  *clocktesting.FakePassiveClock
 }
 
-// nothing is what policies demand of an image that none covers.
-func nothing(reference.Reference) (signatures, attestations bool) { return false, false }
+// demands are policies that demand the same of each image.
+type demands struct{ signatures, attestations bool }
+
+func (d demands) Demands(reference.Reference) (signatures, attestations bool) {
+	return d.signatures, d.attestations
+}
+
+// nothing are no policies.
+var nothing = demands{}
+
+// demandsOf are demands that expect the image for which they are asked.
+type demandsOf struct {
+	demands
+	t    *testing.T
+	want reference.Reference
+}
+
+func (d demandsOf) Demands(image reference.Reference) (signatures, attestations bool) {
+	if image != d.want {
+		d.t.Errorf("asked what is demanded of %s, want %s", image, d.want)
+	}
+	return d.demands.Demands(image)
+}
 
 func newRemembering(t *testing.T, referrersAPI bool) *remembering {
 	r := &remembering{fixture: newFixture(t, referrersAPI), clock: clocktesting.NewFakePassiveClock(time.Now())}
@@ -383,12 +404,7 @@ func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 				}
 				inner.ServeHTTP(w, req)
 			}
-			got := r.find(find.Options{Demands: func(image reference.Reference) (bool, bool) {
-				if want := inRepository.WithDigest(r.digest); image != want {
-					t.Errorf("asked what is demanded of %s, want %s", image, want)
-				}
-				return tt.signatures, tt.attestations
-			}})
+			got := r.find(find.Options{Demands: demandsOf{demands{tt.signatures, tt.attestations}, t, inRepository.WithDigest(r.digest)}})
 			if got.err != nil || got.types() != tt.found {
 				t.Errorf("found %q, %v, want %q", got.types(), got.err, tt.found)
 			}

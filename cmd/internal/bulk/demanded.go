@@ -27,8 +27,8 @@ type DemandedBy struct {
 	unknown bool // the server does not say, so everything may be demanded
 }
 
-// Of is [find.Options].Demands.
-func (d *DemandedBy) Of(image reference.Reference) (signatures, attestations bool) {
+// Demands is part of find.Demands.
+func (d *DemandedBy) Demands(image reference.Reference) (signatures, attestations bool) {
 	if d.unknown {
 		return true, true
 	}
