@@ -48,7 +48,7 @@ func BenchmarkWithout(b *testing.B) {
 			delete(p.Serializers, imagev1.GroupName)
 		}, []string{"Create", "Table", "Selector"}},
 		// Creations are answered with a new encoding.
-		{"StoredAnswers", func(_ *server.Server, p *server.Parts) { p.AnswerCreation = nil }, []string{"Create"}},
+		{"StoredAnswers", func(_ *server.Server, p *server.Parts) { p.Answering = nil }, []string{"Create"}},
 		// Nothing is written down.
 		{"Audit", func(_ *server.Server, p *server.Parts) { p.Audit = nil }, []string{"Get", "Create"}},
 		// Commits wait for no announced write.

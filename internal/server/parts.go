@@ -19,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/etcd"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
+	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestream"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagestreamimport"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
@@ -93,9 +94,8 @@ type Parts struct {
 	Served  *storedjson.Getter        // over storage: serves Images as they are stored
 	// Registries is the storage for the registries of all kinds.
 	Registries generic.RESTOptionsGetter
-	// AnswerCreation answers creations of Images with the stored bytes; nil encodes the object
-	// again.
-	AnswerCreation func(context.Context) (context.Context, func(runtime.Object) runtime.Object)
+	// Answering answers creations of Images with the stored bytes; nil encodes the object again.
+	Answering imageregistry.Answering
 	// Serializers are the serializers of groups that have their own.
 	Serializers map[string]runtime.NegotiatedSerializer
 	// BeforeAPI wraps the API server's handlers.

@@ -358,7 +358,7 @@ func (s *Server) NewStorage(serializers map[string]runtime.StorageSerializer) *k
 func (p *Parts) Serve(storage generic.RESTOptionsGetter, formsDir string) {
 	p.Storage = storage
 	p.Served = storedjson.NewGetter(storage, legacyscheme.Codecs, formsDir, storedjson.Kind{Resource: imagev1.GroupVersion.WithResource("images"), Kind: "Image", Named: imageregistry.DigestsIn})
-	p.Registries, p.AnswerCreation = p.Served, p.Served.AnswerCreation
+	p.Registries, p.Answering = p.Served, p.Served
 }
 
 // assemble makes the API server over the storages of all kinds.
@@ -442,7 +442,7 @@ func (s *Server) newImages(p *Parts, core *coreapi.API) (*imageapi.Storages, err
 	o := imageapi.Options{
 		Scheme: legacyscheme.Scheme,
 		Images: imageregistry.Options{
-			Verifier: s.Verification.Keeper, Observer: observer{s}, AnswerCreation: p.AnswerCreation, Usage: core.Usage, Drift: drifting{s, core.Usage},
+			Verifier: s.Verification.Keeper, Observer: observer{s}, Answering: p.Answering, Usage: core.Usage, Drift: drifting{s, core.Usage},
 		},
 		Answerer:          answerer,
 		Checks:            s.checks,

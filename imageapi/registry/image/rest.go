@@ -134,7 +134,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 // CreateRecorded is Create for a caller within the server, who gets an Image.
 func (r *REST) CreateRecorded(ctx context.Context, image *imagev1.Image, options *metav1.CreateOptions) (*imagev1.Image, error) {
 	obj, err := r.create(ctx, image, rest.ValidateAllObjectFunc, options, func(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-		ctx, _ = r.answerCreation(ctx) // the stored bytes are not decoded
+		ctx, _ = r.answering.AnswerCreation(ctx) // the stored bytes are not decoded
 		return r.createUnanswered(ctx, obj, validate, options)
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *REST) create(ctx context.Context, obj runtime.Object, validate rest.Val
 
 // CreateOnly is Create without the report of a push.
 func (r *REST) CreateOnly(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	ctx, answer := r.answerCreation(ctx)
+	ctx, answer := r.answering.AnswerCreation(ctx)
 	out, err := r.createUnanswered(ctx, obj, validate, options)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -39,7 +40,7 @@ func NewREST(stored *Stored, streams Streams, answers Answers) *REST {
 func NewStored(g generic.RESTOptionsGetter, opts Options) (*Stored, error) {
 	f := newFacts(opts)
 	s := &imageStrategy{ClusterWide: strategy.NewClusterWide(opts.Scheme), verifier: opts.Verifier}
-	served := &REST{Facts: f, observer: opts.Observer, packages: opts.Packages, answerCreation: opts.AnswerCreation}
+	served := &REST{Facts: f, observer: opts.Observer, packages: opts.Packages, answering: cmp.Or[Answering](opts.Answering, created{})}
 	images := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.Image{} },
 		NewListFunc:               func() runtime.Object { return &imagev1.ImageList{} },
@@ -158,10 +159,5 @@ func NewStored(g generic.RESTOptionsGetter, opts Options) (*Stored, error) {
 		}
 	}
 	served.Store, served.artifacts = images, artifacts
-	if served.answerCreation == nil {
-		served.answerCreation = func(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
-			return ctx, func(obj runtime.Object) runtime.Object { return obj }
-		}
-	}
 	return &Stored{served}, nil
 }

@@ -29,9 +29,9 @@ type REST struct {
 	packages Packages // nil if nobody knows which packages images have
 	streams  Streams  // nil for Stored
 	// nil knows references as they are recorded on images, and the verdicts that these hold
-	answers        Answers
-	observer       Observer // nil for none
-	answerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	answers   Answers
+	observer  Observer // nil for none
+	answering Answering
 }
 
 // Streams is the part of the storage of streams that the storage of images calls.
@@ -48,6 +48,22 @@ type Streams interface {
 	Leading(ctx context.Context, image string) (leading []string, whole bool, err error)
 }
 
+// Answering answers creations, such as a storedjson.Getter.
+type Answering interface {
+	// AnswerCreation is called before a creation and returns the context to create with. answer is
+	// called after it and returns the object to answer with: the created one, or one that knows its
+	// encoding (runtime.CacheableObject).
+	AnswerCreation(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+}
+
+// created answers with the created object.
+type created struct{}
+
+// AnswerCreation is part of [Answering].
+func (created) AnswerCreation(ctx context.Context) (context.Context, func(runtime.Object) runtime.Object) {
+	return ctx, func(obj runtime.Object) runtime.Object { return obj }
+}
+
 // Options are the options of the storage of images.
 type Options struct {
 	// Scheme is a scheme that Install was called with.
@@ -58,10 +74,8 @@ type Options struct {
 	Verdicts Verdicts
 	// Observer learns which writes change verdicts; it may be nil.
 	Observer Observer
-	// AnswerCreation, if set, is called before a creation and returns the context to create with.
-	// answer is called after it and returns the object to answer with: the created one, or one that
-	// knows its encoding (runtime.CacheableObject).
-	AnswerCreation func(ctx context.Context) (_ context.Context, answer func(runtime.Object) runtime.Object)
+	// Answering answers creations; nil answers with the created object.
+	Answering Answering
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
 	// Packages knows which packages images have; nil when nobody does.
