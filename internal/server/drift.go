@@ -20,7 +20,7 @@ func (s *Server) followDrift() error {
 	}
 	meter.Register(meter.Process, outdatedPods, unknownPods)
 	s.drift = drift.New(drift.Options{
-		Index: s.Usage, Client: client, Answers: s.answerer, Notifier: tagNotifier{s}, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
+		Index: s.Usage, Client: client, Answers: s.answerer, Notifier: tagNotifier{s.Events, s}, Clock: s.Options.Clock, Gauge: outdatedPods, UnknownGauge: unknownPods, Clusters: s.clusters.Names(),
 	})
 	s.Usage.OnTags(func(tags []string) {
 		s.drift.Recheck(tags)

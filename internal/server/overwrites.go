@@ -18,7 +18,7 @@ func (s *Server) followOverwrites() error {
 	}
 	meter.Register(meter.Process, overwrittenTags)
 	s.Verification.Overwrites = overwrites.New(overwrites.Options{
-		Client: client, Answers: s.answerer, Notifier: tagNotifier{s}, Clock: s.Options.Clock, Gauge: overwrittenTags,
+		Client: client, Answers: s.answerer, Notifier: tagNotifier{s.Events, s}, Clock: s.Options.Clock, Gauge: overwrittenTags,
 	})
 	s.Tasks = append(s.Tasks, Task{Name: "overwritten-tags", Run: s.Verification.Overwrites.Run})
 	return nil
