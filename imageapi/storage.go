@@ -118,16 +118,18 @@ func New(g generic.RESTOptionsGetter, opts Options) (*Storages, error) {
 	all.Answerer.Images, all.Answerer.Tags, all.Answerer.Packages, all.Answerer.Use = stored, registryTags, lists, stored.Use()
 	tagged.TableConvertor = stored.WarnOfUse(tagged.TableConvertor)
 	all.TagStatus = tagStatus
-	shown := &imagestream.Reader{
+	streams := imagestream.Options{
 		Images: stored, Answers: all.Answerer, Tags: tagged, TagStatus: tagStatus, Authorizer: opts.Authorizer,
 		Registry: opts.Registry, PublicRegistry: opts.PublicRegistry, Imports: opts.Importer != nil, Guarded: opts.Guarded,
 	}
 	if opts.Registry != "" && (imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, false) || imagestream.AllowedRegistry(opts.AllowedRegistries, opts.Registry, true)) {
-		shown.Pushes = opts.Pushes
+		streams.Pushes = opts.Pushes
 	}
-	if all.Streams, all.StreamStatus, err = imagestream.NewREST(g, opts.Scheme, shown); err != nil {
+	shown, err := imagestream.NewReader(g, opts.Scheme, streams)
+	if err != nil {
 		return nil, err
 	}
+	all.Streams, all.StreamStatus = imagestream.NewREST(shown)
 	all.Images = imageregistry.NewREST(stored, shown, all.Answerer)
 	all.Packages = imagepackages.NewREST(lists, all.Images)
 	all.Signatures = imageregistry.NewSignaturesREST(opts.Scheme, all.Images)

@@ -25,13 +25,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Reader puts streams together from what is stored of them and from the ImageTags that they follow.
-type Reader struct {
+// Options of a Reader.
+type Options struct {
 	Images    *imageregistry.Stored
 	Answers   imageregistry.Answers
 	Tags      *genericregistry.Store // of ImageTags
 	TagStatus *imagetag.StatusREST
-	Streams   *genericregistry.Store // as they are stored; NewREST sets it
 	// Authorizer decides what a writer may follow and delete; nil allows everything.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Registry is the host[:port] of the registry that has this server for its image API; "" if
@@ -43,6 +42,12 @@ type Reader struct {
 	Imports bool
 	Pushes  Pushes  // gets the pushes to Registry; nil if they are not imported
 	Guarded Guarded // nil for none
+}
+
+// Reader puts streams together from what is stored of them and from the ImageTags that they follow.
+type Reader struct {
+	Options
+	Streams *genericregistry.Store // as they are stored
 }
 
 // Pushes gets what the own registry has stored.

@@ -32,10 +32,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/relay"
 )
 
-// NewREST returns the storage of imagestreams, and that of their status. A stream is stored with
-// what its users write and with the histories of tags that follow no registry. Where its other tags
-// lead is read from the ImageTags whenever a stream is shown.
-func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader) (*REST, *StatusREST, error) {
+// NewReader returns what reads streams, with the store over g that it reads them from. A stream is
+// stored with what its users write and with the histories of tags that follow no registry. Where
+// its other tags lead is read from the ImageTags whenever a stream is shown.
+func NewReader(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Reader, error) {
+	shown := &Reader{Options: o}
 	s := Strategy{Namespaced: strategy.NewNamespaced(scheme), shown: shown}
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &imagev1.ImageStream{} },
@@ -67,7 +68,7 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 		}
 	}
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: shown.attributes, Indexers: &indexers}); err != nil {
-		return nil, nil, fmt.Errorf("imageapi: %w", err)
+		return nil, fmt.Errorf("imageapi: %w", err)
 	}
 	store.AfterDelete = func(obj runtime.Object, options *metav1.DeleteOptions) {
 		if options == nil || len(options.DryRun) == 0 {
@@ -81,9 +82,15 @@ func NewREST(g generic.RESTOptionsGetter, scheme *runtime.Scheme, shown *Reader)
 		return shown.written(obj, old, options.DryRun), nil
 	}
 	shown.Streams = store
-	ofStatus := *store
-	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = streamStatusStrategy{s}, streamStatusStrategy{s}
-	return &REST{store, shown}, &StatusREST{virtual.Status{Store: &ofStatus}, shown}, nil
+	return shown, nil
+}
+
+// NewREST returns the storage of imagestreams, and that of their status.
+func NewREST(shown *Reader) (*REST, *StatusREST) {
+	ofStatus := *shown.Streams
+	status := streamStatusStrategy{ofStatus.UpdateStrategy.(Strategy)}
+	ofStatus.UpdateStrategy, ofStatus.ResetFieldsStrategy = status, status
+	return &REST{shown.Streams, shown}, &StatusREST{virtual.Status{Store: &ofStatus}, shown}
 }
 
 // REST is the storage of imagestreams: the generic one, which it completes with where the tags
