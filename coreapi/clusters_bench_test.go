@@ -82,7 +82,7 @@ func BenchmarkFollowedPods(b *testing.B) {
 		before := heap()
 		b.StartTimer()
 		s := startOn(b, d, coreapi.Options{Clusters: clusters.Options{Sources: []clusters.Source{{Name: "prod", Connect: func() (*rest.Config, error) { return &rest.Config{Host: server.URL}, nil }}}}})
-		go s.api.Clusters.Run(b.Context())
+		go s.api.Clusters.Run(b.Context(), nil)
 		for !s.api.Clusters.Synced() || s.api.Usage.PodsUsing([]string{fmt.Sprintf("sha256:%064x", 0)}, nil) < pods/1000 {
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -74,7 +74,7 @@ func follow(t *testing.T, d *db.DB, sources ...clusters.Source) *following {
 		}
 	})
 	running.Go(func() {
-		if err := s.api.Clusters.Run(ctx); err != nil {
+		if err := s.api.Clusters.Run(ctx, nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -164,7 +164,7 @@ func TestClusterHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := s.api.Clusters.Run(ctx); err != nil {
+		if err := s.api.Clusters.Run(ctx, nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -32,6 +32,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
+	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -151,7 +152,7 @@ func TestVerdictsFollowPolicyObjects(t *testing.T) {
 	again := image.DeepCopy()
 	again.Annotations = map[string]string{"tidewaiter.dev/signature-policy": "again"}
 	if again, err = images.Update(t.Context(), again, metav1.UpdateOptions{}); err == nil {
-		if v, _ := server.Summarize(again); v != verdicts.VerifiedTrue {
+		if v, _, _ := signatures.Summary(again); v != verdicts.VerifiedTrue {
 			t.Errorf("an image that was written after the policy is %s", v)
 		}
 	} else if !apierrors.IsConflict(err) { // the sweep was there first

@@ -59,8 +59,6 @@ type Options struct {
 	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and
 	// without Sources, it is not known what runs.
 	OwnPodsOnly bool
-	// Observer is told what is stored; nil for nobody.
-	Observer Observer
 	// Clock is the time; nil is the real one.
 	Clock clock.WithTicker
 }
@@ -93,8 +91,8 @@ func (noObserver) Forget(context.Context, string, ClusterRecords) error { return
 type Clusters struct {
 	clusters, pods *genericregistry.Store
 	followers      []*follower
-	unfollowed     bool // nothing but own pods is followed, and it is not known whether there is more
-	observer       Observer
+	unfollowed     bool     // nothing but own pods is followed, and it is not known whether there is more
+	observer       Observer // of the Run under way
 	clock          clock.WithTicker
 	loaded         atomic.Bool // the stored state of all clusters is known
 }
@@ -103,8 +101,7 @@ type Clusters struct {
 // is a scheme that [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
-	o.Observer = cmp.Or[Observer](o.Observer, noObserver{})
-	c := &Clusters{clock: o.Clock, observer: o.Observer, unfollowed: len(o.Sources) == 0 && !o.OwnPodsOnly}
+	c := &Clusters{clock: o.Clock, observer: noObserver{}, unfollowed: len(o.Sources) == 0 && !o.OwnPodsOnly}
 	var err error
 	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
@@ -315,8 +312,9 @@ func (c *Clusters) ReportNeeds(index *usage.Index) {
 	}
 }
 
-// Run follows the clusters until ctx is done.
-func (c *Clusters) Run(ctx context.Context) error {
+// Run follows the clusters until ctx is done. It tells o what it stores; nil is nobody.
+func (c *Clusters) Run(ctx context.Context, o Observer) error {
+	c.observer = cmp.Or[Observer](o, noObserver{})
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
 	if !c.persist(ctx, "reading what is known of clusters", func() error { return c.load(ctx) }) {
 		return nil

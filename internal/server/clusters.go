@@ -26,7 +26,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
-	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -79,7 +78,7 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 func (s *Server) clusterOptions() (clusters.Options, error) {
 	sources, err := clusterSources(s.Config)
 	sources = append(sources, s.Options.Cluster.source(s.Config)...)
-	return clusters.Options{Sources: sources, OwnPodsOnly: s.Config.OwnPodsOnly, Observer: s.runs}, err
+	return clusters.Options{Sources: sources, OwnPodsOnly: s.Config.OwnPodsOnly}, err
 }
 
 // feedQueue adds the task that imports the images of pods. It must be added before the pods are
@@ -152,17 +151,6 @@ func (r runningImages) EachRunning(ctx context.Context, use func(cluster string,
 func (r runningImages) PodsRunning(digest string) int {
 	n, _ := r.answerer.Use.Pods(digest, nil)
 	return n
-}
-
-// keepCounts counts pushes, pods by their verdicts, and images that run and are gone from their
-// registries, until ctx is done.
-func (s *Server) keepCounts(ctx context.Context) error {
-	client, err := imageclient.New(s.Web.ClientConfig())
-	if err != nil {
-		return err
-	}
-	meter.Register(meter.Process, goneImages, runningPods)
-	return s.Verification.Inventory.Run(ctx, inventory.Sources{Tags: client, Images: client, Pods: podVerdicts{s}, Gone: goneImages, Verified: runningPods})
 }
 
 // goneNotifier passes notices on, and has what runs counted when something is gone.

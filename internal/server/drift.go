@@ -26,7 +26,6 @@ func (s *Server) followDrift() error {
 		s.drift.Recheck(tags)
 		s.Verification.Inventory.RecountRunning()
 	})
-	s.Verification.Inventory.Drift = s.drift
 	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil
 }

@@ -37,7 +37,7 @@ type verification struct {
 	live    *signatures.Live
 	Keeper  *policyapi.Keeper // nil until assemble
 	Sweeper *reverify.Sweeper // nil until connect
-	// Inventory counts what the sweeper sees.
+	// Inventory counts what the sweeper sees; nil until connect.
 	Inventory *inventory.Counter
 	// Overwrites knows the tags that have moved although they must not; nil without a listener.
 	Overwrites *overwrites.Tracker
@@ -97,10 +97,6 @@ func openVerification(path string, c clock.WithTicker) (*verification, error) {
 		return nil, err
 	}
 	v := &verification{path: path, clock: c, files: set, live: signatures.NewLive(set, clock.RealClock{})}
-	v.Inventory = inventory.New(func(image *imagev1.Image) string {
-		verified, _ := Summarize(image)
-		return verified
-	}, clock.RealClock{})
 	return v, nil
 }
 
@@ -109,29 +105,26 @@ func (v *verification) Demands(image reference.Reference) (signatures, attestati
 	return v.live.Set().Demands(image)
 }
 
-// resync brings the stored verdicts up to date with the policies in force.
+// resync brings the stored verdicts up to date with the policies in force. Policies that are read
+// before connect need none: everything is judged and counted once after it.
 func (v *verification) resync() {
-	v.Inventory.RecountRunning()
 	if v.Overwrites != nil {
 		v.Overwrites.Recheck()
 	}
 	if v.Sweeper != nil {
+		v.Inventory.RecountRunning()
 		v.Sweeper.Resync()
 	}
 }
 
-// Summarize sums up the verdicts for the image API's column and indexes.
-func Summarize(image *imagev1.Image) (verified string, signers []string) {
-	verified, signers, _ = signatures.Summary(image)
-	return verified, signers
-}
-
-// connect makes the sweeper, which reads and writes Images with config.
-func (v *verification) connect(config *restclient.Config) error {
+// connect makes the sweeper, which reads and writes Images with config, and what counts with it.
+func (v *verification) connect(config *restclient.Config, counted inventory.Options) error {
 	images, err := imageclient.New(config)
 	if err != nil {
 		return err
 	}
+	counted.Tags, counted.Images = images, images
+	v.Inventory = inventory.New(counted)
 	v.Sweeper = reverify.New(reverify.Options{Images: images, Policies: v.live, Tally: tallies{v.Keeper, v.Inventory}, Changes: v.changes, Registerer: meter.Process})
 	return nil
 }

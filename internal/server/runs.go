@@ -16,9 +16,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// judgeRun returns the verdict for what a container runs, and the digest of that: a
-// runs.Options.VerdictOf.
-func (s *Server) judgeRun(ctx context.Context, namespace, image, imageID string) (imageruns.RunVerdict, string) {
+// runVerdicts judges what ran: a runs.Verdicts.
+type runVerdicts struct{ *Server }
+
+// VerdictOf is part of runs.Verdicts.
+func (s runVerdicts) VerdictOf(ctx context.Context, namespace, image, imageID string) (imageruns.RunVerdict, string) {
 	answer, err := s.answerer.Container(ctx, namespace, image, imageID)
 	v := answer.VerdictOr(err)
 	return imageruns.RunVerdict{
@@ -26,9 +28,9 @@ func (s *Server) judgeRun(ctx context.Context, namespace, image, imageID string)
 	}, answer.Runs
 }
 
-// turnedByAge records verdicts on what runs that turned by the age of tags alone, once for each
-// place, and has others told.
-func (s *Server) turnedByAge(ctx context.Context, turns []runs.Turn) {
+// Turned is part of runs.Verdicts. It records each verdict once for each place, and notifies
+// others.
+func (s runVerdicts) Turned(ctx context.Context, turns []runs.Turn) {
 	held := func(v imageruns.RunVerdict) annotation.Verdict {
 		return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Signers: v.Signers, Until: v.ExceptionUntil}
 	}

@@ -113,7 +113,7 @@ func Open(ctx context.Context, o Options, listener net.Listener) (_ *Server, err
 
 func newServer(o Options, listener net.Listener) *Server {
 	o.Clock = cmp.Or[clock.WithTickerAndDelayedExecution](o.Clock, clock.RealClock{})
-	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), turns: limits.NewTurns(), Events: &imageevents.Recorder{}, runs: runs.New(o.Clock), local: web.NewLocal(), ReadyTimeout: readyTimeout}
+	s := &Server{Options: o, connections: limits.NewConnections(limits.DefaultConnections()), turns: limits.NewTurns(), Events: &imageevents.Recorder{}, local: web.NewLocal(), ReadyTimeout: readyTimeout}
 	if listener != nil {
 		s.listener = s.connections.Listen(listener)
 	}
@@ -221,8 +221,16 @@ func (s *Server) loadPolicies(ctx context.Context) error {
 	return nil
 }
 
+// connectVerification prepares to judge, compare and count what is stored.
 func (s *Server) connectVerification(context.Context) error {
-	return s.Verification.connect(s.Web.ClientConfig())
+	o := inventory.Options{Pods: podVerdicts{s}, Use: s.answerer.Use, Gone: goneImages, Verified: runningPods, Clock: clock.RealClock{}}
+	if s.listener != nil {
+		if err := s.followDrift(); err != nil {
+			return err
+		}
+		o.Drift = s.drift
+	}
+	return s.Verification.connect(s.Web.ClientConfig(), o)
 }
 
 // openToNetwork adds the parts that only a listening server has.
@@ -231,7 +239,8 @@ func (s *Server) openToNetwork(context.Context) error {
 		return nil
 	}
 	s.handleAdmin()
-	return errors.Join(s.addTasks(), s.feedQueue(), s.followDrift(), s.followOverwrites(), s.writeEndpointFiles())
+	meter.Register(meter.Process, goneImages, runningPods)
+	return errors.Join(s.addTasks(), s.feedQueue(), s.followOverwrites(), s.writeEndpointFiles())
 }
 
 // writeEndpointFiles writes down where the server is, for commands that look for it. The server
@@ -402,10 +411,9 @@ func (s *Server) assemble(ctx context.Context) error {
 		defer func() { s.followChanges(storage) }() // when it is known what runs
 	}
 	s.clusters, s.Usage, s.answerer = core.Clusters, core.Usage.Index, images.Answerer
-	s.runs.Options = runs.Options{Store: core.Runs, Clusters: core.Clusters, VerdictOf: s.judgeRun, Turned: s.turnedByAge, SeveralServers: s.etcd != nil}
+	s.runs = runs.New(runs.Options{Store: core.Runs, Clusters: core.Clusters, Verdicts: runVerdicts{s}, SeveralServers: s.etcd != nil, Clock: s.Options.Clock})
 	s.followed, s.streams = followedTags{images.TagImports}, images.StoredStreams
 	s.promotions, s.unverified = promotion.New(s.streams), imageevents.NewUnverified(s.answerer)
-	s.Verification.Inventory.Use = s.answerer.Use
 	if s.listener != nil {
 		s.admitter = &Admitter{
 			Answerer: s.answerer, Queue: s.pushes.spool, clusters: core.Clusters, waiting: map[awaited][]*admission.Pod{},
@@ -568,8 +576,8 @@ func (s *Server) addTasks() error {
 		Task{Name: "streams", Run: s.keepStreams, One: true},
 		Task{Name: "promotions", Run: s.promotions.Run},
 		Task{Name: "followed-tags", Run: (&feeder.Streams{Followed: s.followed, Queue: s.pushes.spool}).Run, One: true},
-		Task{Name: "clusters", Run: s.clusters.Run},
-		Task{Name: "counts", Run: s.keepCounts},
+		Task{Name: "clusters", Run: func(ctx context.Context) error { return s.clusters.Run(ctx, s.runs) }},
+		Task{Name: "counts", Run: s.Verification.Inventory.Run},
 		Task{Name: "records", Run: s.runs.Run, One: true},
 	)
 	if s.etcd != nil {

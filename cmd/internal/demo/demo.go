@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Run shows it all in dir, and prints what it does. With once it then ends; without, it goes on
@@ -121,7 +122,7 @@ func showPushes(ctx context.Context, out io.Writer, registry *Registry, signer *
 			if err != nil {
 				return false, err
 			}
-			verified, _ := server.Summarize(image)
+			verified, _, _ := signatures.Summary(image)
 			tagged := strings.Contains(image.Annotations[annotation.References], `"`+reference+`"`)
 			return verified == p.verdict && tagged, nil
 		})

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	"k8s.io/utils/clock"
+
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // After any changes the numbers are those of what is stored, counted here by themselves, and the
@@ -17,7 +18,7 @@ import (
 func TestCountsFollowChanges(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := counterOf(clock.RealClock{})
+	c := counterOf(Options{})
 	if c.Resume() {
 		t.Error("it goes on before it has counted anything")
 	}
@@ -25,7 +26,7 @@ func TestCountsFollowChanges(t *testing.T) {
 	change := func() {
 		image := imageOf()
 		image.Name = fmt.Sprintf("sha256:%03d", r.IntN(100))
-		image.Labels = map[string]string{"verdict": []string{"True", "False", "Unsigned"}[r.IntN(3)]}
+		judge(image, []string{"True", "False", "Unsigned"}[r.IntN(3)])
 		for range r.IntN(5) {
 			n := int64(r.IntN(40))
 			image.DockerImageLayers = append(image.DockerImageLayers, imagev1.ImageLayer{Name: fmt.Sprint(n), LayerSize: n})
@@ -58,7 +59,8 @@ func TestCountsFollowChanges(t *testing.T) {
 		c.End(nil)
 		want, layers := Summary{Images: int64(len(stored)), Verified: map[string]int64{}}, map[string]int64{}
 		for _, image := range stored {
-			want.Verified[image.Labels["verdict"]]++
+			verdict, _, _ := signatures.Summary(image)
+			want.Verified[verdict]++
 			own := map[string]int64{}
 			for _, l := range image.DockerImageLayers {
 				own[l.Name] = l.LayerSize
@@ -89,7 +91,7 @@ func TestCountsFollowChanges(t *testing.T) {
 
 // What is remembered of images is bounded: of more, only sweeps change the counts.
 func TestRememberedImagesAreBounded(t *testing.T) {
-	c := counterOf(clock.RealClock{})
+	c := counterOf(Options{})
 	c.Begin()
 	layers := make([]imagev1.ImageLayer, 10_000)
 	for i := range layers {

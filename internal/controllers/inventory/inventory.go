@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 const (
@@ -97,17 +98,10 @@ type Drift interface {
 
 // Counter counts. It is a reverify.Tally.
 type Counter struct {
-	// Use, if set before Run, knows how many pods use an image.
-	Use Use
-	// Drift, if set, counts the pods that run another image than their tag leads to.
-	Drift Drift
-
-	verdict func(*imagev1.Image) string
-	clock   clock.WithTicker
-	queue   *reconcile.Controller[string]
+	o     Options
+	queue *reconcile.Controller[string]
 
 	mu      sync.Mutex
-	from    Sources // none before Run
 	now     Summary
 	first   map[Among]map[string][]string // digests at the last count, by order
 	running Running
@@ -117,12 +111,19 @@ type Counter struct {
 	current *count               // the count in progress; nil between counts
 }
 
-// Sources are what a Counter reads, and the gauges that it sets.
-type Sources struct {
-	Tags           Tags
-	Images         Images
-	Pods           Pods
+// Options of a Counter: what it reads, and the gauges that it sets. All but Use and Drift are
+// required for Run; the others for the counts of a sweep are none.
+type Options struct {
+	Tags   Tags
+	Images Images
+	Pods   Pods
+	// Use knows how many pods use an image; nil if nothing does.
+	Use Use
+	// Drift counts the pods that run another image than their tag leads to; nil if nothing does.
+	Drift Drift
+	// Gone and Verified are set by each count of what runs.
 	Gone, Verified *metrics.GaugeVec
+	Clock          clock.WithTicker
 }
 
 // Keys of the counts that are made between sweeps.
@@ -131,11 +132,11 @@ const (
 	running = "running"
 )
 
-// New returns a Counter. verdict returns an image's verdict as a word.
-func New(verdict func(*imagev1.Image) string, c clock.WithTicker) *Counter {
-	counter := &Counter{verdict: verdict, clock: c, due: map[string]time.Time{}}
-	counter.queue = reconcile.New(counter, reconcile.Options[string]{Task: "counting", Workers: 2, Clock: c})
-	return counter
+// New returns a Counter.
+func New(o Options) *Counter {
+	c := &Counter{o: o, due: map[string]time.Time{}}
+	c.queue = reconcile.New(c, reconcile.Options[string]{Task: "counting", Workers: 2, Clock: o.Clock})
+	return c
 }
 
 // Begin is part of reverify.Tally.
@@ -158,7 +159,7 @@ func (c *Counter) Resume() bool {
 
 // Count is part of reverify.Tally.
 func (c *Counter) Count(image *imagev1.Image) {
-	verdict := c.verdict(image)
+	verdict, _, _ := signatures.Summary(image)
 	c.recheck(image.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +168,8 @@ func (c *Counter) Count(image *imagev1.Image) {
 }
 
 func (c *Counter) recheck(name string) {
-	if c.Drift != nil {
-		c.Drift.RecheckImage(name)
+	if c.o.Drift != nil {
+		c.o.Drift.RecheckImage(name)
 	}
 }
 
@@ -186,7 +187,7 @@ func (c *Counter) End(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		now := metav1.NewTime(c.clock.Now())
+		now := metav1.NewTime(c.o.Clock.Now())
 		c.last = c.current
 		s := c.last.summary()
 		s.ImagesAsOf, s.PushesAsOf, s.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
@@ -203,18 +204,18 @@ func (c *Counter) End(err error) {
 func (c *Counter) Summary() Summary {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now.PushesAsOf == nil || !c.clock.Now().Before(c.due[pushes]) {
+	if c.now.PushesAsOf == nil || !c.o.Clock.Now().Before(c.due[pushes]) {
 		c.queue.Add(pushes)
 	}
 	now := c.now
-	if c.Drift != nil {
-		if n, known := c.Drift.Pods(); known {
+	if c.o.Drift != nil {
+		if n, known := c.o.Drift.Pods(); known {
 			now.Outdated, now.OutdatedUnknown = ptr.To(int64(n.Outdated)), int64(n.Unknown)
 		}
 	}
 	now.Running = c.running
-	if c.from.Pods != nil && len(now.Running.Unknown) == 0 {
-		if now.Running.Unknown = c.from.Pods.StaleReasons(); len(now.Running.Unknown) > 0 {
+	if c.o.Pods != nil && len(now.Running.Unknown) == 0 {
+		if now.Running.Unknown = c.o.Pods.StaleReasons(); len(now.Running.Unknown) > 0 {
 			c.RecountRunning()
 		}
 	}
@@ -222,17 +223,14 @@ func (c *Counter) Summary() Summary {
 }
 
 // Run counts pushes on request, and what runs, until ctx is done.
-func (c *Counter) Run(ctx context.Context, from Sources) error {
-	c.mu.Lock()
-	c.from = from
-	c.mu.Unlock()
+func (c *Counter) Run(ctx context.Context) error {
 	c.RecountRunning()
 	return c.queue.Run(ctx)
 }
 
 // Reconcile implements [reconcile.Reconciler]: it counts pushes, or what runs.
 func (c *Counter) Reconcile(ctx context.Context, what string) (again time.Duration, err error) {
-	begun := c.clock.Now()
+	begun := c.o.Clock.Now()
 	c.mu.Lock()
 	early := c.due[what].Sub(begun)
 	c.mu.Unlock()
@@ -241,17 +239,17 @@ func (c *Counter) Reconcile(ctx context.Context, what string) (again time.Durati
 	}
 	if what == running {
 		again = c.countRunning(ctx)
-	} else if days, failed := countTags(ctx, c.from.Tags, begun); failed != nil {
+	} else if days, failed := countTags(ctx, c.o.Tags, begun); failed != nil {
 		err = failed
 	} else {
 		c.mu.Lock()
 		c.now.PushesAsOf, c.now.Pushes = ptr.To(metav1.NewTime(begun)), days
 		c.mu.Unlock()
 	}
-	least := max(minRest, rest*c.clock.Since(begun))
+	least := max(minRest, rest*c.o.Clock.Since(begun))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due[what] = c.clock.Now().Add(least)
+	c.due[what] = c.o.Clock.Now().Add(least)
 	if what == pushes {
 		return 0, err // Summary starts the next one
 	}

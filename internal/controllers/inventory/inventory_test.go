@@ -20,27 +20,34 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 )
 
 func imageOf(layers ...imagev1.ImageLayer) *imagev1.Image {
 	return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: rand.Text()}, DockerImageLayers: layers}
 }
 
-func counterOf(c clock.WithTicker) *Counter {
-	return New(func(image *imagev1.Image) string { return image.Labels["verdict"] }, c)
+func counterOf(o Options) *Counter {
+	o.Clock = clock.RealClock{}
+	return New(o)
+}
+
+// judge gives an image a verdict.
+func judge(image *imagev1.Image, verdict string) {
+	image.Annotations = map[string]string{annotation.Verdicts: fmt.Sprintf(`{"r.example.com/team/app":{"verified":%q}}`, verdict)}
 }
 
 // Each layer counts once in each image, and once in all. A sweep that was broken off changes
 // nothing.
 func TestImagesAreCounted(t *testing.T) {
-	c := counterOf(clock.RealClock{})
+	c := counterOf(Options{})
 	if s := c.Summary(); s.ImagesAsOf != nil {
 		t.Errorf("before the first sweep it says %+v", s)
 	}
 	base, top := imagev1.ImageLayer{Name: "sha256:base", LayerSize: 100}, imagev1.ImageLayer{Name: "sha256:top", LayerSize: 10}
 	c.Begin()
 	one := imageOf(base, top, top, imagev1.ImageLayer{Name: "sha256:odd", LayerSize: -5})
-	one.Labels = map[string]string{"verdict": "True"}
+	judge(one, "True")
 	c.Count(one)
 	c.Count(imageOf(base))
 	c.End(nil)
@@ -79,11 +86,11 @@ type counted struct {
 	known bool
 }
 
-func (c counted) Pods() (n drift.Counts, known bool) { return c.n, c.known }
-func (counted) RecheckImage(string)                  {}
+func (c *counted) Pods() (n drift.Counts, known bool) { return c.n, c.known }
+func (*counted) RecheckImage(string)                  {}
 
 // Running is part of Drift: pods of one image are outdated.
-func (c counted) Running(digests []string) (n drift.Counts, known bool) {
+func (c *counted) Running(digests []string) (n drift.Counts, known bool) {
 	if slices.Contains(digests, drifted) {
 		n.Outdated = 1
 	}
@@ -96,22 +103,22 @@ const drifted = "sha256:0004"
 // usedImages are the images that have pods, and no pod has a verdict.
 type usedImages struct{ images []imagev1.Image }
 
-func (u usedImages) List(context.Context, metav1.ListOptions) (*imagev1.ImageList, error) {
+func (u *usedImages) List(context.Context, metav1.ListOptions) (*imagev1.ImageList, error) {
 	return &imagev1.ImageList{Items: u.images}, nil
 }
 
-func (usedImages) EachVerdict(context.Context, func(string)) error { return nil }
+func (*usedImages) EachVerdict(context.Context, func(string)) error { return nil }
 
-func (usedImages) StaleReasons() []string { return nil }
+func (*usedImages) StaleReasons() []string { return nil }
 
 // The images that come first are those of the whole sweep, however many there are; what runs is as
 // of the last count of that.
 func TestFirstImages(t *testing.T) {
-	c := counterOf(clock.RealClock{})
-	c.Use = layersAsPods{}
-	c.Begin()
 	const all = 7 * firstImages
-	var used usedImages
+	used, counts := &usedImages{}, &counted{}
+	c := counterOf(Options{Use: layersAsPods{}, Drift: counts, Images: used, Pods: used, Gone: NewGoneGauge(), Verified: NewVerdictsGauge()})
+	metrics.NewKubeRegistry().MustRegister(c.o.Gone, c.o.Verified)
+	c.Begin()
 	for i := range all {
 		layers := []imagev1.ImageLayer{{Name: "base", LayerSize: int64(1000 + i)}}
 		if i%10 == 3 {
@@ -120,7 +127,7 @@ func TestFirstImages(t *testing.T) {
 		image := imageOf(layers...)
 		image.Name, image.DockerImageReference = fmt.Sprintf("sha256:%04d", i), fmt.Sprintf("r.io/%04d@sha256:x", (i*3)%all)
 		image.CreationTimestamp = metav1.Unix(int64(i+i%2*all), 0)
-		image.Labels = map[string]string{"verdict": []string{"True", "False"}[i%2]}
+		judge(image, []string{"True", "False"}[i%2])
 		c.Count(image)
 		if len(layers) > 1 || image.Name == drifted {
 			used.images = append(used.images, *image)
@@ -133,16 +140,13 @@ func TestFirstImages(t *testing.T) {
 	if first, err := c.First(ByNeed, Among{}); err != nil || len(first) != firstImages || first[0] != fmt.Sprintf("sha256:%04d", all-1) {
 		t.Errorf("before pods are counted, %q needs somebody first, %v", first[:min(len(first), 1)], err)
 	}
-	c.Drift = counted{}
-	c.from = Sources{Images: used, Pods: used, Gone: NewGoneGauge(), Verified: NewVerdictsGauge()}
-	metrics.NewKubeRegistry().MustRegister(c.from.Gone, c.from.Verified)
 	c.countRunning(t.Context())
-	c.Drift = counted{drift.Counts{Outdated: 7, Unknown: 2}, true}
+	*counts = counted{drift.Counts{Outdated: 7, Unknown: 2}, true}
 	s := c.Summary()
 	if s.Outdated == nil || *s.Outdated != 7 || s.OutdatedUnknown != 2 {
 		t.Errorf("%v pods are outdated, of %d that is unknown", s.Outdated, s.OutdatedUnknown)
 	}
-	c.Drift = counted{}
+	*counts = counted{}
 	if got := c.Summary().Outdated; got != nil {
 		t.Errorf("what is not known is counted: %d", *got)
 	}
@@ -238,12 +242,10 @@ func TestPushesAreCounted(t *testing.T) {
 			return imagev1.ImageTag{Status: &imagev1.NamedTagEventList{Items: items}}
 		}
 		tags := &tagPages{pages: [][]imagev1.ImageTag{{tag(ago(0, "b"), ago(6, "a"), ago(7, "z")), {}}, {tag(ago(0, ""), ago(0, "c"))}}}
-		c := counterOf(clock.RealClock{})
+		c := counterOf(Options{Tags: tags, Images: &runningImages{}, Pods: &runningImages{}, Gone: NewGoneGauge(), Verified: NewVerdictsGauge()})
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() {
-			_ = c.Run(ctx, Sources{tags, &runningImages{}, &runningImages{}, NewGoneGauge(), NewVerdictsGauge()})
-		})
+		running.Go(func() { _ = c.Run(ctx) })
 		if s := c.Summary(); s.PushesAsOf != nil {
 			t.Errorf("before anything is counted it says %+v", s)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 // Times and bounds of counting what runs.
@@ -49,12 +50,12 @@ type Images interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
 }
 
-// NewGoneGauge returns a gauge for [Sources], which the caller registers.
+// NewGoneGauge returns a gauge for [Options], which the caller registers.
 func NewGoneGauge() *metrics.GaugeVec {
 	return meter.GaugeVec("", "gone_running_images", "Images that pods use and a registry no longer has; absent while that is not known.")
 }
 
-// NewVerdictsGauge returns a gauge for [Sources], which the caller registers.
+// NewVerdictsGauge returns a gauge for [Options], which the caller registers.
 func NewVerdictsGauge() *metrics.GaugeVec {
 	return meter.GaugeVec("", "running_pods", "Known pods by the verdicts on what their containers name, by the policies that count for their namespaces. A pod counts under every verdict that one of its containers has. Absent while that could not be counted.", "verified")
 }
@@ -76,12 +77,12 @@ func (c *Counter) countRunning(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return 0
 	}
-	if c.from.Gone.Reset(); counted.Gone != nil && (*counted.Gone > 0 || len(counted.Unknown) == 0) {
-		c.from.Gone.WithLabelValues().Set(float64(*counted.Gone))
+	if c.o.Gone.Reset(); counted.Gone != nil && (*counted.Gone > 0 || len(counted.Unknown) == 0) {
+		c.o.Gone.WithLabelValues().Set(float64(*counted.Gone))
 	}
-	c.from.Verified.Reset()
+	c.o.Verified.Reset()
 	for word, n := range counted.Used {
-		c.from.Verified.WithLabelValues(word).Set(float64(n))
+		c.o.Verified.WithLabelValues(word).Set(float64(n))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +99,9 @@ func (c *Counter) countRunning(ctx context.Context) time.Duration {
 
 // readRunning counts what runs, and ranks the images that pods use; they are nil if it fails.
 func (c *Counter) readRunning(ctx context.Context) (Running, ranks) {
-	now, gone, used := metav1.NewTime(c.clock.Now()), int64(0), ranks{}
+	now, gone, used := metav1.NewTime(c.o.Clock.Now()), int64(0), ranks{}
 	running := Running{UsedAsOf: &now, Used: map[string]int64{}, Gone: &gone}
-	err := pages.Each(ctx, metav1.ListOptions{FieldSelector: "used=true", Limit: runningPage}, c.from.Images.List, func(list *imagev1.ImageList) error {
+	err := pages.Each(ctx, metav1.ListOptions{FieldSelector: "used=true", Limit: runningPage}, c.o.Images.List, func(list *imagev1.ImageList) error {
 		for i := range list.Items {
 			image := &list.Items[i]
 			if since, isGone := goneSince(image); isGone {
@@ -109,7 +110,8 @@ func (c *Counter) readRunning(ctx context.Context) (Running, ranks) {
 					running.GoneSince = &since
 				}
 			}
-			used.add(image, c.verdict(image), layerBytes(image), c.useOf(image))
+			verdict, _, _ := signatures.Summary(image)
+			used.add(image, verdict, layerBytes(image), c.useOf(image))
 		}
 		return nil
 	})
@@ -117,9 +119,9 @@ func (c *Counter) readRunning(ctx context.Context) (Running, ranks) {
 		for _, word := range verdicts.All {
 			running.Used[word] = 0
 		}
-		err = c.from.Pods.EachVerdict(ctx, func(verified string) { running.Used[verified]++ })
+		err = c.o.Pods.EachVerdict(ctx, func(verified string) { running.Used[verified]++ })
 	}
-	unknown := slices.Clone(c.from.Pods.StaleReasons())
+	unknown := slices.Clone(c.o.Pods.StaleReasons())
 	if err != nil {
 		if ctx.Err() == nil {
 			slog.Warn("Counting the images that run failed, will retry", "err", err)
@@ -132,12 +134,12 @@ func (c *Counter) readRunning(ctx context.Context) (Running, ranks) {
 
 // useOf returns which pods use an image.
 func (c *Counter) useOf(image *imagev1.Image) (u use) {
-	if c.Use == nil {
+	if c.o.Use == nil {
 		return u
 	}
-	u.pods, _ = c.Use.Pods(image.Name, image)
-	if c.Drift != nil {
-		n, _ := c.Drift.Running(c.Use.Keys(image.Name, image))
+	u.pods, _ = c.o.Use.Pods(image.Name, image)
+	if c.o.Drift != nil {
+		n, _ := c.o.Drift.Running(c.o.Use.Keys(image.Name, image))
 		u.drifted = n.Outdated > 0
 	}
 	return u

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
-	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -84,15 +83,16 @@ func (g *runningImages) times() int {
 // not zero.
 func TestRunningIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, images, gauge, registry := counterOf(clock.RealClock{}), &runningImages{}, NewGoneGauge(), metrics.NewKubeRegistry()
+		images, gauge, registry := &runningImages{}, NewGoneGauge(), metrics.NewKubeRegistry()
 		registry.MustRegister(gauge)
 		ctx, stop := context.WithCancel(t.Context())
 		images.set(0, nil, "cluster prod has not been read")
 		verified := NewVerdictsGauge()
 		registry.MustRegister(verified)
 		done := make(chan struct{})
+		c := counterOf(Options{Tags: &tagPages{pages: [][]imagev1.ImageTag{nil}}, Images: images, Pods: images, Gone: gauge, Verified: verified})
 		go func() {
-			_ = c.Run(ctx, Sources{&tagPages{pages: [][]imagev1.ImageTag{nil}}, images, images, gauge, verified})
+			_ = c.Run(ctx)
 			close(done)
 		}()
 		defer func() { stop(); <-done }()

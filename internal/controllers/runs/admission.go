@@ -34,7 +34,7 @@ func (r *Recorder) Admitted(cluster, namespace, image string, as admit.Action, u
 	case as == admit.Audit:
 		word = imageruns.AdmissionAudited
 	}
-	r.admitted.Add(askedAbout{cluster, namespace, image}, admitted{r.clock.Now(), word, message})
+	r.admitted.Add(askedAbout{cluster, namespace, image}, admitted{r.Clock.Now(), word, message})
 }
 
 // admit fills in how a stretch that has begun was admitted. The caller holds mu.

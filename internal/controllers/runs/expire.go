@@ -53,7 +53,7 @@ var firstDay = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 // expire deletes old stretches, if that is due, and moves the time from which records are complete.
 func (r *Recorder) expire(ctx context.Context) error {
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	r.mu.Lock()
 	limits, due := r.limits, now.Sub(r.expired) >= expireEvery
 	r.mu.Unlock()

@@ -66,8 +66,7 @@ func expiring(t *testing.T, d *db.DB, all ...imageruns.ImageRun) (*Recorder, *wa
 	for name, days := range map[string]int{"a": 100, "b": 50} {
 		w.stored[name] = clusters.ClusterRecords{Since: metav1.NewTime(expireNow.AddDate(0, 0, -days)), Until: metav1.NewTime(expireNow)}
 	}
-	r := New(clocktesting.NewFakeClock(expireNow))
-	r.Options = Options{Store: w, Clusters: w}
+	r := New(Options{Store: w, Clusters: w, Clock: clocktesting.NewFakeClock(expireNow)})
 	var writing errgroup.Group
 	writing.SetLimit(writers)
 	for _, one := range all {
@@ -99,7 +98,7 @@ func ran(name, cluster string, ago time.Duration) imageruns.ImageRun {
 func (w *watched) again(r *Recorder, after time.Duration) (lists int) {
 	w.t.Helper()
 	w.lists = 0
-	r.clock.(*clocktesting.FakeClock).Step(after)
+	r.Clock.(*clocktesting.FakeClock).Step(after)
 	if err := r.expire(context.Background()); err != nil {
 		w.t.Fatal(err)
 	}

@@ -93,8 +93,8 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 	asking.SetLimit(writers)
 	for q, of := range questions {
 		asking.Go(func() error {
-			v, digest := r.VerdictOf(ctx, q.namespace, q.image, q.imageID)
-			v.Since = metav1.NewTime(r.clock.Now().Truncate(time.Second))
+			v, digest := r.Verdicts.VerdictOf(ctx, q.namespace, q.image, q.imageID)
+			v.Since = metav1.NewTime(r.Clock.Now().Truncate(time.Second))
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			turned := false
@@ -108,8 +108,8 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 		})
 	}
 	_ = asking.Wait() // no error: an unknown verdict is a verdict, too
-	if len(turns) > 0 && r.Turned != nil {
-		r.Turned(ctx, turns)
+	if len(turns) > 0 {
+		r.Verdicts.Turned(ctx, turns)
 	}
 }
 
@@ -162,7 +162,7 @@ type write struct {
 func (r *Recorder) due(all bool) (due []write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	for _, c := range r.clusters {
 		for one := range c.changed {
 			if one.dirty || one.begun && all && one.grown {

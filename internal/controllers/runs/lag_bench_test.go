@@ -84,6 +84,15 @@ func BenchmarkLag(b *testing.B) {
 	b.ReportMetric(100*(write["recording"]/write["without"]-1), "%write")
 }
 
+// signed finds that everything is signed by one.
+type signed struct{}
+
+func (signed) VerdictOf(context.Context, string, string, string) (imageruns.RunVerdict, string) {
+	return imageruns.RunVerdict{Verified: "True", Policies: []string{"release"}, Signers: []string{"ann@example.com"}}, ""
+}
+
+func (signed) Turned(context.Context, []Turn) {}
+
 func newLagging(b *testing.B, recording bool) *lagging {
 	scheme := runtime.NewScheme()
 	for _, install := range []func(*runtime.Scheme) error{clusters.Install, imageruns.Install} {
@@ -93,26 +102,21 @@ func newLagging(b *testing.B, recording bool) *lagging {
 	}
 	getter := kubestore.NewGetter(dbtest.Open(b), serializer.NewCodecFactory(scheme), kubestore.Options{})
 	l := &lagging{heard: &heard{pods: make(chan struct{}, 1), current: make(chan struct{})}, cluster: clustertest.New(b)}
-	if recording {
-		l.recorder = New(clock.RealClock{})
-	}
 	var err error
-	if l.followed, err = clusters.New(getter, scheme, clusters.Options{Sources: []clusters.Source{{Name: "prod", Connect: l.cluster.Config}}, Observer: l}); err != nil {
+	if l.followed, err = clusters.New(getter, scheme, clusters.Options{Sources: []clusters.Source{{Name: "prod", Connect: l.cluster.Config}}}); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running errgroup.Group
-	running.Go(func() error { return l.followed.Run(ctx) })
 	if recording {
 		store, err := imageruns.New(getter, scheme)
 		if err != nil {
 			b.Fatal(err)
 		}
-		l.recorder.Options = Options{Store: store, Clusters: l.followed, VerdictOf: func(context.Context, string, string, string) (imageruns.RunVerdict, string) {
-			return imageruns.RunVerdict{Verified: "True", Policies: []string{"release"}, Signers: []string{"ann@example.com"}}, ""
-		}}
+		l.recorder = New(Options{Store: store, Clusters: l.followed, Verdicts: signed{}, Clock: clock.RealClock{}})
 		running.Go(func() error { return l.recorder.Run(ctx) })
 	}
+	running.Go(func() error { return l.followed.Run(ctx, l) })
 	b.Cleanup(func() {
 		cancel()
 		if err := running.Wait(); err != nil {

@@ -119,11 +119,17 @@ func digestOf(n int) string { return fmt.Sprintf("sha256:%064x", n+1) }
 
 func (w *world) now() time.Time { return w.clock.Now() }
 
+// verdictsOf returns the verdict for an image.
+type verdictsOf func(image string) string
+
+func (v verdictsOf) VerdictOf(_ context.Context, _, image, _ string) (imageruns.RunVerdict, string) {
+	return imageruns.RunVerdict{Verified: v(image)}, ""
+}
+
+func (verdictsOf) Turned(context.Context, []Turn) {}
+
 func (w *world) start() {
-	w.recorder = New(w.clock)
-	w.recorder.Options = Options{Store: w.store, Clusters: w.known, VerdictOf: func(_ context.Context, _, image, _ string) (imageruns.RunVerdict, string) {
-		return imageruns.RunVerdict{Verified: w.verdict[image]}, ""
-	}}
+	w.recorder = New(Options{Store: w.store, Clusters: w.known, Verdicts: verdictsOf(func(image string) string { return w.verdict[image] }), Clock: w.clock})
 	w.dead = false
 	// the follower lists its pods before or after the recorder has read what is stored
 	early := w.rand.IntN(2) == 0

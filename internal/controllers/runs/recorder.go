@@ -57,17 +57,23 @@ type Clusters interface {
 	Seen(cluster string) time.Time
 }
 
-// Options of a Recorder are required before Run.
+// Verdicts judges what ran.
+type Verdicts interface {
+	// VerdictOf returns the verdict for what ran, without its time, and the digest of what ran; "" if
+	// that is not known.
+	VerdictOf(ctx context.Context, namespace, image, imageID string) (v imageruns.RunVerdict, digest string)
+	// Turned gets the verdicts that turned by the age of a tag alone.
+	Turned(ctx context.Context, all []Turn)
+}
+
+// Options of a Recorder. All but SeveralServers are required.
 type Options struct {
 	Store    Store
 	Clusters Clusters
-	// VerdictOf returns the verdict for what ran, without its time, and the digest of what ran; "" if
-	// that is not known.
-	VerdictOf func(ctx context.Context, namespace, image, imageID string) (v imageruns.RunVerdict, digest string)
-	// Turned is called with the verdicts that turned by the age of a tag alone; nil for no calls.
-	Turned func(ctx context.Context, all []Turn)
+	Verdicts Verdicts
 	// SeveralServers is set if others answer the admission of clusters, too.
 	SeveralServers bool
+	Clock          clock.WithTicker
 }
 
 // Turn is a verdict for a container that followed another one.
@@ -78,8 +84,7 @@ type Turn struct {
 
 // Recorder records what runs in clusters. It is their [clusters.Observer].
 type Recorder struct {
-	Options // set before Run
-	clock   clock.WithTicker
+	Options
 	failing warn.Trouble
 	started time.Time
 	// admitted has how images were admitted: an [admitted] for each [askedAbout].
@@ -96,8 +101,8 @@ type Recorder struct {
 }
 
 // New returns a recorder that counts. It writes nothing until Run.
-func New(c clock.WithTicker) *Recorder {
-	return &Recorder{clock: c, started: c.Now(), admitted: lru.New(maxAdmitted), clusters: map[string]*cluster{}, recheck: map[string]bool{}}
+func New(o Options) *Recorder {
+	return &Recorder{Options: o, started: o.Clock.Now(), admitted: lru.New(maxAdmitted), clusters: map[string]*cluster{}, recheck: map[string]bool{}}
 }
 
 // of returns a cluster. The caller holds mu.
@@ -112,7 +117,7 @@ func (r *Recorder) of(name string) *cluster {
 func (r *Recorder) Pod(cluster, namespace, name string, spec *clusters.ClusterPodSpec) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.of(cluster).set(podID{namespace, name}, spec, r.clock.Now(), r.recording)
+	r.of(cluster).set(podID{namespace, name}, spec, r.Clock.Now(), r.recording)
 }
 
 // Current is part of [clusters.Observer].
@@ -151,7 +156,7 @@ func (r *Recorder) Recheck(digests ...string) {
 // Forget is part of [clusters.Observer]. The cluster's stretches end at an unknown time after it
 // was last seen.
 func (r *Recorder) Forget(ctx context.Context, cluster string, records clusters.ClusterRecords) error {
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	records.Miss(records.Until.Time, now)
 	var open []imageruns.ImageRun
 	err := r.each(ctx, imageruns.Running(), func(one *imageruns.ImageRun) error {
@@ -221,7 +226,7 @@ func (r *Recorder) remove(ctx context.Context, one *imageruns.ImageRun) error {
 
 // Run writes changes until ctx is done, and then the last ones.
 func (r *Recorder) Run(ctx context.Context) error {
-	ticker := r.clock.NewTicker(flushEvery)
+	ticker := r.Clock.NewTicker(flushEvery)
 	defer ticker.Stop()
 	for loaded := false; !loaded; {
 		err := r.load(ctx)
@@ -237,7 +242,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer r.stop()
 	var slowly, judged time.Time
 	for {
-		now := r.clock.Now()
+		now := r.Clock.Now()
 		all, again := now.Sub(slowly) >= slow, now.Sub(judged) >= rejudge
 		last := ctx.Err() != nil
 		err := r.flush(context.WithoutCancel(ctx), all || last, again && !last)
@@ -324,7 +329,7 @@ func (r *Recorder) load(ctx context.Context) error {
 		}
 	}
 	r.recording = true
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	for _, c := range r.clusters {
 		if c.current {
 			c.resume(now)

@@ -14,7 +14,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
-	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
@@ -83,12 +82,12 @@ func TestRecheck(t *testing.T) {
 	w.start()
 	var askedFor []string
 	var mu sync.Mutex // several are asked about at a time
-	w.recorder.VerdictOf = func(_ context.Context, _, image, _ string) (imageruns.RunVerdict, string) {
+	w.recorder.Verdicts = verdictsOf(func(image string) string {
 		mu.Lock()
 		defer mu.Unlock()
 		askedFor = append(askedFor, image)
-		return imageruns.RunVerdict{Verified: "True"}, ""
-	}
+		return "True"
+	})
 	w.runs(c, podID{"ns", "a"}, 0, 0)
 	w.runs(c, podID{"ns", "b"}, 1, 1)
 	flush := func(want int) {
