@@ -5,14 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -21,7 +18,7 @@ import (
 // unknown, where unknown images are.
 func TestAttackShapesAndNamesThatForceUnknown(t *testing.T) {
 	t.Parallel()
-	registry := registrytest.New(t)
+	registry := newUnderPolicy(t)
 	image, err := sample.New(sample.Spec{Name: "plain"})
 	if err != nil {
 		t.Fatal(err)
@@ -80,24 +77,9 @@ func TestAttackShapesAndNamesThatForceUnknown(t *testing.T) {
 		registry.PushManifest("team/"+name+":v1", shape[1], fmt.Sprintf("sha256:%x", sha256.Sum256(body)), body)
 	}
 
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	file, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
 	allow := "metadata:\n  annotations: {" + policy.UnknownAnnotation + ": " + policy.UnknownAllow + "}"
-	if err := os.WriteFile(file, bytes.Replace(text, []byte("metadata:"), []byte(allow), 1), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ask := serveAdmission(t, dir, file)
+	registry.write(map[string]string{"policy.yaml": strings.Replace(registry.policyText(), "metadata:", allow, 1)})
+	ask := serveAdmission(t, registry.dir, registry.policy)
 	refused := func(t *testing.T, what string, images ...string) {
 		t.Helper()
 		if got := ask(images...); got.Allowed {

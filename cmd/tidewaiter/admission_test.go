@@ -9,15 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,14 +23,13 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	tidewaiterserver "github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 	"github.com/tidewaiter/tidewaiter/web/admission"
@@ -54,11 +50,7 @@ func review(images ...string) []byte {
 func serveAdmission(t *testing.T, dir, policies string) func(images ...string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	config := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), Policy: policies, Isolated: true}, listen(t))
-	client, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, config)
 	return func(images ...string) *admissionv1.AdmissionResponse {
 		return askAdmission(t, client, config.Host+admission.Path+"?timeout=30s", review(images...))
 	}
@@ -85,59 +77,23 @@ func askAdmission(t testing.TB, client *http.Client, url string, body []byte) *a
 func TestAdmission(t *testing.T) {
 	t.Parallel()
 	const password = "correct-horse-battery-staple"
-	registry := registrytest.New(t)
+	registry := newUnderPolicy(t)
 	private := registrytest.New(t, registrytest.WithAuth(registrytest.Auth{Scheme: "bearer", Username: "team", Password: password}))
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	push := func(r *registrytest.Registry, reference string, isSigned bool) string {
-		image, err := sample.New(sample.Spec{Name: reference + fmt.Sprint(isSigned)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		digest := r.Push(reference, image)
-		if isSigned {
-			repository, _, _ := strings.Cut(reference, ":")
-			of, err := name.NewRepository(r.Host + "/" + repository)
-			if err != nil {
-				t.Fatal(err)
-			}
-			hash, err := v1.NewHash(digest)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := signer.Sign(of, hash, hash); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return digest
-	}
-	signed := push(registry, "team/signed:1", true)
-	plain := push(registry, "team/plain:1", false)
-	push(registry, "trial/plain:1", false)
-	push(registry, "quiet/plain:1", false)
-	push(registry, "lenient/plain:1", false)
-	push(private, "team/app:1", false)
-	push(private, "other/app:1", false)
+	signed := registry.push("signed", "team/signed:1", true)
+	plain := registry.push("team/plain:1", "team/plain:1", false)
+	registry.push("trial/plain:1", "trial/plain:1", false)
+	registry.push("quiet/plain:1", "quiet/plain:1", false)
+	registry.push("lenient/plain:1", "lenient/plain:1", false)
+	private.Push("team/app:1", servertest.SampleImage(t, "team/app:1"))
+	private.Push("other/app:1", servertest.SampleImage(t, "other/app:1"))
 
-	dir := t.TempDir()
 	cluster := clustertest.New(t)
 	login := base64.StdEncoding.EncodeToString([]byte("team:" + password))
 	cluster.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pull"}, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{
 		corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, private.Host, login),
 	}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
-	config := filepath.Join(dir, "config.yaml")
-	for file, text := range map[string]string{filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()), config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true}, listen(t))
+	config := registry.write(map[string]string{"prod.kubeconfig": string(cluster.Kubeconfig()), "config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n"})
+	server := serveWith(t, tidewaiterserver.Options{DataDir: filepath.Join(registry.dir, "data"), ConfigFile: config, Policy: registry.policy, Isolated: true}, listen(t))
 	objects := policiesOf(t, server)
 	other := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	with := func(document, annotations string) string {
@@ -153,11 +109,7 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("a wrong annotation for %s: %v", name, err)
 		}
 	}
-	client, err := restclient.HTTPClientFor(server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, server)
 	path := server.Host + admission.Path + "/prod?timeout=30s"
 	check := func(image, allowed string, warnings int, want ...string) {
 		t.Helper()
@@ -206,11 +158,11 @@ func TestAdmission(t *testing.T) {
 	}
 
 	// A tag is judged by what it leads to now.
-	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(registry.dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
 		t.Fatalf("import: %s%s", out, errs)
 	}
-	push(registry, "team/signed:1", false)
-	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
+	registry.push("not signed", "team/signed:1", false)
+	if code, out, errs := tidewaiter(t, "import", "--data-dir", filepath.Join(registry.dir, "data"), at+"team/signed:1"); code != cli.ExitOK {
 		t.Fatalf("import: %s%s", out, errs)
 	}
 	check(at+"team/signed:1", "false", 0, "Unsigned")
@@ -228,11 +180,7 @@ func TestAdmission(t *testing.T) {
 
 	// Whoever may not ask learns nothing.
 	stranger := restclient.AnonymousClientConfig(server)
-	nobody, err := restclient.HTTPClientFor(stranger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nobody.CloseIdleConnections)
+	nobody := httpClient(t, stranger)
 	response, err := nobody.Post(path, "application/json", bytes.NewReader(review(at+"team/plain:1")))
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
@@ -144,19 +141,11 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 // new tags, and is told of no right that it lacks.
 func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	t.Parallel()
-	registry, dir := registrytest.New(t), t.TempDir()
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := filepath.Join(dir, "data")
-	config := serveWith(t, tidewaiterserver.Options{DataDir: data, Policy: policy, Isolated: true}, listen(t))
+	registry := newUnderPolicy(t)
+	data := filepath.Join(registry.dir, "data")
+	config := serveWith(t, tidewaiterserver.Options{DataDir: data, Policy: registry.policy, Isolated: true}, listen(t))
 	admin := newClientset(t, config)
-	token := filepath.Join(dir, "token")
+	token := filepath.Join(registry.dir, "token")
 	if err := os.WriteFile(token, []byte(serviceAccountToken(t, admin, "ci", "robot", authenticationv1.TokenRequestSpec{})), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -164,17 +153,7 @@ func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 
 	digest := registry.Push("team/app:v1", servertest.SampleImage(t, "app"))
 	registry.Push("team/app:v2", servertest.SampleImage(t, "app"))
-	of, err := name.NewRepository(registry.Host + "/team/app")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hash, err := v1.NewHash(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := signer.Sign(of, hash, hash); err != nil {
-		t.Fatal(err)
-	}
+	registry.sign("team/app:v1", digest)
 	robot := []string{"import", "--server", config.Host, "--certificate-authority", filepath.Join(data, "pki", "ca.crt"), "--token-file", token}
 	for _, what := range [][]string{{"team/app:v1"}, {"team/app:v1", "team/app:v2"}, {"team/app@" + digest}} {
 		args := slices.Clone(robot)

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
@@ -32,11 +31,7 @@ func monitored(t *testing.T) (ask func(method, path string) (code int, body stri
 		}
 	}
 	at := serveWith(t, server.Options{DataDir: t.TempDir(), ConfigFile: config, Isolated: true}, listen(t))
-	client, err := restclient.HTTPClientFor(at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, at)
 	return func(method, path string) (int, string) {
 		request, err := http.NewRequestWithContext(t.Context(), method, at.Host+path, http.NoBody)
 		if err != nil {

@@ -515,11 +515,7 @@ func TestAdmissionJudgesWhatIsAsked(t *testing.T) {
 	host, objects := h.registry.Host, policiesOf(t, h.Config)
 	objects.create(signaturestest.Document("base", `["`+host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: ExactRepository, exactRepository: {repository: "+host+"/base/image}}"))
 	objects.create(signaturestest.Document("release", `["`+host+`/app"]`, signaturestest.TrustKey(release, nil), ""))
-	client, err := restclient.HTTPClientFor(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, h.Config)
 	check := func(image string, allowed bool, want string) {
 		t.Helper()
 		got := askAdmission(t, client, h.Config.Host+admission.Path, review(host+"/"+image))
@@ -570,11 +566,7 @@ func TestAttackForceUnknown(t *testing.T) {
 	h := newHarbour(t, map[string]*signaturestest.Key{"other": key})
 	document := signaturestest.Document("lenient", `["`+h.registry.Host+`/team"]`, signaturestest.TrustKey(key, nil), "{matchPolicy: MatchRepository}")
 	policiesOf(t, h.Config).create(strings.Replace(document, "metadata: {", "metadata: {annotations: {tidewaiter.dev/admission-unknown: allow}, ", 1))
-	client, err := restclient.HTTPClientFor(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, h.Config)
 	for _, tc := range []struct {
 		name    string
 		bring   func(at, digest string)

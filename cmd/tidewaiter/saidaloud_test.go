@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
@@ -122,40 +119,15 @@ func TestImportsAndVerdictsAreLoggedAtOne(t *testing.T) {
 	for _, verbosity := range []int{1, 5} {
 		t.Run(fmt.Sprint(verbosity), func(t *testing.T) {
 			log := logAt(t, verbosity)
-			registry, cluster, dir := registrytest.New(t), clustertest.New(t), t.TempDir()
-			signer, err := demo.NewSigner()
-			if err != nil {
-				t.Fatal(err)
-			}
-			policy, err := signer.WritePolicy(dir, registry.Host)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for file, text := range map[string]string{
+			registry, cluster := newUnderPolicy(t), clustertest.New(t)
+			file := registry.write(map[string]string{
 				"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\nreceivers:\n- {name: pushes, type: distribution, hosts: ['" + registry.Host + "'], secretFile: secret}\n",
 				"secret":      "0123456789abcdef0123", "prod.kubeconfig": string(cluster.Kubeconfig()),
-			} {
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			config := serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: policy, Isolated: true}, listen(t))
+			})
+			config := serveWith(t, server.Options{DataDir: filepath.Join(registry.dir, "data"), ConfigFile: file, Policy: registry.policy, Isolated: true}, listen(t))
 			push := func(repository string, signed bool) (digest string) {
 				t.Helper()
-				digest = registry.Push(repository+":v1", servertest.SampleImage(t, repository))
-				of, err := name.NewRepository(registry.Host + "/" + repository)
-				if err != nil {
-					t.Fatal(err)
-				}
-				hash, err := v1.NewHash(digest)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if signed {
-					if err := signer.Sign(of, hash, hash); err != nil {
-						t.Fatal(err)
-					}
-				}
+				digest = registry.push(repository, repository+":v1", signed)
 				body := fmt.Sprintf(`{"events":[{"id":"%s","action":"push","target":{"digest":%q,"repository":%q,"tag":"v1"},"request":{"host":%q}}]}`, rand.Text(), digest, repository, registry.Host)
 				if code := send(t, config, "POST", "/hooks/pushes", "0123456789abcdef0123", body); code != http.StatusAccepted {
 					t.Fatalf("the push is answered %d", code)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"runtime/pprof"
 	"strings"
@@ -37,6 +38,17 @@ func serve(t testing.TB) *restclient.Config {
 func serveOn(t testing.TB, dir string, listener net.Listener) *restclient.Config {
 	t.Helper()
 	return serveWith(t, server.Options{DataDir: dir}, listener)
+}
+
+// httpClient is a client of a server, with the user of its configuration.
+func httpClient(t testing.TB, config *restclient.Config) *http.Client {
+	t.Helper()
+	client, err := restclient.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
 }
 
 func serveWith(t testing.TB, o server.Options, listener net.Listener) *restclient.Config {

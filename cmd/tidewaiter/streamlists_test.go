@@ -11,7 +11,6 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	restclient "k8s.io/client-go/rest"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/server"
@@ -24,11 +23,7 @@ func TestListsOfStreamsAreWrittenInPages(t *testing.T) {
 	}
 	t.Parallel()
 	config := serveWith(t, server.Options{DataDir: t.TempDir(), Isolated: true}, listen(t))
-	client, err := restclient.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, config)
 	const streams, tagsOfEach = 11, 1000 // more than a page may have
 	do := func(method, path, accept string, body []byte) (int, []byte) {
 		t.Helper()

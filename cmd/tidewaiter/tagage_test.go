@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,12 +19,9 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/server"
@@ -43,31 +37,6 @@ type ahead struct {
 
 func (a *ahead) Now() time.Time                  { return time.Now().Add(time.Duration(a.by.Load())) }
 func (a *ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
-
-// pushes returns a function that pushes an image and signs it, if it is to be signed.
-func pushes(t *testing.T, registry *registrytest.Registry, signer *demo.Signer) func(called, tag string, isSigned bool) (digest string) {
-	return func(called, tag string, isSigned bool) string {
-		t.Helper()
-		image, err := sample.New(sample.Spec{Name: called})
-		if err != nil {
-			t.Fatal(err)
-		}
-		digest := registry.Push(tag, image)
-		hash, err := v1.NewHash(digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		repository, _, _ := strings.Cut(tag, ":")
-		of, err := name.NewRepository(registry.Host + "/" + repository)
-		if err == nil && isSigned {
-			err = signer.Sign(of, hash, hash)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return digest
-	}
-}
 
 // runs has a cluster run a digest under a tag, in a namespace.
 func runs(cluster *clustertest.Cluster, namespace, tag, digest string) {
@@ -109,36 +78,19 @@ func verdictHistory(t *testing.T, data, reference string, want ...string) {
 // notification, an Event, and in the records of what ran. Two pods of one tag are told of once.
 func TestTurnedByAge(t *testing.T) {
 	t.Parallel()
-	registry, cluster, e, dir := registrytest.New(t), clustertest.New(t), newEar(t), t.TempDir()
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "config.yaml")
-	for path, text := range map[string]string{
-		file:                                  strings.Replace(string(policy), "metadata:\n", "metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n", 1),
-		filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()),
-		filepath.Join(dir, "secret"):          "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
-		config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n" +
+	registry, cluster, e := newUnderPolicy(t), clustertest.New(t), newEar(t)
+	config := registry.write(map[string]string{
+		"policy.yaml":     strings.Replace(registry.policyText(), "metadata:\n", "metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n", 1),
+		"prod.kubeconfig": string(cluster.Kubeconfig()),
+		"secret":          "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
+		"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n" +
 			"notify:\n- {name: ci, url: \"" + e.URL + "\", insecure: true, secretFile: secret, events: [verdict.turned]}\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	now := &ahead{}
-	options := server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true, Clock: now}
+	options := server.Options{DataDir: filepath.Join(registry.dir, "data"), ConfigFile: config, Policy: registry.policy, Isolated: true, Clock: now}
 	serving := serveWith(t, options, listen(t))
 	tag := registry.Host + "/team/app:v1"
-	digest := pushes(t, registry, signer)("first", "team/app:v1", true)
+	digest := registry.push("first", "team/app:v1", true)
 	if code, out, errs := tidewaiter(t, "import", tag, "--kubeconfig", server.KubeconfigPath(options.DataDir)); code != cli.ExitOK {
 		t.Fatal(out, errs)
 	}
@@ -169,11 +121,7 @@ func TestTurnedByAge(t *testing.T) {
 	old := "Unknown True no registry has confirmed its tag for too long"
 	verdictHistory(t, options.DataDir, tag, append([]string{old, old}, began...)...)
 
-	client, err := restclient.HTTPClientFor(serving)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, serving)
 	// a pod has the registry asked
 	if got := askAdmission(t, client, serving.Host+admission.Path+"/prod?timeout=30s", review(tag)); !got.Allowed {
 		t.Fatal(got.Result)
@@ -198,42 +146,20 @@ func TestTurnedByAge(t *testing.T) {
 // knows.
 func TestMaxTagAge(t *testing.T) {
 	t.Parallel()
-	registry := registrytest.New(t)
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	push := pushes(t, registry, signer)
-	dir := t.TempDir()
-	file, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy = bytes.Replace(policy, []byte("metadata:\n"), []byte("metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n"), 1)
-	policy = append(append(policy, "---\n"...), bytes.Replace(bytes.Replace(bytes.Replace(policy, []byte("harbour-master\n"), []byte("unbounded\n"), 1),
-		[]byte("  annotations: {tidewaiter.dev/max-tag-age: 10m}\n"), nil, 1), []byte(registry.Host), []byte(registry.Host+"/free"), 1)...)
+	registry := newUnderPolicy(t)
+	push := registry.push
+	unbounded := registry.policyText()
+	policy := strings.Replace(unbounded, "metadata:\n", "metadata:\n  annotations: {tidewaiter.dev/max-tag-age: 10m}\n", 1) +
+		"---\n" + strings.Replace(strings.Replace(unbounded, "harbour-master\n", "unbounded\n", 1), registry.Host, registry.Host+"/free", 1)
 	cluster := clustertest.New(t)
 	cluster.Set(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
-	config := filepath.Join(dir, "config.yaml")
-	for path, text := range map[string][]byte{file: policy, filepath.Join(dir, "prod.kubeconfig"): cluster.Kubeconfig(), config: []byte("clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n")} {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	config := registry.write(map[string]string{"policy.yaml": policy, "prod.kubeconfig": string(cluster.Kubeconfig()), "config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\n"})
 	now := &ahead{}
-	options := server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true, Clock: now}
+	options := server.Options{DataDir: filepath.Join(registry.dir, "data"), ConfigFile: config, Policy: registry.policy, Isolated: true, Clock: now}
 	var serving *restclient.Config
 	t.Run("serve", func(t *testing.T) {
 		serving = serveWith(t, options, listen(t))
-		client, err := restclient.HTTPClientFor(serving)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.CloseIdleConnections)
+		client := httpClient(t, serving)
 		review1 := newReviewer(t, serving)
 		images, err := imageclient.New(serving)
 		if err != nil {

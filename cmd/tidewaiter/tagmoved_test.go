@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,13 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 
-	"github.com/tidewaiter/tidewaiter/cmd/internal/demo"
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
-	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -34,42 +30,20 @@ import (
 // policy makes a verdict of it.
 func TestImmutableTags(t *testing.T) {
 	t.Parallel()
-	registry := registrytest.New(t)
-	signer, err := demo.NewSigner()
-	if err != nil {
-		t.Fatal(err)
-	}
-	push := pushes(t, registry, signer)
-	dir, e, cluster := t.TempDir(), newEar(t), clustertest.New(t)
-	file, err := signer.WritePolicy(dir, registry.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	annotations := []byte("  annotations: {tidewaiter.dev/immutable-tags: \"v*, *-release\"}\n")
-	free := bytes.Replace(bytes.Replace(policy, []byte("harbour-master\n"), []byte("free\n"), 1), []byte(registry.Host), []byte(registry.Host+"/free"), 1)
-	policy = append(append(bytes.Replace(policy, []byte("metadata:\n"), append([]byte("metadata:\n"), annotations...), 1), "---\n"...), free...)
-	config := filepath.Join(dir, "config.yaml")
-	for path, text := range map[string]string{
-		file: string(policy), filepath.Join(dir, "prod.kubeconfig"): string(cluster.Kubeconfig()),
-		filepath.Join(dir, "secret"): "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
-		config: "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\nregistries:\n- {prefix: " + registry.Host + "/free, immutableTags: [\"v*\"]}\n- {prefix: " + registry.Host + "}\n" +
+	registry, e, cluster := newUnderPolicy(t), newEar(t), clustertest.New(t)
+	push := registry.push
+	policy := registry.policyText()
+	free := strings.Replace(strings.Replace(policy, "harbour-master\n", "free\n", 1), registry.Host, registry.Host+"/free", 1)
+	config := registry.write(map[string]string{
+		"policy.yaml":     strings.Replace(policy, "metadata:\n", "metadata:\n  annotations: {tidewaiter.dev/immutable-tags: \"v*, *-release\"}\n", 1) + "---\n" + free,
+		"prod.kubeconfig": string(cluster.Kubeconfig()),
+		"secret":          "whsec_" + base64.StdEncoding.EncodeToString([]byte(e.secret)),
+		"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\nregistries:\n- {prefix: " + registry.Host + "/free, immutableTags: [\"v*\"]}\n- {prefix: " + registry.Host + "}\n" +
 			"notify:\n- {name: ci, url: \"" + e.URL + "\", insecure: true, secretFile: secret, events: [tag.overwritten, verdict.turned]}\n",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	options := server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: config, Policy: file, Isolated: true}
+	})
+	options := server.Options{DataDir: filepath.Join(registry.dir, "data"), ConfigFile: config, Policy: registry.policy, Isolated: true}
 	serving := serveWith(t, options, listen(t))
-	client, err := restclient.HTTPClientFor(serving)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdleConnections)
+	client := httpClient(t, serving)
 	reviews := newReviewer(t, serving)
 	images, err := imageclient.New(serving)
 	if err != nil {
