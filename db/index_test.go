@@ -286,6 +286,23 @@ func TestIndexedRange(t *testing.T) {
 					t.Errorf("%q at %d from 30, few up to %d, %+v: %q, want %q", value, rev, few, o, got, after)
 				}
 			}
+			// a part, in either case, of each value; some of the values have no such part
+			for _, part := range []string{"A", "a", "aA", "\x01", "none"} {
+				var want []string
+				for value, keys := range at {
+					if strings.Contains(value, strings.ToLower(part)) {
+						want = append(want, keys...)
+					}
+				}
+				slices.Sort(want)
+				o := db.RangeOptions{Index: []db.IndexQuery{{Index: ix[rnd.IntN(2)], Part: part}}, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
+				if rnd.IntN(2) == 0 {
+					o.Index = append(o.Index, db.IndexQuery{Index: ix[rnd.IntN(2)], Part: part})
+				}
+				if got := keysOf(t, d, o); got != strings.Join(want, " ") {
+					t.Errorf("part %q at %d, few up to %d, %+v: %q, want %q", part, rev, few, o, got, want)
+				}
+			}
 			undo()
 			undoChanges()
 		}

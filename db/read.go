@@ -60,6 +60,9 @@ type RangeOptions struct {
 type IndexQuery struct {
 	Index  *Index
 	Values []string
+	// Part, if it is not empty, finds instead the keys with a value that contains it. Letters of ASCII
+	// in either case are alike. All values of the index are read for it, but no other.
+	Part string
 }
 
 // Page is the result of Range.

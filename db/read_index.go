@@ -26,7 +26,7 @@ type indexedRange struct {
 const (
 	rangeSparse = `SELECT key, rev, indexed FROM (
 		SELECT r.key AS key, r.rev AS rev, %[3]s AS indexed FROM index_entries e CROSS JOIN revisions r ON r.rev = e.rev
-			WHERE e.id = ?3 AND e.value IN (%[1]s) AND e.rev <= min(?4, (SELECT value FROM meta WHERE name = 'indexed'))
+			WHERE e.id = ?3 AND %[1]s AND e.rev <= min(?4, (SELECT value FROM meta WHERE name = 'indexed'))
 			AND r.key >= ?1 AND r.key < ?2 AND (r.until IS NULL OR r.until > ?4)
 		UNION ALL
 		SELECT key, rev, indexed FROM revisions NOT INDEXED
@@ -57,12 +57,13 @@ const fewValues = 2
 type indexFilter []struct {
 	id     int64
 	values map[string]bool
+	part   string // in lower case; "" for values
 }
 
 func newIndexFilter(queries []IndexQuery) (f indexFilter) {
 	f = make(indexFilter, len(queries))
 	for i, q := range queries {
-		f[i].id, f[i].values = q.Index.id, map[string]bool{}
+		f[i].id, f[i].values, f[i].part = q.Index.id, map[string]bool{}, q.part()
 		for _, value := range q.Values {
 			f[i].values[value] = true
 		}
@@ -75,7 +76,7 @@ func (f indexFilter) matches(packed []byte) (bool, error) {
 	var found uint64 // a bit for each query
 	err := eachPacked(packed, func(id int64, value []byte) {
 		for i := range f {
-			if f[i].id == id && f[i].values[string(value)] {
+			if f[i].id == id && f.has(i, value) {
 				found |= 1 << i
 			}
 		}
@@ -83,11 +84,31 @@ func (f indexFilter) matches(packed []byte) (bool, error) {
 	return found == 1<<len(f)-1, err
 }
 
+func (f indexFilter) has(i int, value []byte) bool {
+	if f[i].part != "" {
+		return strings.Contains(lower(string(value)), f[i].part)
+	}
+	return f[i].values[string(value)]
+}
+
+// part is q.Part as the function lower of SQL writes it.
+func (q IndexQuery) part() string { return lower(q.Part) }
+
+// lower is the function of SQL: it changes the letters of ASCII alone.
+func lower(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, text)
+}
+
 // eachIndexed calls take with the rows of a range: key and revision and, unless only keys are
 // requested, checksum and value.
 func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r indexedRange) error {
 	first := r.index[0]
-	if len(first.Values) == 0 {
+	if len(first.Values) == 0 && first.Part == "" {
 		return nil
 	}
 	objects, _, err := c.First("SELECT sum(objects) FROM directories WHERE dir >= ? AND dir < ?", r.prefix, r.end)
@@ -100,12 +121,17 @@ func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r 
 		args = append(args, value)
 		return fmt.Sprint("?", len(args))
 	}
-	var values []string
-	for _, value := range first.Values {
-		values = append(values, argument(value))
+	var found string
+	if first.Part != "" {
+		found = fmt.Sprintf("instr(lower(e.value), %s) > 0", argument(first.part()))
+	} else {
+		var values []string
+		for _, value := range first.Values {
+			values = append(values, argument(value))
+		}
+		found = fmt.Sprintf("e.value IN (%s)", strings.Join(values, ", "))
 	}
-	in := strings.Join(values, ", ")
-	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM index_entries WHERE id = ?3 AND value IN (%s) LIMIT %d)", in, few+1)
+	count := fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM index_entries e WHERE e.id = ?3 AND %s LIMIT %d)", found, few+1)
 	matches, _, err := c.First(count, args...)
 	if err != nil {
 		return err
@@ -116,6 +142,10 @@ func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r 
 	}
 	has := ""
 	for _, q := range r.index {
+		if q.Part != "" {
+			has += fmt.Sprintf(" AND instr(lower(indexed), %s) > 0", argument(q.part()))
+			continue
+		}
 		if len(q.Values) > fewValues {
 			continue
 		}
@@ -131,7 +161,7 @@ func (d *DB) eachIndexed(c *sqlite.Conn, take func(row []driver.Value) error, r 
 		if len(r.index) > 1 {
 			indexed = "r.indexed"
 		}
-		sql = fmt.Sprintf(rangeSparse, in, has, indexed)
+		sql = fmt.Sprintf(rangeSparse, found, has, indexed)
 	}
 	if !r.keysOnly {
 		sql = fmt.Sprintf(withIndexedValues, sql)

@@ -106,6 +106,9 @@ func benchScale(b *testing.B, objects int) {
 	b.Run("Op=Index/Matches=10", func(b *testing.B) {
 		list(b, db.RangeOptions{Index: []db.IndexQuery{{Index: ix, Values: []string{"rare"}}}, Limit: 10}, 10)
 	})
+	b.Run("Op=Index/Part", func(b *testing.B) {
+		list(b, db.RangeOptions{Index: []db.IndexQuery{{Index: ix, Part: "ARE"}}, Limit: 10}, 10)
+	})
 	b.Run("Op=Get", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			if _, ok, _, err := d.Get(ctx, benchKey(i*7919%objects)); !ok || err != nil {

@@ -107,6 +107,13 @@ type AnySelector interface {
 	AnyOf(field string) (values []string, ok bool)
 }
 
+// PartSelector is a field selector that an index may answer by a part of its values: every object
+// that it matches has a value with the part, in either case.
+type PartSelector interface {
+	// PartOf returns what to look for in the index of a field; ok is false if the index does not help.
+	PartOf(field string) (part string, ok bool)
+}
+
 // indexFor returns queries that find all objects that match pred, the most selective first; none if
 // no index helps.
 func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (all []db.IndexQuery) {
@@ -131,6 +138,15 @@ func (s *Store) indexFor(ctx context.Context, pred storage.SelectionPredicate) (
 	for _, m := range wanted {
 		if ix := s.readyIndex(m.IndexName); ix != nil {
 			return []db.IndexQuery{{Index: ix, Values: []string{m.Value}}}
+		}
+	}
+	if selector, ok := pred.Field.(PartSelector); ok {
+		for _, field := range pred.IndexFields {
+			if part, ok := selector.PartOf(field); ok {
+				if ix := s.readyIndex(storage.FieldIndex(field)); ix != nil {
+					return []db.IndexQuery{{Index: ix, Part: part}}
+				}
+			}
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func (w *wholeList) found(o db.RangeOptions, rev int64) (p db.Page) {
 }
 
 func sameQuery(a, b db.IndexQuery) bool {
-	return a.Index == b.Index && slices.Equal(a.Values, b.Values)
+	return a.Index == b.Index && a.Part == b.Part && slices.Equal(a.Values, b.Values)
 }
 
 // keep keeps the keys that a page has found and not read.

@@ -235,6 +235,9 @@ func TestSearch(t *testing.T) {
 		return pod
 	}
 	answers["GET "+tagsPath] = func(q url.Values) any {
+		if named := q.Get("fieldSelector"); !strings.HasPrefix(named, "named=") {
+			t.Errorf("tags are asked for by %q", named)
+		}
 		if q.Get("continue") == "" {
 			return m{"metadata": m{"continue": "more"}, "items": l{tag}}
 		}

@@ -51,12 +51,16 @@ func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
 // tagScans is how many pages of tags are read for those that match.
 const tagScans = 4
 
-// tagsWith reads tags from a place in their list on, and keeps those that match. It stops at the
-// end, after tagScans pages, or as soon as it has enough for a page.
-func (v *visit) tagsWith(after string, match func(repository, tag text) bool) (all *list[imageTag], read int, err error) {
+// tagsWith reads tags with a part in their names from a place in their list on, and keeps those that
+// match. It stops at the end, after tagScans pages, or as soon as it has enough for a page.
+func (v *visit) tagsWith(after, part string, match func(repository, tag text) bool) (all *list[imageTag], read int, err error) {
 	all = &list[imageTag]{}
+	named := ""
+	if part != "" {
+		named = "named=" + escapeTerm(part)
+	}
 	for range tagScans {
-		some, err := v.tagsOf("", after)
+		some, err := v.tagsOf(named, after)
 		if err != nil {
 			return all, read, err
 		}
@@ -91,7 +95,7 @@ func (t *imageTag) follows() (repository, tag text, ok bool) {
 func (v *visit) repositories() error {
 	query := v.r.URL.Query()
 	data := &repositoriesView{Query: strings.TrimSpace(printable.Line(query.Get("q"), 256))}
-	tags, read, err := v.tagsWith(query.Get("continue"), func(repository, _ text) bool { return contains(repository, data.Query) })
+	tags, read, err := v.tagsWith(query.Get("continue"), data.Query, func(repository, _ text) bool { return contains(repository, data.Query) })
 	if isCode(err, http.StatusUnauthorized) {
 		return err
 	}

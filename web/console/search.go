@@ -93,7 +93,7 @@ func contains(whole text, part string) bool {
 // findTags finds tags and repositories with a text in their names. A tag that is the text comes
 // first.
 func (v *visit) findTags(part string) ([]*finding, error) {
-	tags, _, err := v.tagsWith("", func(repository, tag text) bool { return contains(repository, part) || contains(tag, part) })
+	tags, _, err := v.tagsWith("", part, func(repository, tag text) bool { return contains(repository, part) || contains(tag, part) })
 	more := tags.Metadata.Continue != ""
 	byTag := &finding{Title: "Tags", Refused: noticeOf("look for tags and repositories", err)}
 	rows := rowsOf(tags, part)

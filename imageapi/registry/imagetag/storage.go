@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -420,13 +421,74 @@ func Predicate(label labels.Selector, field fields.Selector) storage.SelectionPr
 		value, ok := field.RequiresExactMatch(name)
 		return ok && value == ""
 	})
-	return storage.SelectionPredicate{Label: label, Field: selectors.NewSelector(field), GetAttrs: tagAttributes, IndexFields: indexed}
+	return storage.SelectionPredicate{Label: label, Field: newSelector(field), GetAttrs: tagAttributes, IndexFields: indexed}
+}
+
+// selector is a field selector that may demand parts of names, too.
+type selector struct {
+	fields.Selector                      // as it was asked
+	values          fields.Selector      // what is demanded of other fields
+	parts           []fields.Requirement // of names
+}
+
+func newSelector(asked fields.Selector) fields.Selector {
+	var parts []fields.Requirement
+	for _, r := range asked.Requirements() {
+		if r.Field == selectors.Named {
+			r.Value = strings.ToLower(r.Value)
+			parts = append(parts, r)
+		}
+	}
+	if len(parts) == 0 {
+		return selectors.NewSelector(asked)
+	}
+	values, err := asked.Transform(func(field, value string) (string, string, error) {
+		if field == selectors.Named {
+			return "", "", nil // leaves it out
+		}
+		return field, value, nil
+	})
+	if err != nil {
+		return fields.Nothing() // the function above returns none
+	}
+	return selector{asked, selectors.NewSelector(values), parts}
+}
+
+// Matches is part of fields.Selector.
+func (s selector) Matches(f fields.Fields) bool {
+	name := strings.ToLower(f.Get(selectors.TagReference))
+	for _, r := range s.parts {
+		if strings.Contains(name, r.Value) == (r.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	return s.values.Matches(f)
+}
+
+// RequiresExactMatch is part of fields.Selector.
+func (s selector) RequiresExactMatch(field string) (value string, found bool) {
+	return s.values.RequiresExactMatch(field)
+}
+
+// PartOf is part of kubestore.PartSelector.
+func (s selector) PartOf(field string) (part string, ok bool) {
+	for _, r := range s.parts {
+		if field == selectors.TagReference && r.Operator != selection.NotEquals && r.Value != "" {
+			return r.Value, true
+		}
+	}
+	return "", false
+}
+
+// DeepCopySelector is part of fields.Selector.
+func (s selector) DeepCopySelector() fields.Selector {
+	return newSelector(s.Selector.DeepCopySelector())
 }
 
 // ConvertFieldLabel accepts the selectable fields of tags, and references as people write them.
 func ConvertFieldLabel(label, value string) (string, string, error) {
 	switch label {
-	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort, selectors.Warnings:
+	case "metadata.name", "metadata.namespace", selectors.TagImage, selectors.TagShort, selectors.Warnings, selectors.Named:
 		return label, value, nil
 	case selectors.Gone, selectors.TagMoved:
 		if value != "" && value != "true" {
@@ -443,5 +505,5 @@ func ConvertFieldLabel(label, value string) (string, string, error) {
 		}
 		return label, ref.Pulled().String(), nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for image tags: select by metadata.name, metadata.namespace, %s", label, strings.Join(tagFields, ", "))
+	return "", "", fmt.Errorf("field label %q is not supported for image tags: select by metadata.name, metadata.namespace, %s, %s", label, strings.Join(tagFields, ", "), selectors.Named)
 }

@@ -75,6 +75,8 @@ const (
 	// TagShort has the short forms of the reference: its path and tag without the registry, the
 	// path's last part and tag, and the path's last part alone, as team/app:v1, app:v1 and app.
 	TagShort = "short"
+	// Named is a part of the reference that a tag follows, in either case of letters.
+	Named = "named"
 )
 
 // StreamRepository is a repository that an ImageStream follows, for a field selector, such as
