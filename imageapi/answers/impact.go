@@ -151,6 +151,7 @@ func (f *projection) all(ctx context.Context) error {
 			}
 			f.doubt("images", fmt.Errorf("there was time for %s, and there are %s", table.Quantity(f.status.Summary.Examined, "image"), left))
 			f.complete = false
+			f.then.unseen = nil // policies may cover the others
 			return nil
 		}
 		options.Continue = page.Continue
@@ -232,6 +233,7 @@ func (f *projection) tagsPage(ctx context.Context, options *internalversion.List
 }
 
 func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
+	f.before.read, f.after.read = 0, 0 // an image at a time
 	switch {
 	case f.spec.LoseRegistry != "":
 		return f.lost(ctx, image)
@@ -313,7 +315,7 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 		}
 		if p.state == NotImported { // it is not known under this name, so it has no verdict
 			// Policies of other namespaces than those of the pods that name it so do not matter.
-			if named := f.podsOf(by, &ImpactRow{Reference: p.ref.String(), Namespace: p.namespace}); !hidden && (len(named) > 0 || !by.complete) {
+			if named := f.podsOf(by, &ImpactRow{Reference: p.ref.String(), Namespace: p.namespace}); !hidden && len(named) > 0 {
 				f.undecide(p.ref.String())
 			}
 			continue
@@ -336,6 +338,9 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 		if v.Verified != was.Verified || row.After.Admission != row.Before.Admission {
 			rows = append(rows, row)
 		}
+	}
+	if len(rows) == 0 && by.notStarted && !hidden {
+		f.mayTurn(ctx, image, again)
 	}
 	f.touch(image, rows, by)
 	return nil

@@ -123,13 +123,18 @@ func (s scenario) namespaces(asked reference.Reference) []string {
 	return slices.Collect(maps.Keys(s.set.InNamespaces(asked)))
 }
 
+// uncovering says of each policy that is applied and covers nothing that is known that it may be
+// misspelt, once images were judged.
+func (s scenario) uncovering() (all []string) {
+	for _, p := range s.unseen {
+		all = append(all, printable.Line(fmt.Sprintf("no image, tag or pod is known in the scopes of the policy %s (%s): are they spelt as references have them?", p.ID(), strings.Join(p.Scopes, ", ")), maxText))
+	}
+	return all
+}
+
 // doubt says why the act may be about nothing that is known, once images were judged by it; it is
 // empty if it is not.
 func (s scenario) doubt() string {
-	if len(s.unseen) > 0 {
-		p := s.unseen[0]
-		return printable.Line(fmt.Sprintf("no image, tag or pod is known in the scopes of the policy %s (%s): are they spelt as references have them?", p.ID(), strings.Join(p.Scopes, ", ")), maxText)
-	}
 	if s.revoked == "" || s.set.Met() {
 		return ""
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	imagev1 "github.com/openshift/api/image/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/internal/image/packages"
@@ -106,7 +108,8 @@ func (w holedImages) List(ctx context.Context, o *internalversion.ListOptions) (
 		if o.FieldSelector != nil {
 			layer, asked = o.FieldSelector.RequiresExactMatch(selectors.Layer)
 			_, lists := o.FieldSelector.RequiresExactMatch(selectors.Lists)
-			if _, config := o.FieldSelector.RequiresExactMatch(selectors.Config); lists || config {
+			_, recorded := o.FieldSelector.RequiresExactMatch(selectors.RecordedReferences)
+			if _, config := o.FieldSelector.RequiresExactMatch(selectors.Config); lists || config || recorded {
 				continue
 			}
 		}
@@ -265,6 +268,9 @@ func (holedPackages) Partly(context.Context) (bool, error) { return false, nil }
 // can be known.
 func (w *holed) touched(spec *ImpactReviewSpec, changes string, image *holedImage) (is, known bool) {
 	switch {
+	case len(spec.ApplyPolicies) > 0:
+		is = w.ref(image).Name() == applied
+		return is && image.stored, !is || image.stored
 	case spec.Layer != "":
 		return image.stored && image.layer == spec.Layer, image.stored
 	case spec.Package != "", len(spec.Advisories) > 0:
@@ -272,9 +278,22 @@ func (w *holed) touched(spec *ImpactReviewSpec, changes string, image *holedImag
 	case spec.LoseRegistry != "":
 		return w.ref(image).Host == spec.LoseRegistry, true
 	}
-	// The verdict of an image that nobody has signed does not change with who is trusted.
+	// The verdict of an image that nobody has signed changes neither with who is trusted nor with time.
 	is = w.ref(image).Name() == changes
-	return is && image.stored && spec.RevokeSigner == "", !is || image.stored
+	return is && image.stored && spec.RemovePolicy != "", !is || image.stored
+}
+
+// applied is what a policy covers that is applied.
+const applied = "r1.example.com/team/app1"
+
+// isThere reports whether an image, a tag or a pod is known of a repository.
+func (w *holed) isThere(repository string) bool {
+	for _, image := range w.images {
+		if w.ref(image).Name() == repository && (image.stored || slices.ContainsFunc(w.containers, func(c podimages.Container) bool { return runs(c) == image.digest || c.Image == image.tag })) {
+			return true
+		}
+	}
+	return false
 }
 
 // tells is what a text tells that only pods know: their names and namespaces, or what they name.
@@ -303,7 +322,12 @@ func TestImpactOfWhatIsNotKnown(t *testing.T) {
 	const changes = "r0.example.com/team/app0"
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	policies := signaturestest.SetFrom(t, signaturestest.Document("p", `["`+changes+`"]`, signaturestest.TrustKey(key, nil), ""))
+	raw, err := yaml.YAMLToJSON([]byte(signaturestest.Document("q", `["`+applied+`"]`, signaturestest.TrustKey(key, nil), "")))
+	if err != nil {
+		t.Fatal(err)
+	}
 	acts := []ImpactReviewSpec{
+		{ApplyPolicies: []runtime.RawExtension{{Raw: raw}}}, {At: &metav1.Time{Time: time.Now().Add(24 * time.Hour)}}, {Delete: applied + ":v1"},
 		{RemovePolicy: "p"}, {RevokeSigner: string(key.PEM)}, {RevokeSigner: "ann@example.com"}, {LoseRegistry: "r0.example.com"}, {LoseRegistry: "127.0.0.1:1750"},
 		{Layer: fmt.Sprintf("sha256:%064x", 100)}, {Package: "openssl"}, {Advisories: zipped(t, openssl), Named: true},
 		{Advisories: zipped(t, `{"id":"A","affected":[{"package":{"ecosystem":"NuGet","name":"OpenSSL"},"versions":["1"]}]}`+openssl)}, // for which all lists are read
@@ -334,7 +358,17 @@ func TestImpactOfWhatIsNotKnown(t *testing.T) {
 				want++
 			}
 		}
+		nothing := spec.Delete != ""
+		for _, image := range w.images {
+			nothing = nothing && !(image.stored && image.tag == spec.Delete)
+		}
 		for _, c := range w.containers {
+			if spec.Delete != "" {
+				if c.Image == spec.Delete { // whatever it runs
+					want, nothing = want+1, false
+				}
+				continue
+			}
 			for _, image := range w.images {
 				if runs(c) == image.digest || runs(c) == "" && c.Image == image.tag {
 					count(image)
@@ -350,6 +384,8 @@ func TestImpactOfWhatIsNotKnown(t *testing.T) {
 			strange = strange && !(image.stored && w.ref(image).Host == spec.LoseRegistry)
 		}
 		unknown = unknown || s.References == 0 && strange
+		uncovering := len(spec.ApplyPolicies) > 0 && !w.isThere(applied)
+		unknown = unknown || uncovering || nothing
 		describe := func() string {
 			var text strings.Builder
 			fmt.Fprintf(&text, "%+v %+v away %v", spec, w.containers, w.away)
@@ -362,6 +398,9 @@ func TestImpactOfWhatIsNotKnown(t *testing.T) {
 		if s.PodsComplete == unknown || unknown && len(got.Unknowns) == 0 {
 			t.Fatalf("%d: something is unknown: %v, and it says: complete %v, %d unknowns\n%s", seed, unknown, s.PodsComplete, len(got.Unknowns), describe())
 		}
+		if uncovering != slices.ContainsFunc(got.Unknowns, func(u UnknownPart) bool { return strings.Contains(u.Reason, "in the scopes of the policy q") }) {
+			t.Fatalf("%d: the policy covers nothing that is known: %v\n%s", seed, uncovering, describe())
+		}
 		if int(s.Pods) != want {
 			t.Fatalf("%d: it touches %d pods\n%s", seed, want, describe())
 		}
@@ -370,7 +409,11 @@ func TestImpactOfWhatIsNotKnown(t *testing.T) {
 				t.Fatalf("%d: %+v of %d pods\n%s", seed, c, want, describe())
 			}
 		}
-		if raw, err := json.Marshal(got); err != nil || w.noPods && w.tells(string(raw)) != "" {
+		raw, err := json.Marshal(got)
+		if asked := spec.Delete; asked != "" { // the caller has named it
+			raw = bytes.ReplaceAll(raw, []byte(`"`+asked+`"`), nil)
+		}
+		if err != nil || w.noPods && w.tells(string(raw)) != "" {
 			t.Fatalf("%d: who may not see pods reads %q, %v\n%s", seed, w.tells(string(raw)), err, describe())
 		}
 		if int(s.References) != len(got.Rows)+int(got.OmittedRows) {

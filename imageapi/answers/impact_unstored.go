@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -32,6 +33,98 @@ func (f *projection) doubtImage(digest string, by *runners, err error) {
 		return
 	}
 	f.complete = f.complete && by.complete
+}
+
+// mayTurn notes that an act may touch pods that may run an image, if it turns the verdict for the
+// tag that they name: they have not started, or tell no digest of an image here, and the tag has led
+// to the image since they were created. again is the image as it is after the act; nil if it is not
+// judged yet.
+func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
+	led := []string{image.Name}
+	indexes, err := f.before.listing(ctx, image.Name)
+	for i := range indexes {
+		led = append(led, indexes[i].Name)
+	}
+	is := false
+	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		var former map[string][]FormerTag
+		if former, err = f.before.led(ctx, repository.Name()); is || err != nil {
+			break
+		}
+		for _, digest := range led {
+			for _, tag := range former[digest] {
+				ref, bad := reference.Parse(tag.Reference)
+				if bad != nil || is || err != nil || !slices.ContainsFunc(f.namespacesOf(tag.Reference), func(namespace string) bool { return !f.then.same(ref, namespace) }) {
+					continue
+				}
+				if again == nil {
+					again = f.verified(ctx, image)
+				}
+				is, err = f.turnsFor(ctx, image, again, ref, led)
+			}
+		}
+	}
+	switch {
+	case err != nil:
+		f.doubt("running", err)
+		f.complete = false
+	case is:
+		f.doubt("running", ErrNotStarted)
+		f.complete = false
+	}
+}
+
+// turnsFor reports whether a pod that names a tag may run an image, by one of the digests to which
+// the tag has led, and the act turns its verdict for the pod's namespace.
+func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, ref reference.Reference, digests []string) (bool, error) {
+	_, tag, err := f.before.tagOf(ctx, ref)
+	if err != nil {
+		return false, err
+	}
+	containers, more, err := f.Containers.Naming(ctx, f.before.spellings(ref), maxContainers)
+	if err != nil || more {
+		return more, err
+	}
+	state := Led{Moved: tags.Away(tag, image.Name)}
+	turns := map[string]bool{}
+	for _, c := range containers {
+		since, whole := tags.Since(tag, c.Since.Time)
+		if whole && !slices.ContainsFunc(since, func(digest string) bool { return slices.Contains(digests, digest) }) {
+			continue
+		}
+		r, err := f.runner(ctx, c)
+		if err != nil {
+			return false, err
+		}
+		if r.runs != "" {
+			running, err := f.before.image(ctx, r.runs)
+			if err != nil {
+				return false, err
+			}
+			if running != nil {
+				continue
+			}
+		}
+		namespace := ""
+		if slices.Contains(f.namespaces(ref), c.Namespace) {
+			namespace = c.Namespace
+		}
+		if _, known := turns[namespace]; !known {
+			was, before, err := f.before.verdict(ctx, image, ref, state, namespace)
+			if err != nil {
+				return false, err
+			}
+			is, after, err := f.after.verdict(ctx, again, ref, state, namespace)
+			if err != nil {
+				return false, err
+			}
+			turns[namespace] = is.Verified != was.Verified || before.Worst() != after.Worst()
+		}
+		if turns[namespace] {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // unstored looks at what pods run of which it is not stored what the act asks about: the act may
@@ -158,6 +251,9 @@ func (f *projection) mayTouch(ctx context.Context, image, namespace string) (of 
 	if err != nil {
 		f.doubt("act", err)
 		return of, false
+	}
+	for _, candidate := range candidates {
+		f.then.sees(candidate)
 	}
 	for _, candidate := range candidates {
 		switch {

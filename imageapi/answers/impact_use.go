@@ -170,7 +170,10 @@ func (f *projection) name(ctx context.Context, all *runners, values, tags []stri
 		if err != nil {
 			return err
 		}
-		all.complete = all.complete && !more
+		if more {
+			f.doubt("running", fmt.Errorf("more pods than the %d that were looked at name or run %s", maxContainers, name))
+			all.complete = false
+		}
 		for _, c := range containers {
 			if seen[c] {
 				continue
@@ -361,7 +364,11 @@ func (f *projection) finish() {
 	s := &f.status.Summary
 	s.Images, s.Workloads = int32(f.images), int32(len(f.workloads))
 	_, known := f.Use.Pods("", nil)
+	doubts := f.then.uncovering() // also if other policies that are applied cover something
 	if reason := f.strange(); reason != "" {
+		doubts = append(doubts, reason)
+	}
+	for _, reason := range doubts {
 		f.doubt("act", errors.New(reason))
 		f.complete = false
 	}

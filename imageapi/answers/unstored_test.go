@@ -1,16 +1,21 @@
 package answers
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
@@ -190,14 +195,15 @@ func TestLastTagOfARepository(t *testing.T) {
 func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	one := w.image("one", repository)
+	one, layer := w.image("one", repository), digestOf("layer")
+	w.images[one].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}}
 	w.tag(repository+":v1", one)
 	w.demands("shop", repository)
 	w.demands("idle", repository)
 	w.runs("shop", "app-1", repository+":v1", one)
 	w.runs("bank", "app-2", repository+":v1", one)
 	for name, spec := range map[string]ImpactReviewSpec{
-		"delete a tag": {Delete: repository + ":v1"}, "delete an image": {Delete: one}, "lose a registry": {LoseRegistry: "registry.example.com"},
+		"delete a tag": {Delete: repository + ":v1"}, "delete an image": {Delete: one}, "lose a registry": {LoseRegistry: "registry.example.com"}, "a layer": {Layer: layer},
 	} {
 		got := map[string]string{}
 		for _, row := range w.impactOf(spec).Rows {
@@ -249,6 +255,44 @@ func TestWorkloadsAreNamedToWhoSeesPods(t *testing.T) {
 		answer, rows := w.ask(w.as("ann"), Question{Reference: repository + ":v1"}), w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}).Rows
 		if len(rows) != 1 || len(rows[0].NeededBy) > 0 != may || len(answer.NeededBy) > 0 != may {
 			t.Errorf("may see pods: %v, and is told %+v and %v", may, rows, answer.NeededBy)
+		}
+	}
+}
+
+// Who may read images and no pods sees how many pods run an image, and not which: the same number
+// in both reviews, as in the table of images, and in the summary of an act.
+func TestPodsAreCountedForWhoSeesNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, layer := w.image("one", repository), digestOf("layer")
+	w.images[one].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}}
+	w.tag(repository+":v1", one)
+	w.runs("shop", "app-1", repository+":v1", one)
+	w.runs("bank", "app-2", repository+":v1", one)
+	raw, err := yaml.YAMLToJSON([]byte(signaturestest.Document("new", `["`+repository+`"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acts := map[string]ImpactReviewSpec{
+		"delete a tag": {Delete: repository + ":v1"}, "delete an image": {Delete: one}, "lose a registry": {LoseRegistry: "registry.example.com"},
+		"a layer": {Layer: layer}, "apply a policy": {ApplyPolicies: []runtime.RawExtension{{Raw: raw}}},
+	}
+	for _, may := range []bool{true, false} {
+		w.may = func(a authorizer.Attributes) bool { return may || a.GetResource() != "clusterpods" }
+		answer := w.ask(w.as("ann"), Question{Reference: repository + ":v1"})
+		if r := answer.Running; r == nil || r.Pods != 2 || len(r.Clusters) > 0 != may || len(r.Names) > 0 != may {
+			t.Errorf("may see pods: %v, and the reference has %+v", may, r)
+		}
+		for act, spec := range acts {
+			status := w.impactOf(spec)
+			at := slices.IndexFunc(status.Rows, func(r ImpactRow) bool { return r.Reference == repository+":v1" })
+			if at < 0 || status.Summary.Pods != 2 || !status.Summary.PodsComplete {
+				t.Errorf("may see pods: %v, and %s has %+v", may, act, status)
+				continue
+			}
+			if r := status.Rows[at].Running; r == nil || r.Pods != 2 || len(r.Clusters) > 0 != may {
+				t.Errorf("may see pods: %v, and %s has a row with %+v", may, act, r)
+			}
 		}
 	}
 }
@@ -409,12 +453,152 @@ func TestImpactWhileAClusterIsAway(t *testing.T) {
 func TestPoliciesOfOtherNamespacesDecideNothing(t *testing.T) {
 	t.Parallel()
 	for namespace, want := range map[string]int32{"shop": 1, "bank": 0} {
-		w := newWorld(t)
-		one, other := w.image("one", repository), "r.example.com/elsewhere"
-		w.demands("shop", other)
-		w.runs(namespace, "a", other+"@"+one, one)
-		if sum := w.impactOf(ImpactReviewSpec{RemovePolicy: "shop/own"}).Summary; sum.Undecided != want || sum.PodsComplete != (want == 0) {
-			t.Errorf("a pod in %s: %+v, want %d undecided", namespace, sum, want)
+		for _, mayRun := range []bool{false, true} { // other pods, by a tag of another repository
+			w := newWorld(t)
+			one, other := w.image("one", repository), "r.example.com/elsewhere"
+			if w.demands("shop", other); mayRun {
+				w.moved = one
+			}
+			w.runs(namespace, "a", other+"@"+one, one)
+			if sum := w.impactOf(ImpactReviewSpec{RemovePolicy: "shop/own"}).Summary; sum.Undecided != want || sum.PodsComplete != (want == 0) {
+				t.Errorf("a pod in %s: %+v, want %d undecided", namespace, sum, want)
+			}
 		}
+	}
+}
+
+// A policy that is applied and covers nothing that is known may be misspelt. That is said of each,
+// also if other policies that are applied with it touch something.
+func TestEachPolicyThatCoversNothingIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.tag(repository+":v1", one)
+	w.runs("shop", "app-1", repository+":v1", one)
+	key := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	raw := func(name, scope string) runtime.RawExtension {
+		text, err := yaml.YAMLToJSON([]byte(signaturestest.Document(name, `["`+scope+`"]`, key, "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return runtime.RawExtension{Raw: text}
+	}
+	covers, typo, other := raw("covers", repository), raw("typo", "r.exmaple.com/team"), raw("other", "registry.example.com/tema")
+	for _, tt := range []struct {
+		apply []runtime.RawExtension
+		pods  int32
+		named []string
+	}{{[]runtime.RawExtension{covers}, 1, nil}, {[]runtime.RawExtension{typo}, 0, []string{"typo"}}, {[]runtime.RawExtension{covers, typo, other}, 1, []string{"other", "typo"}}} {
+		status := w.impactOf(ImpactReviewSpec{ApplyPolicies: tt.apply})
+		var named []string
+		for _, u := range status.Unknowns {
+			if _, rest, ok := strings.Cut(u.Reason, "in the scopes of the policy "); ok && u.Part == "act" {
+				named = append(named, strings.Fields(rest)[0])
+			}
+		}
+		if s := status.Summary; s.Pods != tt.pods || s.PodsComplete != (len(tt.named) == 0) || !slices.Equal(named, tt.named) {
+			t.Errorf("of %d policies it names %q, want %q: %+v %v", len(tt.apply), named, tt.named, s, status.Unknowns)
+		}
+	}
+}
+
+// A pod that has not started may run what its tag led to since it was created. An act that turns
+// the verdict on that, for this tag and the pod's namespace alone, may touch it.
+func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
+	t.Parallel()
+	const tag, other = repository + ":v1", repository + ":v2"
+	now, key := time.Now(), signaturestest.NewKey(t, signaturestest.P256)
+	for name, tt := range map[string]struct {
+		namespace, names, runs string
+		age                    time.Duration
+		excepted               string
+		want                   bool // more pods may be touched
+	}{
+		"it may run it":            {"shop", tag, "", time.Hour, "one", true},
+		"it is younger":            {"shop", tag, "", time.Minute, "one", false},
+		"it runs something else":   {"shop", tag, "two", time.Hour, "one", false},
+		"it tells a ghost":         {"shop", tag, "ghost", time.Hour, "one", true},
+		"it names another tag":     {"shop", other, "", time.Hour, "one", false},
+		"another namespace":        {"bank", tag, "", time.Hour, "one", false},
+		"another image is let in":  {"shop", tag, "", time.Hour, "three", false},
+		"what runs it is excepted": {"shop", tag, "one", time.Hour, "one", false},
+	} {
+		w := newWorld(t)
+		one, two := w.image("one", repository), w.image("two", repository)
+		w.image("three", repository)
+		w.moved = one
+		for _, name := range []string{tag, other} {
+			w.tag(name, two, one)
+			items := w.tags[tags.Name(w.ref(name))].Status.Items
+			items[0].Created, items[1].Created = metav1.NewTime(now.Add(-30*time.Minute)), metav1.NewTime(now.Add(-2*time.Hour))
+		}
+		runs := ""
+		if tt.runs != "" {
+			runs = digestOf(tt.runs)
+		}
+		w.runs(tt.namespace, "a", tt.names, runs)
+		w.pods[0].Since = metav1.NewTime(now.Add(-tt.age))
+		document := func(images ...string) []byte {
+			text := signaturestest.Document("own", `["`+tag+`"]`, signaturestest.TrustKey(key, nil), "") +
+				fmt.Sprintf("  exceptions:\n  - {images: [%s], until: \"2999-01-01T00:00:00Z\", by: ann@example.com, reason: why}\n", strings.Join(images, ", "))
+			return []byte(strings.NewReplacer("ClusterImagePolicy", "ImagePolicy", "{name: own}", "{name: own, namespace: shop}").Replace(text))
+		}
+		all, err := policy.ParseObjects(document(two), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.policies = all
+		raw, err := yaml.YAMLToJSON(document(two, digestOf(tt.excepted)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := w.impactOf(ImpactReviewSpec{ApplyPolicies: []runtime.RawExtension{{Raw: raw}}})
+		pods := int32(0)
+		if tt.runs == "one" {
+			pods = 1 // it is known to run it
+		}
+		says := slices.Contains(status.Unknowns, UnknownPart{Part: "running", Reason: ErrNotStarted.Error()})
+		if s := status.Summary; s.Pods != pods || pods == 0 && (s.PodsComplete == tt.want || says != tt.want) {
+			t.Errorf("%s: %+v %v, want pods that may be touched: %v", name, s, status.Unknowns, tt.want)
+		}
+	}
+}
+
+// Where more pods run an image than a review looks at, it says so.
+func TestMorePodsThanAreLookedAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.tag(repository+":v1", one)
+	w.bounded = true
+	for i := range maxContainers + 1 {
+		w.runs("shop", fmt.Sprint("app-", i), repository+":v1", one)
+	}
+	status := w.impactOf(ImpactReviewSpec{LoseRegistry: "registry.example.com"})
+	if s := status.Summary; s.Pods != maxContainers || s.PodsComplete || !slices.ContainsFunc(status.Unknowns, func(u UnknownPart) bool {
+		return u.Part == "running" && strings.HasPrefix(u.Reason, "more pods than the 1000 that were looked at")
+	}) {
+		t.Errorf("%+v %v", s, status.Unknowns)
+	}
+}
+
+// A review of an act reads any number of large indexes: what it may read is bounded for each image.
+func TestImpactReadsAnImageAtATime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.vouching = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digestOf("index")}, DockerImageManifest: strings.Repeat("x", 4<<20)}
+	w.demands("", "registry.example.com")
+	const images = maxRead/(4<<20) + 10
+	for i := range images {
+		one := w.image(fmt.Sprint("one", i), repository)
+		w.tag(fmt.Sprint(repository, ":v", i), "", one)
+		w.runs("shop", fmt.Sprint("app-", i), fmt.Sprint(repository, ":v", i), one)
+	}
+	status, states := w.impactOf(ImpactReviewSpec{RemovePolicy: "own"}), map[State]int{}
+	for _, row := range status.Rows {
+		states[row.Before.State]++
+	}
+	if s := status.Summary; s.Pods != images || !s.PodsComplete || len(status.Unknowns) > 0 || states[Gone] != images || states[Found] != images {
+		t.Errorf("%+v %v %v", s, status.Unknowns, states)
 	}
 }

@@ -35,9 +35,12 @@ type world struct {
 	tags   map[string]*imagev1.ImageTag
 	pods   []podimages.Container
 	// needing are workloads, by the digest that they need.
-	needing  map[string][]string
-	moved    string // a digest that pods which have not started may run
-	away     string // why what a cluster runs is old
+	needing map[string][]string
+	moved   string // a digest that pods which have not started may run
+	away    string // why what a cluster runs is old
+	bounded bool   // no more containers are listed than are asked for
+	// vouching is what a list of the indexes that vouch for an image has; nil if there are none.
+	vouching *imagev1.Image
 	policies []*policy.Policy
 	may      func(authorizer.Attributes) bool
 }
@@ -146,11 +149,15 @@ func (w *world) authorize(_ context.Context, a authorizer.Attributes) (authorize
 }
 
 // Naming is part of Containers.
-func (w *world) Naming(_ context.Context, values []string, _ int) (all []podimages.Container, more bool, err error) {
+func (w *world) Naming(_ context.Context, values []string, most int) (all []podimages.Container, more bool, err error) {
 	for _, c := range w.pods {
-		if slices.Contains(values, c.Image) || slices.Contains(values, runs(c)) {
-			all = append(all, c)
+		if !slices.Contains(values, c.Image) && !slices.Contains(values, runs(c)) {
+			continue
 		}
+		if w.bounded && len(all) == most {
+			return all, true, nil
+		}
+		all = append(all, c)
 	}
 	return all, false, nil
 }
@@ -181,6 +188,10 @@ func (w worldImages) Get(_ context.Context, name string, _ *metav1.GetOptions) (
 
 func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	list := &imagev1.ImageList{}
+	if o.FieldSelector != nil && w.vouching != nil && strings.HasPrefix(o.FieldSelector.String(), selectors.IndexVerdicts+"=") {
+		list.Items = append(list.Items, *w.vouching)
+		return list, nil
+	}
 	for _, image := range w.images {
 		if o.FieldSelector == nil {
 			list.Items = append(list.Items, *image)

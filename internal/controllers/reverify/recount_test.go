@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -131,11 +132,17 @@ func (w *world) counts() (published, ends, sweeps int) {
 // watched runs a Sweeper over n images, until the test ends.
 func watched(t *testing.T, n int) *world {
 	t.Helper()
+	return watchedBy(t, n, func(w *world) reverify.Tally { return worldTally{w} })
+}
+
+// watchedBy is watched with a tally of the test's own.
+func watchedBy(t *testing.T, n int, tally func(*world) reverify.Tally) *world {
+	t.Helper()
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	images, live := signedImages(t, key, n), signatures.NewLive(nil, clock.RealClock{})
 	images.judge = live
 	w := &world{store: images, live: live, key: key, ready: make(chan struct{}, 1)}
-	w.Sweeper = reverify.New(reverify.Options{Images: w, Policies: live, Tally: worldTally{w}, Changes: w})
+	w.Sweeper = reverify.New(reverify.Options{Images: w, Policies: live, Tally: tally(w), Changes: w})
 	ctx, stop := context.WithCancel(t.Context())
 	var runs sync.WaitGroup
 	runs.Go(func() { w.Run(ctx) })
@@ -166,6 +173,32 @@ func TestRunCountsWhatChanges(t *testing.T) {
 		synctest.Wait()
 		if n, _, sweeps := w.counts(); n != 1509 || sweeps != 1 {
 			t.Errorf("%d of 1509 images are counted, with %d sweeps", n, sweeps)
+		}
+	})
+}
+
+// Within seconds after an import the summary has all of its images, and their verdicts sum up to
+// them, although no sweep follows.
+func TestAnImportIsCountedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counter := inventory.New(func(image *imagev1.Image) string {
+			verified, _, _ := signatures.Summary(image)
+			return verified
+		}, clock.RealClock{})
+		w := watchedBy(t, 10, func(*world) reverify.Tally { return counter })
+		for imported := range 1500 {
+			w.put(fmt.Sprintf("new-%d", imported), true)
+			time.Sleep(2 * time.Millisecond)
+		}
+		before := counter.Summary().ImagesAsOf.Time
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		s, sum := counter.Summary(), int64(0)
+		for _, n := range s.Verified {
+			sum += n
+		}
+		if s.Images != 1510 || sum != s.Images || !s.ImagesAsOf.After(before) || w.Progress().Sweep != 1 {
+			t.Errorf("of 1510 images the summary has %d, %v, as of %v (before %v), after sweep %d", s.Images, s.Verified, s.ImagesAsOf, before, w.Progress().Sweep)
 		}
 	})
 }
