@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
@@ -40,6 +42,25 @@ func condition(s imagev1.ImageSignature, t imagev1.SignatureConditionType) image
 		}
 	}
 	return imagev1.SignatureCondition{}
+}
+
+// Of several signatures that meet no demand, the reason is that of the one by whom the policy names,
+// in whichever order they are stored.
+func TestReasonOfSeveralSignatures(t *testing.T) {
+	t.Parallel()
+	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
+	elsewhere := stored(t, signatures.TypeSimpleSigning, key.SimpleSigning(t, digest, "registry.example.com/demo/web"))
+	stranger := stored(t, signatures.TypeSimpleSigning, other.SimpleSigning(t, digest, repository))
+	for _, all := range [][]imagev1.ImageSignature{{elsewhere, stranger}, {stranger, elsewhere}} {
+		img := object(all...)
+		signatures.VerifyImage(img, set, now, nil)
+		for place, v := range annotation.JudgedAnywhere(img.Annotations) {
+			if v.Verified != verdicts.VerifiedFalse || v.Reason != "SignedIdentityMismatch" {
+				t.Errorf("in %s it is %s by the reason %s: %s", place, v.Verified, v.Reason, v.Message)
+			}
+		}
+	}
 }
 
 func TestVerifyImageTimes(t *testing.T) {

@@ -650,17 +650,20 @@ func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	return nil, nil
 }
 
-// met combines the verdicts by one policy.
+// met combines the verdicts by one policy. Of several that decide alike, the reason is that of the
+// one that says most, in whichever order they are: a signature by somebody whom the policy names
+// says more than one by a stranger.
 func met(judged []judgement, by string) annotation.Verdict {
-	v := annotation.Verdict{Verified: verdicts.Unsigned}
+	v, says := annotation.Verdict{Verified: verdicts.Unsigned}, 0
 	for _, j := range judged {
 		if j.by != by || j.attestation {
 			continue
 		}
 		state := j.state()
-		if decides(state, v.Verified) {
+		if decides(state, v.Verified) || state == v.Verified && j.informs() > says {
 			trusted, _ := j.Condition(verdicts.Trusted)
 			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
+			says = j.informs()
 		}
 		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {
 			v.Signers = append(v.Signers, j.signers()...)
