@@ -362,7 +362,7 @@ func TestTagTable(t *testing.T) {
 	if got := row(tag)[4]; got != "ok, 3h ago" {
 		t.Errorf("checked long ago: %v", got)
 	}
-	tags.Confirm(tag, time.Now().Add(-2*time.Hour))
+	tags.Confirm(tag, time.Now().Add(-2*time.Hour), time.Now())
 	if got := row(tag)[4]; got != "ok, 120m ago" {
 		t.Errorf("confirmed since: %v", got)
 	}

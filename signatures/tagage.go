@@ -2,10 +2,12 @@ package signatures
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -16,6 +18,9 @@ func TagAge(tag reference.Reference, checked, now time.Time) string {
 	if checked.IsZero() {
 		return fmt.Sprintf("it is unknown when the registry last confirmed where %s leads", tag)
 	}
+	if tags.IsAhead(checked, now) {
+		return fmt.Sprintf("it is unknown how long ago the registry last confirmed where %s leads: that was at %s by a clock that has been set back since", tag, checked.UTC().Format(time.RFC3339))
+	}
 	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
 }
 
@@ -25,8 +30,12 @@ func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Ti
 	if asked.Tag == "" || asked.Digest != "" {
 		return nil, ""
 	}
+	age := now.Sub(checked)
+	if tags.IsAhead(checked, now) {
+		age = math.MaxInt64
+	}
 	for _, p := range by {
-		if p.Admission.IsTooOld(now.Sub(checked)) {
+		if p.Admission.IsTooOld(age) {
 			of = append(of, p)
 			why = fmt.Sprintf("%s, and policy %q allows %s", TagAge(asked, checked, now), p.ID(), p.Admission.MaxTagAge)
 		}

@@ -222,6 +222,18 @@ func TestMaxTagAge(t *testing.T) {
 		if checked := review1.ask(answers.Question{Reference: app})[0].Checked.LastChecked; checked == nil || checked.Time.Before(confirmed) {
 			t.Errorf("it was checked %v, and confirmed after %v", checked, confirmed)
 		}
+		// The clock is set back: nobody knows how long ago the tag was confirmed. A pod has the registry
+		// asked again, which counts.
+		now.by.Store(0)
+		doors("set back", app, "Unknown", false, "by a clock that has been set back since", `policy "harbour-master" allows 10m`)
+		if ok, said := pod(app); !ok {
+			t.Errorf("after the clock was set back it is refused: %s", said)
+		}
+		doors("set back, and confirmed", app, "True", true)
+		now.by.Store(int64(45 * time.Minute))
+		if ok, said := pod(app); !ok {
+			t.Errorf("once the clock is right it is refused: %s", said)
+		}
 		// The tag is moved without a word. Within the bound it is admitted as it was, and beyond it
 		// the registry is asked.
 		push("second", "team/app:v1", false)

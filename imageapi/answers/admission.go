@@ -70,7 +70,7 @@ func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref ref
 		}
 		return j, nil
 	}
-	led := ledTo(m.tag, m.image.Name)
+	led := s.ledTo(m.tag, m.image.Name)
 	_, j.Findings, err = s.verdict(ctx, m.image, m.ref, led, namespace)
 	if err != nil {
 		return j, err

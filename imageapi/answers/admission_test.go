@@ -220,9 +220,9 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 	states := map[string]state{}
 	for what, i := range images {
 		for when, job := range jobs {
-			for led, age := range map[string]time.Duration{"now": 0, "a day ago": 24 * time.Hour} {
+			for led, age := range map[string]time.Duration{"now": 0, "a day ago": 24 * time.Hour, "in a day": -24 * time.Hour} {
 				_, tag := tagTo(t, testRepository+":v1", testDigest, testNow.Add(-age))
-				if job == nil || job.Unread || i == nil || age > 0 { // others do not matter to what is known now
+				if job == nil || job.Unread || i == nil || age != 0 { // others do not matter to what is known now
 					states[what+", led "+led+", "+when] = state{image: i, tag: tag, job: job}
 				}
 			}
@@ -342,6 +342,10 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 	if got := ask(demand{mode: policy.ModeEnforce, immutable: "*-release"}, "signed, moved, no job"); len(got.Findings) > 0 {
 		t.Errorf("a tag that may move: %+v", got.Findings)
 	}
+	// The clock has been set back: it is not known how long ago the registry was asked.
+	if got := ask(demand{mode: policy.ModeEnforce, age: "10s"}, "signed, led in a day, no job"); len(got.Findings) != 1 || !got.Pending || !strings.Contains(got.Findings[0].Reason, "by a clock that has been set back since, and policy") {
+		t.Errorf("checked in the future: %+v", got)
+	}
 	// A known answer is kept beside the bound, and says both.
 	if got := ask(demand{mode: policy.ModeEnforce, unknown: policy.UnknownAllow, age: "10s"}, "unsigned, led a day ago, away"); len(got.Findings) != 1 ||
 		!strings.Contains(got.Findings[0].Reason, "Unsigned: it has no signature") || !strings.Contains(got.Findings[0].Reason, "last checked 24h ago, and policy") {
@@ -364,7 +368,7 @@ func TestMoveThatTheHistoryNoLongerHas(t *testing.T) {
 	ref := parsed(t, testRepository+":v1")
 	_, tag := tagTo(t, ref.String(), otherDigest, testNow)
 	ask := func(image *imagev1.Image) Judgement {
-		return judge(set, testNow, testNow, Asked{Image: image, Reference: ref, Tag: ledTo(tag, testDigest)})
+		return judge(set, testNow, testNow, Asked{Image: image, Reference: ref, Tag: ledTo(tag, testDigest, testNow)})
 	}
 	if got := ask(signed); got.Verdict.Verified != "True" {
 		t.Errorf("a tag that never led to what runs: %+v", got.Verdict)

@@ -253,7 +253,7 @@ func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 		}
 	}
 	if m.tag != nil {
-		a.history(m.tag)
+		a.history(m.tag, s.now())
 		s.forbidden(ctx, a, m.tag)
 	}
 	if m.image == nil || m.ref.Host == "" {
@@ -273,8 +273,8 @@ func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 	}
 }
 
-// history fills in what the history of a tag says.
-func (a *Answer) history(tag *imagev1.ImageTag) {
+// history fills in what the history of a tag says now.
+func (a *Answer) history(tag *imagev1.ImageTag, now time.Time) {
 	c := &a.Checked
 	if failure := tags.Failure(tag); failure != nil {
 		c.Failing, c.FailingSince = failure.Reason+": "+failure.Message, failure.LastTransitionTime.DeepCopy()
@@ -284,7 +284,11 @@ func (a *Answer) history(tag *imagev1.ImageTag) {
 		return
 	}
 	by, items := tags.Writers(tag), tag.Status.Items
-	c.Registry, c.Since, c.LastChecked = Present, items[0].Created.DeepCopy(), tags.Checked(tag)
+	c.Registry, c.Since, c.LastChecked = Present, items[0].Created.DeepCopy(), tags.Checked(tag, now)
+	if at := c.LastChecked.Time; tags.IsAhead(at, now) {
+		c.LastChecked = nil
+		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "checked", Reason: fmt.Sprintf("the tag was last checked at %s by a clock that has been set back since", at.UTC().Format(time.RFC3339))})
+	}
 	if items[0].Image == "" {
 		c.Registry = Lost
 	}
@@ -412,7 +416,7 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 		return
 	}
 	if m.ref.Host != "" {
-		v, _, err := s.verdict(ctx, m.image, m.ref, ledTo(m.tag, m.image.Name), q.Namespace)
+		v, _, err := s.verdict(ctx, m.image, m.ref, s.ledTo(m.tag, m.image.Name), q.Namespace)
 		if err != nil {
 			a.unknown("verdict", err)
 			return

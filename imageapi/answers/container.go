@@ -191,7 +191,7 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 // ledThrough is what the history of a tag says about an image to which it led, by itself or through
 // an index that lists it. It looks for the index only if a policy has tags that must not move.
 func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *imagev1.ImageTag) (Led, error) {
-	led := ledTo(tag, image.Name)
+	led := s.ledTo(tag, image.Name)
 	set, err := s.Policies.Set(ctx)
 	if err != nil || !set.HasImmutableTags() || tags.Has(tag, image.Name) || len(image.DockerImageManifests) > 0 {
 		return led, err

@@ -225,7 +225,7 @@ func (f *projection) tagsPage(ctx context.Context, options *internalversion.List
 		f.known = f.known || ref.Host == f.spec.LoseRegistry
 		f.then.sees(ref)
 		if now, _ := tags.Now(&list.Items[i]); ok && now != "" {
-			f.tags[now] = append(f.tags[now], seenTag{ref, ledTo(&list.Items[i], now)})
+			f.tags[now] = append(f.tags[now], seenTag{ref, f.ledTo(&list.Items[i], now)})
 			*n++
 		}
 	}
@@ -492,7 +492,7 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if image == nil {
 		image = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: m.digest}}
 	}
-	f.tags[m.digest] = []seenTag{{m.ref, ledTo(m.tag, m.digest)}}
+	f.tags[m.digest] = []seenTag{{m.ref, f.ledTo(m.tag, m.digest)}}
 	by, err := f.runners(ctx, image)
 	if err != nil {
 		return err
@@ -504,7 +504,7 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 		}
 		row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Namespace: namespace, Effect: Deleted, Before: ImpactSide{State: m.state}}
 		if m.image != nil {
-			known, err := f.row(ctx, m.image, place{m.ref, ledTo(m.tag, m.digest), namespace, Found}, Deleted)
+			known, err := f.row(ctx, m.image, place{m.ref, f.ledTo(m.tag, m.digest), namespace, Found}, Deleted)
 			if err != nil {
 				f.doubt("verdict", err)
 			} else {
@@ -607,7 +607,7 @@ func (f *projection) leadingTo(ctx context.Context, digest string) error {
 	f.tags[digest] = nil
 	for i := range all {
 		if ref, ok := tags.Reference(&all[i]); ok {
-			f.tags[digest] = append(f.tags[digest], seenTag{ref, ledTo(&all[i], digest)})
+			f.tags[digest] = append(f.tags[digest], seenTag{ref, f.ledTo(&all[i], digest)})
 		}
 	}
 	return nil

@@ -50,13 +50,17 @@ type Led struct {
 	Moved *tags.Move
 }
 
-// ledTo is what the history of a tag says about the image of a digest. tag may be nil.
-func ledTo(tag *imagev1.ImageTag, digest string) (l Led) {
-	if at := tags.Checked(tag); at != nil {
+// ledTo is what the history of a tag says about the image of a digest now. tag may be nil.
+func ledTo(tag *imagev1.ImageTag, digest string, now time.Time) (l Led) {
+	if at := tags.Checked(tag, now); at != nil {
 		l.Checked = at.Time
 	}
 	l.Moved = tags.Away(tag, digest)
 	return l
+}
+
+func (a *Answerer) ledTo(tag *imagev1.ImageTag, digest string) Led {
+	return ledTo(tag, digest, a.now())
 }
 
 // Judgement is the answer to Asked.

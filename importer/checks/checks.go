@@ -78,7 +78,7 @@ func (c *Checks) Confirm(all []tags.Check) {
 		}
 		key, next := ref.Pulled().String(), check{one.Digest, one.At.UnixMilli()}
 		had, ok := c.held[key]
-		if !ok && len(c.held) == maxHeld || ok && had.at > next.at {
+		if !ok && len(c.held) == maxHeld || ok && had.at > next.at && had.at <= now.UnixMilli() { // else the clock was set back
 			continue
 		}
 		c.held[key] = next
@@ -131,11 +131,11 @@ func (c *Checks) At(ctx context.Context, asked []Asked) ([]time.Time, error) {
 // Complete writes into ImageTags when a registry last confirmed where they lead, if that is later
 // than what they say. It skips what cannot be read.
 func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
-	asked := make([]Asked, len(all))
+	asked, now := make([]Asked, len(all)), c.db.Now()
 	for i, tag := range all {
 		if ref, ok := tags.Reference(tag); ok {
-			now, _ := tags.Now(tag)
-			asked[i] = Asked{ref.String(), now}
+			leads, _ := tags.Now(tag)
+			asked[i] = Asked{ref.String(), leads}
 		}
 	}
 	at, err := c.At(ctx, asked)
@@ -143,7 +143,7 @@ func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
 		return
 	}
 	for i, tag := range all {
-		tags.Confirm(tag, at[i])
+		tags.Confirm(tag, at[i], now)
 	}
 }
 
@@ -199,7 +199,7 @@ func put(t db.Transaction, keys []string, checks map[string]check) error {
 	}
 	for _, key := range keys {
 		one := checks[key]
-		if _, err := t.Exec("INSERT INTO checks VALUES (?, ?, ?) ON CONFLICT (reference) DO UPDATE SET digest = excluded.digest, at = excluded.at WHERE excluded.at > at", key, one.digest, one.at); err != nil {
+		if _, err := t.Exec("INSERT INTO checks VALUES (?, ?, ?) ON CONFLICT (reference) DO UPDATE SET digest = excluded.digest, at = excluded.at WHERE excluded.at > at OR at > ?", key, one.digest, one.at, t.Now()); err != nil {
 			return err
 		}
 	}

@@ -148,11 +148,58 @@ func TestTagsTellWhenTheyWereConfirmed(t *testing.T) {
 		tags.Lead(tag, ref, tt.digest, metav1.NewTime(confirmed.Add(-time.Hour)))
 		unread := tags.New(ref)
 		c.Complete(t.Context(), []*imagev1.ImageTag{tag, unread})
-		if got := tags.Checked(tag); got == nil || !got.Time.Equal(confirmed.Add(tt.want)) {
+		if got := tags.Checked(tag, confirmed); got == nil || !got.Time.Equal(confirmed.Add(tt.want)) {
 			t.Errorf("%s: checked %v, want %v", name, got, confirmed.Add(tt.want))
 		}
-		if tags.Checked(unread) != nil {
-			t.Errorf("%s: a tag that nobody has looked at was checked at %v", name, tags.Checked(unread))
+		if tags.Checked(unread, confirmed) != nil {
+			t.Errorf("%s: a tag that nobody has looked at was checked at %v", name, tags.Checked(unread, confirmed))
 		}
+	}
+}
+
+// After the clock was set back, what is confirmed since counts, and not a time in the future, whether
+// that was written or not. Nobody knows how long ago that was.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	begun := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
+	clock := testclock.NewFakeClock(begun)
+	c := checks.New(dbtest.Open(t, func(o *db.Options) { o.Clock = clock }))
+	ref := reference.Reference{Host: "registry.example.com", Repository: "app", Tag: "v1"}
+	confirm := func() {
+		c.Confirm([]tags.Check{{Reference: ref.String(), Digest: digestA, At: clock.Now()}})
+	}
+	recorded := tags.New(ref) // while the clock was ahead
+	recorded.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
+	tags.Lead(recorded, ref, digestA, metav1.NewTime(begun.Add(24*time.Hour)))
+	early := recorded.DeepCopy() // before it was
+	early.Status.Items[0].Created = metav1.NewTime(begun.Add(-time.Minute))
+	checked := func(when string, want time.Duration) {
+		t.Helper()
+		tag := early.DeepCopy()
+		c.Complete(t.Context(), []*imagev1.ImageTag{tag})
+		if got := tags.Checked(tag, clock.Now()); got == nil || !got.Time.Equal(begun.Add(want)) {
+			t.Errorf("%s: a tag that moved before was checked %v, want %v", when, got, begun.Add(want))
+		}
+		tag = recorded.DeepCopy()
+		c.Complete(t.Context(), []*imagev1.ImageTag{tag})
+		if got := tags.Checked(tag, clock.Now()); got == nil || !got.Time.Equal(begun.Add(want)) {
+			t.Errorf("%s: checked %v, want %v", when, got, begun.Add(want))
+		}
+	}
+	for _, isWritten := range []bool{false, true} {
+		when := fmt.Sprintf("written %v", isWritten)
+		clock.SetTime(begun.Add(24 * time.Hour))
+		confirm()
+		checked(when, 24*time.Hour)
+		if isWritten {
+			c.Flush(t.Context())
+		}
+		clock.SetTime(begun)
+		checked("set back, "+when, 24*time.Hour)
+		clock.Step(time.Hour)
+		confirm()
+		checked("confirmed since, "+when, time.Hour)
+		c.Flush(t.Context())
+		checked("confirmed and written since, "+when, time.Hour)
 	}
 }

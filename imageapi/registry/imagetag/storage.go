@@ -60,7 +60,7 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
-		TableConvertor:            newTagTable(outdated),
+		TableConvertor:            newTagTable(outdated, now),
 	}
 	indexers := cache.Indexers{}
 	for _, name := range tagFields {

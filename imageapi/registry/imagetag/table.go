@@ -3,6 +3,7 @@ package imagetag
 import (
 	"cmp"
 	"context"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,8 +35,8 @@ var tagColumns = []metav1.TableColumnDefinition{
 // tagTable prints ImageTags, and says what a selector by a short name was taken to mean.
 type tagTable struct{ table.Of[*imagev1.ImageTag] }
 
-func newTagTable(outdated Outdated) tagTable {
-	return tagTable{table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag, outdated)} }}}
+func newTagTable(outdated Outdated, now func() time.Time) tagTable {
+	return tagTable{table.Of[*imagev1.ImageTag]{Columns: tagColumns, Rows: func(tag *imagev1.ImageTag) [][]any { return [][]any{tagCells(tag, outdated, now())} }}}
 }
 
 // ConvertToTable is part of rest.TableConvertor.
@@ -46,7 +47,7 @@ func (t tagTable) ConvertToTable(ctx context.Context, object, options runtime.Ob
 	return t.Of.ConvertToTable(ctx, object, options)
 }
 
-func tagCells(tag *imagev1.ImageTag, outdated Outdated) []any {
+func tagCells(tag *imagev1.ImageTag, outdated Outdated, now time.Time) []any {
 	image, since, before, checked, followed, by, history, old := table.Unknown, table.Unknown, table.None, "never", table.None, table.None, 0, table.None
 	if now, known := tags.Now(tag); known {
 		items := tag.Status.Items
@@ -55,7 +56,9 @@ func tagCells(tag *imagev1.ImageTag, outdated Outdated) []any {
 			before = shortImage(items[1].Image)
 		}
 	}
-	if at := tags.Checked(tag); at != nil {
+	if at := tags.Checked(tag, now); at != nil && tags.IsAhead(at.Time, now) {
+		checked = "ok, Unknown when"
+	} else if at != nil {
 		checked = "ok, " + metatable.ConvertToHumanReadableDateType(*at) + " ago"
 	}
 	if c := tags.Failure(tag); c != nil {

@@ -135,23 +135,36 @@ func Since(tag *imagev1.ImageTag, at time.Time) (digests []string, whole bool) {
 // confirmed since without a change it adds when the tag is read.
 const CheckedAt = "tidewaiter.dev/checked"
 
-// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded;
-// nil if it never did.
-func Checked(tag *imagev1.ImageTag) *metav1.Time {
+// maxSkew is how far clocks of servers may differ.
+const maxSkew = time.Minute
+
+// IsAhead reports whether a time is so much later than now that a clock has been wrong: it says
+// nothing about how long ago something was.
+func IsAhead(at, now time.Time) bool { return at.After(now.Add(maxSkew)) }
+
+// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded
+// now; nil if it never did. If the time [IsAhead], nobody knows how long ago that was.
+func Checked(tag *imagev1.ImageTag, now time.Time) *metav1.Time {
 	if _, known := Now(tag); !known {
 		return nil
 	}
 	at := tag.Status.Items[0].Created
-	if confirmed, err := time.Parse(time.RFC3339, tag.Annotations[CheckedAt]); err == nil && at.Time.Before(confirmed) {
+	if confirmed, err := time.Parse(time.RFC3339, tag.Annotations[CheckedAt]); err == nil && isNews(confirmed, at.Time, now) {
 		at = metav1.NewTime(confirmed)
 	}
 	return &at
 }
 
-// Confirm records that the registry confirmed at a time where a tag leads, unless a later
+// isNews reports whether a confirmation adds to one that was recorded before it. If the clock was
+// wrong at one of the times, or has been set back since, the times do not say which is later.
+func isNews(at, recorded, now time.Time) bool {
+	return IsAhead(at, now) != IsAhead(recorded, now) || recorded.Before(at)
+}
+
+// Confirm records now that the registry confirmed at a time where a tag leads, unless a later
 // confirmation is recorded, or there is none yet.
-func Confirm(tag *imagev1.ImageTag, at time.Time) {
-	if had := Checked(tag); had == nil || !had.Time.Before(at.Truncate(time.Second)) {
+func Confirm(tag *imagev1.ImageTag, at, now time.Time) {
+	if had := Checked(tag, now); had == nil || at.IsZero() || !isNews(at.Truncate(time.Second), had.Time, now) {
 		return
 	}
 	tag.Annotations = maps.Clone(tag.Annotations)
