@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -237,8 +238,8 @@ func encodeVerdicts(summed map[string]annotation.Verdict) string {
 }
 
 // Stale reports whether VerifyImage may return another result: another policy covers the image, a
-// policy has changed, a signature was never judged, an expiry has passed, or a day has passed. It
-// always returns true for the verdict ByIndex.
+// policy has changed, a signature was never judged, an expiry has passed, a day has passed, or the
+// clock was set back. It always returns true for the verdict ByIndex.
 func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 	in := judgingOf(image, set, annotation.Found(image.Annotations))
 	judged := annotation.JudgedAnywhere(image.Annotations)
@@ -256,7 +257,7 @@ func Stale(image *imagev1.Image, set *policy.Set, now time.Time) bool {
 			return true
 		}
 		if covered && slices.ContainsFunc(s.Conditions, func(c imagev1.SignatureCondition) bool {
-			return now.Sub(c.LastProbeTime.Time) > probeInterval
+			return now.Sub(c.LastProbeTime.Time) > probeInterval || tags.IsAhead(c.LastProbeTime.Time, now)
 		}) {
 			return true
 		}

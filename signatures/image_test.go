@@ -90,6 +90,11 @@ func TestVerifyImageTimes(t *testing.T) {
 	if diff := cmp.Diff(before, img); diff != "" {
 		t.Errorf("not reported: %s", diff)
 	}
+	// So is nothing while the clocks of servers differ a little. A clock that is set back by more may
+	// have been wrong when the image was judged.
+	if signatures.Stale(img, set, now.Add(-30*time.Second)) || !signatures.Stale(img, set, now.Add(-2*time.Minute)) {
+		t.Error("stale if the clock is set back a little, or not if it is set back by more")
+	}
 	// After a day the probe time is written.
 	day := now.Add(25 * time.Hour)
 	if !signatures.Stale(img, set, day) {
