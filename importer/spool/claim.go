@@ -284,7 +284,7 @@ func (s *Queue[S, E]) Fail(ctx context.Context, j *job.Job[S, E], f job.Failure)
 	f.Error = errorLine(f.Error)
 	state, wait := s.opts.after(j.Attempts, f)
 	err := s.withLease(ctx, j, func(r *record[S]) {
-		r.State, r.Due, r.Error, r.Unread, r.Holder = state, s.now()+wait.Milliseconds(), f.Error, f.Unread, ""
+		r.State, r.Due, r.Failed, r.Error, r.Unread, r.Holder = state, s.now()+wait.Milliseconds(), s.now(), f.Error, f.Unread, ""
 	})
 	if err == nil && state == job.Dead {
 		s.reportDead(j, f)

@@ -118,6 +118,7 @@ type record[S job.Source] struct {
 	Lasts    int64             `json:"lasts,omitempty"` // how long the lease lasts from when it was written, in milliseconds
 	Error    string            `json:"error,omitempty"`
 	Unread   bool              `json:"unread,omitempty"`
+	Failed   int64             `json:"failed,omitempty"` // when the last attempt failed
 	Events   []json.RawMessage `json:"events"`
 }
 
@@ -340,6 +341,9 @@ func (s *Queue[S, E]) entryOf(id, rev int64, value []byte) *entry[S, E] {
 	}
 	e.Key, e.Source, e.State, e.Attempts, e.Lease, e.Error, e.Unread, e.holder = r.Key, r.Source, r.State, r.Attempts, r.Leases, r.Error, r.Unread, r.Holder
 	e.Due, e.Enqueued, e.Latest = time.UnixMilli(r.Due).UTC(), time.UnixMilli(r.Enqueued).UTC(), time.UnixMilli(r.Latest).UTC()
+	if r.Failed > 0 {
+		e.Failed = time.UnixMilli(r.Failed).UTC()
+	}
 	if r.State == job.Leased && r.Holder != s.holder && r.Lasts > 0 {
 		// The clocks of two servers may differ, so a lease of another one ends by this server's
 		// clock: as long after it was seen here as it lasts.

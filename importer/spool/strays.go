@@ -66,7 +66,7 @@ func (p *Pushes) moveStrays(ctx context.Context) error {
 // stored it before.
 func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 	moved := record[notification.To]{
-		State: r.State, Due: r.Due, Enqueued: r.Enqueued, Latest: r.Latest, Attempts: r.Attempts, Leases: r.Leases, Error: r.Error, Unread: r.Unread,
+		State: r.State, Due: r.Due, Enqueued: r.Enqueued, Latest: r.Latest, Attempts: r.Attempts, Leases: r.Leases, Error: r.Error, Unread: r.Unread, Failed: r.Failed,
 	}
 	if err := moved.Source.UnmarshalText([]byte(r.Source.Name)); err != nil {
 		return err

@@ -49,9 +49,11 @@ type Job[S Source, E any] struct {
 	// Attempts counts the leases since the job came or was retried; the first
 	// attempt is 1.
 	Attempts int `json:"attempts"`
-	// Error is why the last attempt failed; it may be cut. Unread is [Failure.Unread].
-	Error  string `json:"error,omitempty"`
-	Unread bool   `json:"-"`
+	// Error is why the last attempt failed; it may be cut. Unread is [Failure.Unread]. Failed is when
+	// it failed; zero if none has, or that was not kept.
+	Error  string    `json:"error,omitempty"`
+	Unread bool      `json:"-"`
+	Failed time.Time `json:"-"`
 	// Events are those of a leased job, in order of arrival: 1 to 256, each once. What a queue does
 	// not store with each event is empty.
 	Events []E `json:"-"`

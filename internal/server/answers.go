@@ -9,6 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
 	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -33,7 +34,7 @@ func (s *Server) answererOf(core *coreapi.API) (a answers.Answerer, err error) {
 		Clock:      s.Options.Clock,
 	}
 	if s.pushes != nil {
-		a.Jobs = s.pushes.spool
+		a.Jobs = imports{s.pushes}
 	}
 	return a, nil
 }
@@ -61,4 +62,18 @@ func (r registries) Confirmed(ctx context.Context, ref reference.Reference, dige
 		at = found[0]
 	}
 	return at
+}
+
+// imports are the queued imports, for admission.
+type imports struct{ *pushes }
+
+// Find is part of [answers.Jobs]. That an import failed because its registry could not be read counts
+// until the registry answers this server again. If the next attempt takes long, that is due to what
+// there is to import.
+func (i imports) Find(ctx context.Context, source push.Source, key string) (*push.Job, error) {
+	j, err := i.spool.Find(ctx, source, key)
+	if j != nil && j.Unread && i.importer.Load().Answered(j.Host()).After(j.Failed) {
+		j.Unread = false
+	}
+	return j, err
 }

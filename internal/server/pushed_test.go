@@ -6,13 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidewaiter/tidewaiter/internal/config"
-
+	"github.com/google/go-containerregistry/pkg/authn"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/hostlimit"
+	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/config"
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/web/hooks"
@@ -66,4 +69,55 @@ func TestPushedIsAJob(t *testing.T) {
 	if depth, err := queue.Depth(t.Context()); err != nil || depth[push.OfRegistry].Waiting != 0 {
 		t.Errorf("%+v, %v: the registry's webhook tells of all pushes, and they are told of twice", depth, err)
 	}
+}
+
+// Admission is not told for ever that the registry was away when an import failed: whoever may push
+// could have what takes long to import admitted as unknown, once the registry is back.
+func TestRegistryIsAwayUntilItAnswers(t *testing.T) {
+	t.Parallel()
+	registry := registrytest.New(t)
+	queue, err := spool.Open(dbtest.Open(t), spool.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := importer.New(importer.Options{Keychain: authn.NewMultiKeychain()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(im.Close)
+	p := &pushes{spool: queue}
+	p.importer.Store(im)
+	e := push.Event{Source: push.OfCluster("prod"), Action: push.Runs, Host: registry.Host, Repository: "team/app", Tag: "v1"}
+	if err := queue.Enqueue(t.Context(), []push.Event{e}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() {
+		t.Helper()
+		jobs, err := queue.Claim(t.Context(), 1, time.Minute, hostlimit.New(1, 1, clock.RealClock{}).Available)
+		if err != nil || len(jobs) != 1 {
+			t.Fatalf("claimed %v, %v", jobs, err)
+		}
+		if err := queue.Fail(t.Context(), jobs[0], job.Failure{Error: "connection refused", Unread: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := func(when string, want bool) {
+		t.Helper()
+		found, err := imports{p}.Find(t.Context(), e.Source, e.Key())
+		if err != nil || found == nil || found.Unread != want || found.Error != "connection refused" {
+			t.Fatalf("%s: %+v, %v", when, found, err)
+		}
+	}
+	claim()
+	away("after it failed", true)
+	if err := queue.Retry(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	away("while it is to be tried again", true)
+	if _, err := im.Resolve(t.Context(), e.Reference()); err != nil {
+		t.Fatal(err)
+	}
+	away("once the registry has answered", false)
+	claim()
+	away("after it failed again", true)
 }
