@@ -127,6 +127,7 @@ func answer(t *testing.T, h *admission.Handler, body string) *admissionv1.Admiss
 func TestDecisions(t *testing.T) {
 	t.Parallel()
 	const good, bad, warned, noted = "registry.example.com/good:1", "registry.example.com/bad:1", "registry.example.com/warned:1", "registry.example.com/noted:1"
+	const static = `{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"containers":[{"image":"` + bad + `"}]}}`
 	for name, c := range map[string]struct {
 		review   string
 		denied   []string // parts of the refusal; nil if the pod is admitted
@@ -146,7 +147,11 @@ func TestDecisions(t *testing.T) {
 		"an end":                         {review: reviewOf("DELETE", "null", pod(bad), "")},
 		"the status":                     {review: reviewOf("UPDATE", pod(bad), pod(good), `,"subResource":"status"`), warnings: 1},
 		"what is not a pod":              {review: strings.Replace(reviewOf("CREATE", pod(bad), "", ""), `"group":""`, `"group":"apps"`, 1), warnings: 1},
-		"a static pod":                   {review: reviewOf("CREATE", `{"metadata":{"annotations":{"kubernetes.io/config.mirror":"x"}},"spec":{"containers":[{"image":"`+bad+`"}]}}`, "", "")},
+		"a static pod":                   {review: reviewOf("CREATE", static, "", `,"userInfo":{"username":"system:node:one","groups":["system:nodes","system:authenticated"]}`)},
+		"a static pod of a person":       {review: reviewOf("CREATE", static, "", `,"userInfo":{"username":"ann","groups":["system:authenticated"]}`), denied: []string{bad}, audit: "denied"},
+		"a static pod of a controller":   {review: reviewOf("CREATE", static, "", `,"userInfo":{"username":"system:serviceaccount:team:system:node:one","groups":["system:nodes"]}`), denied: []string{bad}, audit: "denied"},
+		"a static pod of nobody":         {review: reviewOf("CREATE", static, "", ""), denied: []string{bad}, audit: "denied"},
+		"another pod of a node":          {review: reviewOf("CREATE", pod(bad), "", `,"userInfo":{"username":"system:node:one","groups":["system:nodes"]}`), denied: []string{bad}, audit: "denied"},
 		"the own namespace":              {review: strings.Replace(reviewOf("CREATE", pod(bad), "", ""), `"namespace":"team"`, `"namespace":"tidewaiter"`, 1)},
 		"what is no reference":           {review: reviewOf("CREATE", pod("Not A Reference"), "", ""), denied: []string{"Not A Reference"}, audit: "denied"},
 		"a pod without containers":       {review: reviewOf("CREATE", `{}`, "", "")},

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/tidewaiter/tidewaiter/internal/printable"
@@ -105,10 +107,13 @@ func parseReview(body []byte) (*review, error) {
 	return r, nil
 }
 
-// isMirror reports whether the pod stands for a static one.
+// isMirror reports whether the pod stands for a static one: it says so, and a node's kubelet sent it.
+// Others who may create pods may write the annotation, too.
 func (r *review) isMirror() bool {
 	_, mirror := r.pod.Metadata.Annotations[mirrorAnnotation]
-	return mirror
+	sender := r.request.UserInfo
+	_, isNode := nodeidentifier.NewDefaultNodeIdentifier().NodeIdentity(&user.DefaultInfo{Name: sender.Username, Groups: sender.Groups})
+	return mirror && isNode
 }
 
 // added returns the images that the pod did not name before. The others run, or have been admitted.
