@@ -2,6 +2,7 @@ package answers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,7 +100,9 @@ func (s *session) container(ctx context.Context, namespace, image, imageID strin
 		return out, err
 	}
 	if target != nil {
-		out.Outdated, out.OutdatedUnknown = isOutdated(target, out.Runs)
+		if out.Outdated, out.OutdatedUnknown, err = s.isOutdated(ctx, target, tag, out.Runs); err != nil {
+			return out, err
+		}
 		out.Now, ref = target.digest, target.ref
 		if out.Runs == "" || !out.Outdated && out.OutdatedUnknown == "" { // it runs that, or is to pull it
 			out.Verdict, err = s.verdictIn(ctx, target.image, ref, tag, namespace)
@@ -149,10 +152,36 @@ func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (_ *re
 	return target, tag, "", err
 }
 
-// isOutdated reports whether a container that names a tag runs something else than the tag leads
+// isOutdated is [differs] for a digest that a runtime may have told. If no image here has it, nor any
+// history or index, it may be that of the config of what the tag leads to, or lists.
+func (s *session) isOutdated(ctx context.Context, leads *resolved, tag *imagev1.ImageTag, runs string) (outdated bool, unknown string, err error) {
+	if outdated, unknown = differs(leads, runs); !outdated || tags.Has(tag, runs) {
+		return outdated, unknown, nil
+	}
+	image, err := s.image(ctx, runs)
+	if image != nil {
+		return true, "", nil
+	}
+	var indexes []imagev1.Image
+	if err == nil {
+		indexes, err = s.listing(ctx, runs)
+	}
+	lacks := (*unpermitted)(nil)
+	switch {
+	case errors.As(err, &lacks), errors.Is(err, errBudget):
+		return false, err.Error(), nil
+	case err != nil:
+		return false, "", err
+	case len(indexes) > 0:
+		return true, "", nil
+	}
+	return false, fmt.Sprintf("pods tell %s, and no image here has that digest, or a config with it", reference.ShortDigest(runs)), nil
+}
+
+// differs reports whether a container that names a tag runs something else than the tag leads
 // to. unknown is why that is not known: nothing is known to run, or the tag leads to what may be an
 // index that lists it.
-func isOutdated(leads *resolved, runs string) (outdated bool, unknown string) {
+func differs(leads *resolved, runs string) (outdated bool, unknown string) {
 	switch {
 	case runs == "":
 		return false, "it is not known what runs"

@@ -62,7 +62,10 @@ func (s *session) drift(ctx context.Context, tag reference.Reference, names []st
 			failed = err
 		}
 		if leads != nil {
-			switch outdated, unknown := isOutdated(leads, run.Digest); {
+			outdated, unknown, err := s.isOutdated(ctx, leads, of, run.Digest)
+			switch {
+			case err != nil:
+				failed = err
 			case unknown != "":
 				d.Why = unknown
 			case outdated:

@@ -126,7 +126,7 @@ func (s *session) withConfig(ctx context.Context, config string, ref reference.R
 
 // isCurrent reports whether a container that runs a digest is known to run what its tag leads to.
 func isCurrent(leads *resolved, runs string) bool {
-	outdated, unknown := isOutdated(leads, runs)
+	outdated, unknown := differs(leads, runs)
 	return !outdated && unknown == ""
 }
 

@@ -199,7 +199,8 @@ func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (ru
 		}
 		for _, r := range o.FieldSelector.Requirements() {
 			hasLayer := slices.ContainsFunc(image.DockerImageLayers, func(l imagev1.ImageLayer) bool { return l.Name == r.Value })
-			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer {
+			lists := slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == r.Value })
+			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer || r.Field == selectors.Lists && lists {
 				list.Items = append(list.Items, *image)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
@@ -125,7 +126,8 @@ func aged(before, v imageruns.RunVerdict) bool {
 
 // verdict adds a verdict, if it differs from the last, which it returns: nil if there is none.
 func (one *run) verdict(v imageruns.RunVerdict, digest string) (before *imageruns.RunVerdict) {
-	if digest != "" && one.object.Spec.Digest == "" {
+	// what the runtime told may have been the digest of a config, of which an image is known now
+	if had := one.object.Spec.Digest; digest != "" && digest != had && (had == "" || had == podimages.Manifest(one.image, one.object.Spec.ImageID)) {
 		one.object.Spec.Digest, one.dirty, one.in.changed[one] = digest, true, true
 	}
 	known := one.object.Status.Verdicts

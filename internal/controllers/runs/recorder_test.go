@@ -137,3 +137,42 @@ func TestNoOverlapAfterACrash(t *testing.T) {
 		}
 	}
 }
+
+// Until it is known which image has it, a stretch has the digest that the runtime told with the
+// repository. That may be a config's; then the image's counts.
+func TestDigestOfAConfig(t *testing.T) {
+	t.Parallel()
+	const image, config, manifest = "registry.example.com/app:v1", "sha256:cfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcfcf", "sha256:abababababababababababababababababababababababababababababababab"
+	started := metav1.Now()
+	for name, c := range map[string]struct {
+		imageID, first, then string // what is known to run when it begins, and later
+		begun                string
+	}{
+		"a config's, with the repository": {"registry.example.com/app@" + config, config, manifest, config},
+		"a config's alone":                {config, "", manifest, ""},
+		"a manifest's":                    {"registry.example.com/app@" + manifest, manifest, manifest, manifest},
+	} {
+		in := newCluster("prod")
+		container := &clusters.ClusterPodContainer{Name: "a", Image: image, ImageID: c.imageID, Started: &started}
+		k, ok := keyOf("shop", &clusters.ClusterPodSpec{Workload: "Deployment/app"}, container)
+		if !ok {
+			t.Fatalf("%s: it does not run", name)
+		}
+		one := in.begin(k, container)
+		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.first)
+		if got := one.object.Spec.Digest; got != c.begun {
+			t.Errorf("%s: it begins as %s, want %s", name, got, c.begun)
+		}
+		one.dirty = false
+		for range 2 {
+			one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.then)
+		}
+		if got := one.object.Spec.Digest; got != manifest || one.dirty != (c.begun != manifest) {
+			t.Errorf("%s: it is recorded as %s, want %s; written: %v", name, got, manifest, one.dirty)
+		}
+		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, "sha256:0000000000000000000000000000000000000000000000000000000000000000")
+		if got := one.object.Spec.Digest; got != manifest && c.begun != manifest { // the config of several images
+			t.Errorf("%s: what ran becomes %s", name, got)
+		}
+	}
+}
