@@ -52,7 +52,7 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 	if indexes == nil {
 		indexes = func(string) ([]*imagev1.Image, error) { return nil, nil }
 	}
-	v, _ := p.summarize(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes, image.Name, now)
+	v, _ := p.summarize(judged, leftOutOf(found[p.repository], annotation.JudgedBy(in.stamp(), in.namespaceStamp())), indexes, image, now)
 	return v
 }
 

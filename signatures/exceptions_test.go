@@ -129,3 +129,30 @@ func TestHeldExceptionsEnd(t *testing.T) {
 		t.Errorf("after the end it is %s, to be looked at again at %s", verified, next)
 	}
 }
+
+// An exception that names an image by the digest of its config, as docker images shows it, excepts
+// nothing, and the verdict says what to write.
+func TestExceptionsForConfigs(t *testing.T) {
+	t.Parallel()
+	key, config := signaturestest.NewKey(t, signaturestest.P256), "sha256:00000000000000000000000000000000000000000000000000000000000000cf"
+	until := now.Add(time.Hour)
+	image, index := object(), object()
+	image.DockerImageManifestMediaType = "application/vnd.oci.image.manifest.v1+json"
+	image.DockerImageManifest = `{"schemaVersion":2,"mediaType":"` + image.DockerImageManifestMediaType + `","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"` + config + `","size":2},"layers":[]}`
+	index.DockerImageManifestMediaType = "application/vnd.oci.image.index.v1+json"
+	index.DockerImageManifest = `{"schemaVersion":2,"mediaType":"` + index.DockerImageManifestMediaType + `","manifests":[]}`
+	for named, says := range map[string]bool{config: true, repository + "@" + config: true, "registry.example.com/other@" + config: false, repository + ":v2": false} {
+		set := signaturestest.SetFrom(t, excepting("demo", `["registry.example.com"]`, key, "", named+" "+until.Format(time.RFC3339)))
+		v := signatures.Ask(image, parsed(t, repository+":v1"), "", set, now, nil)
+		hint := fmt.Sprintf(`it has no signature in %s; an exception of policy "demo" names %s, the digest of its config: name %s instead`, repository, config, digest)
+		if v.Verified != verdicts.Unsigned || (v.Message == hint) != says {
+			t.Errorf("%s: %+v", named, v)
+		}
+		if late := signatures.Ask(image, parsed(t, repository+":v1"), "", set, until, nil); strings.Contains(late.Message, "exception") {
+			t.Errorf("%s, when it has ended: %+v", named, late)
+		}
+		if v := signatures.Ask(index, parsed(t, repository+":v1"), "", set, now, nil); strings.Contains(v.Message, "exception") {
+			t.Errorf("%s, of an index: %+v", named, v)
+		}
+	}
+}

@@ -136,7 +136,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 
 	sum := func(p verdictScope, by string) annotation.Verdict {
-		v, end := p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching, image.Name, now)
+		v, end := p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching, image, now)
 		if !end.IsZero() {
 			// it has ended at this time, and what is below is valid until the end of its last
 			// second
@@ -163,7 +163,7 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	}
 	tags := map[string]annotation.Verdict{}
 	for _, p := range in.tags(image, set) {
-		v, end := p.summarize(p.judgeAll(image, brought, now, checked), leftOutOf(found[p.repository], by), vouching, image.Name, now)
+		v, end := p.summarize(p.judgeAll(image, brought, now, checked), leftOutOf(found[p.repository], by), vouching, image, now)
 		if !end.IsZero() {
 			judgeAgain(end.Add(-time.Second))
 		}

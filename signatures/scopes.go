@@ -11,6 +11,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -506,7 +507,7 @@ func (l leftOut) count(attestations bool) int {
 // met and all of these have an exception for the image's digest, the verdict is Excepted; if only
 // some have, it names the others. again is when the first relevant exception ends; zero if there is
 // none.
-func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, digest string, now time.Time) (v annotation.Verdict, again time.Time) {
+func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, image *imagev1.Image, now time.Time) (v annotation.Verdict, again time.Time) {
 	v = p.bySignatures(judged, leftOut, indexes)
 	v.Vouches = vouched(judged)
 	if verdicts.IsVerified(v.Verified) {
@@ -517,7 +518,7 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 		if len(v.Unmet) > 0 && !slices.Contains(v.Unmet, of.ID()) {
 			continue
 		}
-		e, until, ok := of.Excepted(p.ref, digest, now)
+		e, until, ok := of.Excepted(p.ref, image.Name, now)
 		if !ok {
 			unmet = append(unmet, of.ID())
 			continue
@@ -526,6 +527,9 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 		if again.IsZero() || until.Before(again) {
 			again = until
 		}
+	}
+	if said := p.misnamed(image, unmet, now); said != "" {
+		v.Message = printable.Line(cmp.Or(v.Message, "it has no signature in "+p.repository)+"; "+said, maxMessage)
 	}
 	switch {
 	case len(by) == 0:
@@ -536,6 +540,24 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 		v.Verified, v.Reason, v.Until = verdicts.Excepted, string(ReasonExcepted), again.Format(time.RFC3339)
 	}
 	return v, again
+}
+
+// misnamed says that an exception of a policy that is not met names the image by the digest of its
+// config, which is not the image's; "" if none does. `docker images` shows that digest.
+func (p verdictScope) misnamed(image *imagev1.Image, unmet []string, now time.Time) string {
+	for _, of := range p.policies {
+		if !of.ExceptsDigests() || !slices.Contains(unmet, of.ID()) {
+			continue
+		}
+		m, err := manifest.Of(image)
+		if err != nil || m.Kind != manifest.KindImage || m.Config == nil {
+			return "" // an index has none, and what cannot be read is said elsewhere
+		}
+		if _, _, ok := of.Excepted(p.ref.Bare().WithDigest(m.Config.Digest), m.Config.Digest, now); ok {
+			return fmt.Sprintf("an exception of policy %q names %s, the digest of its config: name %s instead", of.ID(), m.Config.Digest, image.Name)
+		}
+	}
+	return ""
 }
 
 // bySignatures combines the verdicts on the signatures in a repository into one. One trusted

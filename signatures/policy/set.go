@@ -91,6 +91,13 @@ func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Tim
 	return e, until, ok
 }
 
+// ExceptsDigests reports whether an exception names an image by a digest.
+func (p *Policy) ExceptsDigests() bool {
+	return slices.ContainsFunc(p.exceptions, func(e exception) bool {
+		return len(e.digests) > 0 || slices.ContainsFunc(e.images, func(image reference.Reference) bool { return image.Digest != "" })
+	})
+}
+
 // LooksAtTags reports whether an image may meet the policy under one tag, and not under another tag
 // or by its digest.
 func (p *Policy) LooksAtTags() bool {
