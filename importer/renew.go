@@ -119,9 +119,8 @@ func renewTag(ctx context.Context, images Renewed, old *imagev1.ImageTag) error 
 		if tag.Status == nil {
 			tag.Status = &imagev1.NamedTagEventList{Tag: ref.Tag}
 		}
-		tags.Inherit(tag, old)
-		tag.Status.Items = tags.Merge(tag.Status.Items, history)
-		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, "renamed from "+old.Name)
+		tags.Inherit(tag, old, history)
+		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.Cause, tags.RenamedFrom+old.Name)
 		_, err = images.UpdateTag(ctx, tag, metav1.UpdateOptions{})
 		return err
 	})

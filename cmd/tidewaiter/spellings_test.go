@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,7 +125,7 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 			DockerImageReference: host + "/team/app@" + digest(digit), DockerImageMetadataVersion: "1.0",
 		})
 	}
-	accepted := map[string]string{tags.First: digest("2"), tags.Accepted: `[{"digest":"` + digest("1") + `","by":"ann","at":"2026-01-01T00:06:00Z"}]`}
+	accepted := map[string]string{tags.CheckedAt: "2026-01-01T00:07:00Z", tags.By: `["ann, push","bob, sweep"]`, tags.First: digest("2"), tags.Accepted: `[{"digest":"` + digest("1") + `","by":"ann","at":"2026-01-01T00:06:00Z"}]`}
 	annotations := map[string]map[string]string{"h.example.com_443--team--app:v1": accepted}
 	tag := func(name, ref string, items ...imagev1.TagEvent) {
 		_, v, _ := strings.Cut(name, ":")
@@ -175,6 +176,15 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 			}
 			if must := tags.Kept(got)[len("sha256:"):][:1] + " " + tags.FirstOf(got)[len("sha256:"):][:1]; must != kept[ref] {
 				t.Errorf("%s must lead to, and first led to, %s, want %s", ref, must, kept[ref])
+			}
+			// renaming it asks no registry, and is no move
+			if ref == "h.example.com/team/app:v1" {
+				checked, by := tags.Checked(got, time.Now()), tags.Writers(got)
+				if checked == nil || !checked.Time.Equal(at(7).Time) || !slices.Equal(by, []string{"ann, push", "bob, sweep"}) {
+					t.Errorf("%s was checked at %v, and recorded by %q", ref, checked, by)
+				}
+			} else if checked := tags.Checked(got, time.Now()); checked == nil || checked.After(at(7).Time) {
+				t.Errorf("%s was checked at %v", ref, checked)
 			}
 			if led != want || got.Spec.From.Name != ref {
 				t.Errorf("%s follows %s, led to %q, want %q", ref, got.Spec.From.Name, led, want)

@@ -5,8 +5,8 @@ package imagetag
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -212,12 +212,14 @@ func (s tagStatusStrategy) PrepareForCreate(ctx context.Context, obj runtime.Obj
 			tag.Status.Items[i].Generation = tag.Generation
 		}
 	}
+	given := maps.Clone(tag.Annotations)
 	delete(tag.Annotations, tags.CheckedAt)
 	if !s.mayKeep(ctx, tag, tag.Annotations) {
 		delete(tag.Annotations, tags.First)
 		delete(tag.Annotations, tags.Accepted)
 	}
 	s.recordWriter(ctx, tag, nil)
+	s.rename(ctx, tag, given)
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy.
@@ -238,6 +240,25 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 		if value := given[key]; value != "" && value != before.Annotations[key] && s.mayKeep(ctx, tag, given) {
 			metav1.SetMetaDataAnnotation(&tag.ObjectMeta, key, value)
 		}
+	}
+	s.rename(ctx, tag, given)
+}
+
+// rename records what the writer says of a tag that gets another name: who recorded its history, and
+// when a registry last confirmed it. For other writers both are now.
+func (s tagStatusStrategy) rename(ctx context.Context, tag *imagev1.ImageTag, given map[string]string) {
+	if !strings.HasPrefix(given[tags.Cause], tags.RenamedFrom) || WhyNotAccept(ctx, s.may, tag.Name) != "" {
+		return
+	}
+	said := tags.Writers(&imagev1.ImageTag{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
+	by := tags.Writers(tag)
+	for i := range min(len(by), len(said)) {
+		by[i] = cmp.Or(printable.Line(said[i], maxWho), by[i])
+	}
+	tags.SetWriters(tag, by)
+	delete(tag.Annotations, tags.CheckedAt)
+	if at, err := time.Parse(time.RFC3339, given[tags.CheckedAt]); err == nil && !at.After(s.now()) {
+		tag.Annotations[tags.CheckedAt] = at.UTC().Format(time.RFC3339)
 	}
 }
 
@@ -278,8 +299,7 @@ func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev
 			texts = append(texts, text)
 		}
 	}
-	b, _ := json.Marshal(texts) // strings always marshal
-	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, tags.By, string(b))
+	tags.SetWriters(tag, texts)
 	s.recordCheck(tag)
 }
 

@@ -76,9 +76,45 @@ func KeepFirst(tag, before *imagev1.ImageTag) {
 	}
 }
 
-// Inherit gives a tag where it must lead by the same tag under another name: the digest to which
-// the two first led, and what was accepted of both. It is called before their histories are merged.
-func Inherit(tag, other *imagev1.ImageTag) {
+// Inherit gives a tag the history of the same tag under another name, whose events have references
+// with the tag's own; who recorded it, and when a registry last confirmed it; and where the tag must
+// lead: the digest to which the two first led, and what was accepted of both.
+func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
+	inheritKept(tag, other)
+	type event struct {
+		at    int64
+		image string
+	}
+	by, of := map[event]string{}, func(e imagev1.TagEvent) event { return event{e.Created.Unix(), e.Image} }
+	confirmed := map[string]string{} // by where it led
+	for _, from := range []*imagev1.ImageTag{tag, other} {
+		now, known := Now(from)
+		if !known {
+			continue
+		}
+		confirmed[now] = max(confirmed[now], from.Annotations[CheckedAt]) // as texts, later times are greater
+		writers := Writers(from)
+		for i, item := range from.Status.Items[:min(len(writers), len(from.Status.Items))] {
+			by[of(item)] = writers[i]
+		}
+	}
+	tag.Status.Items = Merge(tag.Status.Items, history)
+	writers := make([]string, len(tag.Status.Items))
+	for i, item := range tag.Status.Items {
+		writers[i] = by[of(item)]
+	}
+	SetWriters(tag, writers)
+	now, _ := Now(tag)
+	if at := confirmed[now]; at != "" {
+		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, CheckedAt, at)
+	} else {
+		delete(tag.Annotations, CheckedAt)
+	}
+}
+
+// inheritKept is Inherit for where the tag must lead. It looks at the histories before they are
+// merged.
+func inheritKept(tag, other *imagev1.ImageTag) {
 	begun := func(tag *imagev1.ImageTag) (first string, at time.Time) {
 		if first = FirstOf(tag); first != "" && tag.Status != nil && len(tag.Status.Items) > 0 {
 			at = tag.Status.Items[len(tag.Status.Items)-1].Created.Time
@@ -169,4 +205,10 @@ func Writers(tag *imagev1.ImageTag) (by []string) {
 	// only the server writes it; if it cannot be read, nobody is named
 	_ = json.Unmarshal([]byte(tag.Annotations[By]), &by)
 	return by
+}
+
+// SetWriters records who recorded the items of a tag's history.
+func SetWriters(tag *imagev1.ImageTag, by []string) {
+	b, _ := json.Marshal(by) // strings always marshal
+	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, By, string(b))
 }
