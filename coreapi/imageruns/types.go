@@ -41,7 +41,8 @@ type ImageRunSpec struct {
 	// ImageID is what ran, as the node's runtime told it.
 	ImageID string `json:"imageID"`
 	// Digest is that of what ran; it is empty if the runtime did not tell it, and no known image
-	// has the ID that it told instead.
+	// has the ID that it told instead. What the runtime told of the repository may be the digest of
+	// a config: it stays until an image is known that has the config.
 	Digest string `json:"digest,omitempty"`
 	// Platform is that of the nodes as os/architecture; it is empty where that is not known.
 	Platform string `json:"platform,omitempty"`

@@ -753,7 +753,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref common.Refe
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Digest is that of what ran; it is empty if the runtime did not tell it, and no known image has the ID that it told instead.",
+							Description: "Digest is that of what ran; it is empty if the runtime did not tell it, and no known image has the ID that it told instead. What the runtime told of the repository may be the digest of a config: it stays until an image is known that has the config.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
