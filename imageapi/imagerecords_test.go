@@ -19,6 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi"
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
@@ -122,6 +123,160 @@ func TestRecord(t *testing.T) {
 	}
 	// an import believes that the image is new, or that it is stored, and is wrong
 	if got := r.must(recordedImage(t, "v3", nil)); got[0].Action != record.Updated {
+		t.Errorf("%+v", got)
+	}
+}
+
+// An item of what is known has no content. The server takes what it has, and writes nothing. If it
+// does not have it, or if anything is new of it, it says so.
+func TestRecordOfWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	r := newRecording(t, imageapi.Options{Images: imageregistry.Options{Verifier: distrusting{}}})
+	name := ociImage(t).Name
+	found := func(i *record.Image) {
+		i.Searched = true
+		i.Signatures = []record.Signature{{Name: name + "@s", Type: "atomic", Content: []byte("signature")}}
+		i.Annotations[annotation.Repositories] = `{"` + recordedRepository + `":{"signatures":["s"]}}`
+	}
+	known := func(tag string, change func(*record.Image)) record.Item {
+		return recordedImage(t, tag, func(i *record.Image) {
+			if change != nil {
+				change(i)
+			}
+			i.Known, i.DockerImageManifest, i.DockerImageConfig = true, "", ""
+			for n := range i.Signatures {
+				i.Signatures[n].Content = nil
+			}
+		})
+	}
+	if got := r.must(known("v1", nil)); !got[0].Unread || got[0].Error != nil {
+		t.Errorf("what is not stored: %+v", got[0])
+	}
+	if _, err := r.Images.Get(requestContext(), name, &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("it was made: %v", err)
+	}
+	r.must(recordedImage(t, "v1", found))
+	image := r.image(name)
+	for _, item := range []record.Item{known("v1", nil), known("v1", found)} {
+		got := r.must(item)[0]
+		if got.Unread || got.Action != record.Unchanged || got.Metadata.UID != image.UID || got.Metadata.ResourceVersion != image.ResourceVersion || got.Metadata.Annotations[annotation.Platform] != image.Annotations[annotation.Platform] || got.Manifest != "" {
+			t.Errorf("what is known: %+v", got)
+		}
+	}
+	elsewhere := func(i *record.Image) {
+		i.Repository = "registry.example.com/other/app"
+		i.Annotations = nil
+	}
+	unread := map[string]record.Item{
+		"another tag":        known("v2", found),
+		"another repository": known("v1", elsewhere),
+		"a new signature": known("v1", func(i *record.Image) {
+			found(i)
+			i.Signatures = append(i.Signatures, record.Signature{Name: name + "@t", Type: "atomic"})
+		}),
+		"no signature any more": known("v1", func(i *record.Image) { i.Searched = true }),
+		"a search that failed": known("v1", func(i *record.Image) {
+			i.Searched = true
+			i.Annotations[annotation.Repositories] = `{"` + recordedRepository + `":{"unread":"away"}}`
+		}),
+	}
+	for what, item := range unread {
+		if got := r.must(item)[0]; !got.Unread || got.Error != nil || got.Metadata != nil {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	if after := r.image(name); after.ResourceVersion != image.ResourceVersion {
+		t.Errorf("it was written: %+v", after.ObjectMeta)
+	}
+	if _, err := r.record(recordedImage(t, "v1", func(i *record.Image) { i.Known = true })); !apierrors.IsInvalid(err) {
+		t.Errorf("known, with content: %v", err)
+	}
+}
+
+// One who asks for tags learns where they lead and what is stored of these images in the repository,
+// and whether nothing is recorded of it. Nothing is written.
+func TestRecordAnswersForTags(t *testing.T) {
+	t.Parallel()
+	r := newRecording(t, imageapi.Options{})
+	name := ociImage(t).Name
+	ask := func(refs ...string) []record.Result {
+		t.Helper()
+		var items []record.Item
+		for _, ref := range refs {
+			items = append(items, record.Item{Tag: &record.Tag{Reference: ref, Asked: true}})
+		}
+		return r.must(items...)
+	}
+	const v1, v2 = recordedRepository + ":v1", recordedRepository + ":v2"
+	for _, got := range ask(v1, v2) {
+		if !got.Alone || got.Error != nil || got.Led+got.Version != "" || got.Unread || got.Metadata != nil {
+			t.Errorf("of a new repository: %+v", got)
+		}
+	}
+	found := func(i *record.Image) {
+		i.Annotations[annotation.References] = `["` + v1 + `","` + v2 + `"]`
+		i.Annotations["example.com/note"] = "not told"
+	}
+	elsewhere := func(i *record.Image) {
+		i.Repository = "registry.example.com/other/app"
+		i.Annotations = map[string]string{annotation.References: `["registry.example.com/other/app:v1"]`}
+	}
+	r.must(recordedImage(t, "v1", found), recordedImage(t, "v1", elsewhere))
+	if got := ask(v1)[0]; got.Alone || got.Led != "" {
+		t.Errorf("an image is recorded there: %+v", got)
+	}
+	failed := recordedRepository + ":failed"
+	r.must(record.Item{Tag: &record.Tag{Reference: v1, Digest: name}}, record.Item{Tag: &record.Tag{Reference: failed, Digest: name}})
+	r.must(record.Item{Tag: &record.Tag{Reference: failed, Version: r.tag(failed).ResourceVersion, Reason: "Unreachable", Message: "away"}})
+	before := r.tag(v1)
+	results := ask(v1, v2, failed)
+	got, image := results[0], r.image(name)
+	if got.Led != name || got.Version != before.ResourceVersion || got.Metadata.UID != image.UID || len(annotation.Known(got.Metadata.Annotations)) != 2 || got.Metadata.Annotations["example.com/note"] != "" {
+		t.Errorf("%+v %+v", got, got.Metadata)
+	}
+	if got := results[1]; got.Alone || got.Unread || got.Version != "" {
+		t.Errorf("a new tag of a known repository: %+v", got)
+	}
+	if got := results[2]; !got.Unread || got.Metadata != nil {
+		t.Errorf("a tag whose last look failed: %+v", got)
+	}
+	fresh := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotation.References: `["` + v1 + `"]`}}}
+	repository, err := reference.ParseRepository(recordedRepository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Knows(fresh, repository, true) {
+		t.Error("nothing is new of it")
+	}
+	fresh.Annotations[annotation.Repositories] = `{"` + recordedRepository + `":{"unread":"away"}}`
+	if got.Knows(fresh, repository, true) {
+		t.Error("a search that failed is new")
+	}
+	if after := r.tag(v1); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("it was written: %+v", after.ObjectMeta)
+	}
+	if _, err := r.record(record.Item{Tag: &record.Tag{Reference: v1, Asked: true, Digest: name}}); !apierrors.IsInvalid(err) {
+		t.Errorf("asked and told: %v", err)
+	}
+}
+
+// Of a known index the answer has the manifest, by which the importer goes on to the platforms.
+func TestRecordOfAKnownIndex(t *testing.T) {
+	t.Parallel()
+	r := newRecording(t, imageapi.Options{})
+	raw := `{"schemaVersion":2,"mediaType":"` + manifest.MediaTypeOCIIndex + `","manifests":[{"mediaType":"` + manifest.MediaTypeOCIManifest + `","digest":"` + ociImage(t).Name + `","size":1}]}`
+	index := func(change func(*record.Image)) record.Item {
+		return recordedImage(t, "v1", func(i *record.Image) {
+			i.Name, i.DockerImageManifest, i.DockerImageManifestMediaType, i.DockerImageConfig = manifest.Digest([]byte(raw)), raw, manifest.MediaTypeOCIIndex, ""
+			i.DockerImageReference = recordedRepository + "@" + i.Name
+			change(i)
+		})
+	}
+	if got := r.must(index(func(*record.Image) {})); got[0].Action != record.Created {
+		t.Fatalf("%+v", got[0])
+	}
+	got := r.must(index(func(i *record.Image) { i.Known, i.DockerImageManifest = true, "" }))[0]
+	if got.Action != record.Unchanged || got.Manifest != raw || got.MediaType != manifest.MediaTypeOCIIndex {
 		t.Errorf("%+v", got)
 	}
 }

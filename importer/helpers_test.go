@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/guard"
@@ -20,7 +22,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -143,6 +147,27 @@ func arrives(arrived chan<- struct{}) registrytest.Fault {
 	}
 }
 
+// readKnown reads an Image as a server does for an answer about it; nil if there is none.
+func readKnown(ctx context.Context, images *registrytest.Images, name string) (*imagev1.Image, error) {
+	stored, err := images.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	m, err := manifest.Of(stored)
+	if err != nil {
+		return nil, err
+	}
+	for _, child := range m.Children {
+		stored.DockerImageManifests = append(stored.DockerImageManifests, imagev1.ImageManifest{Digest: child.Digest})
+	}
+	if config, err := manifest.ConfigOf(stored); err == nil && stored.DockerImageConfig != "" {
+		metav1.SetMetaDataAnnotation(&stored.ObjectMeta, annotation.Platform, config.Platform.String())
+	}
+	return stored, nil
+}
+
 // recordIn records an item in images, as a server does.
 func recordIn(ctx context.Context, images *registrytest.Images, item *record.Item) (*record.Result, error) {
 	if item.Tag != nil {
@@ -154,11 +179,28 @@ func recordIn(ctx context.Context, images *registrytest.Images, item *record.Ite
 		if err != nil {
 			return nil, err
 		}
+		if item.Tag.Asked {
+			led, _ := tags.Now(tag)
+			stored, err := readKnown(ctx, images, led)
+			answer := item.Tag.Answer(ref, tag, stored)
+			answer.Alone = tag == nil && !slices.ContainsFunc(images.Names(), func(name string) bool {
+				image, err := images.Get(ctx, name, metav1.GetOptions{})
+				return err == nil && annotation.WasIn(image.Annotations, image.DockerImageReference, ref.Bare())
+			})
+			return answer, err
+		}
 		return item.Tag.Store(ctx, images, ref, tag, time.Now())
 	}
 	repository, err := reference.ParseRepository(item.Image.Repository)
 	if err != nil {
 		return nil, err
+	}
+	if item.Image.Known {
+		stored, err := readKnown(ctx, images, item.Image.Name)
+		if err != nil {
+			return nil, err
+		}
+		return item.Image.Answer(stored, repository), nil
 	}
 	image, action, err := record.Store(ctx, images, nil, item.Image.Fresh(), repository, item.Image.Searched)
 	if err != nil {

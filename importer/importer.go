@@ -175,7 +175,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	tagged, ok := images.(Tagged)
 	if !ok || ref.Tag == "" {
 		asked := im.Clock.Now()
-		result, seen := im.importNow(ctx, ref, images, false)
+		result, seen := im.importNow(ctx, ref, images, false, prefetchedTag{})
 		if seen.digest != "" && seen.err == nil && len(result.Images) > 0 && result.Images[0].Action != Created {
 			im.confirm(ctx, images, ref, seen.digest, asked)
 		}
@@ -183,8 +183,8 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 	}
 	var result *Result
 	var seen tagAnswer
-	led, _, err := im.recordTag(ctx, ref, tagged, func(isNew bool) tagAnswer {
-		result, seen = im.importNow(ctx, ref, images, isNew)
+	led, _, err := im.recordTag(ctx, ref, tagged, func(before prefetchedTag) tagAnswer {
+		result, seen = im.importNow(ctx, ref, images, before.digest == "", before)
 		return seen
 	})
 	if err != nil {
@@ -204,7 +204,7 @@ func (im *Importer) Import(ctx context.Context, ref reference.Reference, images 
 
 // importNow imports what ref leads to now. isNew is true for a tag that led nowhere before. The
 // error is in the tagAnswer. The Result may be nil.
-func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images, isNew bool) (*Result, tagAnswer) {
+func (im *Importer) importNow(ctx context.Context, ref reference.Reference, images Images, isNew bool, before prefetchedTag) (*Result, tagAnswer) {
 	run := &run{Importer: im, ref: ref, images: images, nodes: map[string]*visit{}}
 	head := ref.Digest == "" && !isNew && !isNewPush(ctx, images)
 	if ref.Digest != "" {
@@ -222,6 +222,9 @@ func (im *Importer) importNow(ctx context.Context, ref reference.Reference, imag
 		return err
 	}); err != nil {
 		return nil, tagAnswer{absent: pull.ReasonOf(err) == pull.NotFound, err: err}
+	}
+	if root.before = before.digest != "" && root.digest == before.digest; root.before {
+		root.foreseen = before.stored
 	}
 	result, err := run.from(ctx, root)
 	if !run.manifestRead {

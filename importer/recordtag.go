@@ -56,8 +56,8 @@ func WithCause(ctx context.Context, cause string) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause)
 }
 
-// recordTag calls look to ask the registry about a tag, and records the result. It tells look
-// whether the tag led nowhere before.
+// recordTag calls look to ask the registry about a tag, and records the result. It tells look what
+// was known of the tag.
 //
 // What the registry says is recorded only if the tag was not written since before the registry was
 // asked; else it is asked again. So a history is in the order in which the registry was asked, by
@@ -66,7 +66,7 @@ func WithCause(ctx context.Context, cause string) context.Context {
 // written of it since, its version has changed, and the record is refused. led is the digest to
 // which the tag led before, as far as is known. left are the Images that the tag has left, or that
 // are marked because the registry no longer has it.
-func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, images Tagged, look func(isNew bool) tagAnswer) (led string, left []string, err error) {
+func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, images Tagged, look func(before prefetchedTag) tagAnswer) (led string, left []string, err error) {
 	backoff := record.Backoff
 	for n := 0; backoff.Steps > 0; n++ {
 		if n > 0 {
@@ -78,7 +78,9 @@ func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, imag
 		}
 		var before prefetchedTag
 		if prefetcher, ok := images.(*Prefetcher); ok && n == 0 {
-			before = prefetcher.takeTag(ctx, ref)
+			var leave func()
+			before, leave = prefetcher.takeTag(ctx, ref)
+			defer leave()
 		}
 		if !before.known {
 			tag, err := record.GetTag(ctx, ref, images)
@@ -90,7 +92,7 @@ func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, imag
 			}
 		}
 		asked := im.Now()
-		seen := look(before.digest == "")
+		seen := look(before)
 		led = before.digest
 		again := false
 		if item := before.learnt(ref, seen, n > 0); item != nil && ctx.Err() == nil {
@@ -164,7 +166,7 @@ func cause(ctx context.Context) string {
 func (im *Importer) RefreshTag(ctx context.Context, ref reference.Reference, images Tagged) (digest string, left []string, err error) {
 	var failed error
 	asked := im.Now()
-	_, left, err = im.recordTag(ctx, ref, images, func(bool) tagAnswer {
+	_, left, err = im.recordTag(ctx, ref, images, func(prefetchedTag) tagAnswer {
 		asked = im.Now()
 		digest, failed = im.Resolve(ctx, ref)
 		return tagAnswer{absent: failed == nil && digest == "", err: failed}

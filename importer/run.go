@@ -62,6 +62,14 @@ type node struct {
 	// stored is the stored Image of the digest, whichever repository it was read from; nil if none is
 	// known.
 	stored *imagev1.Image
+	// before is true if the tag led to the digest, or to the index that lists it, before this import.
+	before bool
+	// foreseen is what the server has of the image, if before; nil if that is not known.
+	foreseen *record.Result
+	// search is what was found beside the image; nil if that was not looked for yet.
+	search *search
+	// answer is the server's, if nothing is new of the image; otherwise nil.
+	answer *record.Result
 }
 
 // outcome is the result of importing a node.
@@ -137,6 +145,11 @@ func (r *run) importOnce(ctx context.Context, n node) (*outcome, error) {
 	}
 	defer unlock()
 	n.session = r.session
+	if n.answer, err = r.askKnown(ctx, &n); err != nil {
+		return nil, err
+	} else if n.answer != nil {
+		return r.importKnown(ctx, n)
+	}
 	if n.stored, err = r.find(ctx, n); err != nil {
 		return nil, fmt.Errorf("looking up image %s: %w", n.digest, err)
 	}
@@ -391,7 +404,7 @@ func (r *run) importChildren(ctx context.Context, parent node, index *manifest.M
 			continue
 		}
 		group.Go(func() error {
-			n := node{reference: r.ref.WithDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child}
+			n := node{reference: r.ref.WithDigest(child.Digest), digest: child.Digest, depth: parent.depth + 1, child: &child, before: parent.before}
 			outcomes[i], errs[i] = r.importNode(ctx, n)
 			if reason := childReason(n, errs[i]); reason != "" && !outcomes[i].hasImages() {
 				outcomes[i], errs[i] = r.skipped(child, reason), nil
@@ -502,35 +515,44 @@ func (r *run) newImage(n node, m *fetched) *imagev1.Image {
 	}
 }
 
-// store looks for signatures and writes the Image. If the signatures could not be read, it writes
-// the Image without them and returns the error.
+// store looks for signatures and writes the Image, unless the server has answered that nothing is
+// new. If the signatures could not be read, it writes the Image without them and returns the error.
 func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform string, out *outcome) error {
+	if n.answer == nil && n.search == nil && r.finder != nil && !r.isSearched(ctx, n, n.stored) {
+		n.search = r.look(ctx, n)
+	}
 	var searchErr error
-	told := r.searches.begin()
-	searching, read, began := r.finder != nil && !r.isSearched(ctx, n, n.stored), false, r.Clock.Now()
-	var documents []annotation.Document
-	if searching {
-		signatures, annotations, warnings, err := r.search(ctx, n.session, n.reference.Bare(), n.digest, r.searchedSince(ctx), r.isListed(ctx, n))
-		read = err == nil && annotations[annotation.Unread] == "" && annotations[annotation.Cut] == ""
-		out.warnings = append(out.warnings, warnings...)
+	if s := n.search; s != nil {
+		out.warnings = append(out.warnings, s.warnings...)
+		if s.err != nil {
+			searchErr = &searchError{pull.Describe(n.reference, s.err)}
+		}
+		if partial, ok := errors.AsType[partialError](s.err); ok && partial.Partial() {
+			out.again, searchErr = searchAgain(n.reference, s.err), nil
+		}
+	}
+	image, action := &imagev1.Image{}, Unchanged
+	if n.answer != nil {
+		image.ObjectMeta = *n.answer.Metadata
+	} else {
+		if n.search != nil {
+			setSearch(fresh, n.reference.Bare(), n.search.signatures, n.search.annotations, searchErr)
+		}
+		err := manifest.Fit(fresh)
 		if err != nil {
-			searchErr = &searchError{pull.Describe(n.reference, err)}
+			return errors.Join(pull.Describe(n.reference, err), searchErr)
 		}
-		if partial, ok := errors.AsType[partialError](err); ok && partial.Partial() {
-			out.again, searchErr = searchAgain(n.reference, err), nil
+		if image, action, err = r.storeImage(ctx, r.images, n.stored, fresh, n.reference.Bare(), n.search != nil); err != nil {
+			return errors.Join(record.Storing(n.digest, err), searchErr)
 		}
-		setSearch(fresh, n.reference.Bare(), signatures, annotations, searchErr)
-		documents = documentsOf(annotations)
+		if prefetcher, ok := r.images.(*Prefetcher); ok && n.stored == nil && action != Created {
+			prefetcher.isKnown(r.ref)
+		}
 	}
-	if err := manifest.Fit(fresh); err != nil {
-		return errors.Join(pull.Describe(n.reference, err), searchErr)
-	}
-	image, action, err := r.storeImage(ctx, r.images, n.stored, fresh, n.reference.Bare(), searching)
-	if err != nil {
-		return errors.Join(record.Storing(n.digest, err), searchErr)
-	}
-	if prefetcher, ok := r.images.(*Prefetcher); ok && n.stored == nil && action != Created {
-		prefetcher.isKnown(r.ref)
+	read := n.search.isWhole()
+	var documents []annotation.Document
+	if n.search != nil {
+		documents = documentsOf(n.search.annotations)
 	}
 	if r.packages != nil && (len(documents) > 0 || read && hadDocuments(n.stored, n.reference.Bare().String())) {
 		if err := r.keepPackages(ctx, n, documents, "", read, out); err != nil {
@@ -538,7 +560,7 @@ func (r *run) store(ctx context.Context, n node, fresh *imagev1.Image, platform 
 		}
 	}
 	if read {
-		r.searches.done(n.reference.Bare().WithDigest(n.digest), began, image, told)
+		r.searches.done(n.reference.Bare().WithDigest(n.digest), n.search.began, image, n.search.told)
 	}
 	out.images = append(out.images, ImageResult{Image: image, Platform: platform, Action: action})
 	r.emit(Event{Kind: EventStored, Digest: n.digest, Platform: platform, Action: action})

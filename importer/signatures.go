@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -133,10 +134,19 @@ func (s *searches) forget(ref reference.Reference) {
 
 // covers reports whether the last search for image began after since.
 func (s *searches) covers(ref reference.Reference, since time.Time, image *imagev1.Image) bool {
+	in, ok := s.since(ref, since)
+	return ok && in == image.UID
+}
+
+// since returns in which Image the last search for a digest is, if it began after a time.
+func (s *searches) since(ref reference.Reference, at time.Time) (image types.UID, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.last.Get(ref.String())
-	return ok && !v.(searched).began.Before(since) && v.(searched).image == image.UID
+	if !ok || v.(searched).began.Before(at) {
+		return "", false
+	}
+	return v.(searched).image, true
 }
 
 // searchedSince is the time since which a search counts for the present job.
@@ -146,14 +156,37 @@ func (r *run) searchedSince(ctx context.Context) time.Time {
 
 // isSearched reports whether the last search for the signatures of a stored Image is recent enough.
 func (r *run) isSearched(ctx context.Context, n node, found *imagev1.Image) bool {
-	if found == nil {
-		return false
-	}
-	since := r.searchedSince(ctx)
+	return found != nil && r.searches.covers(n.reference.Bare().WithDigest(n.digest), r.searchesCount(ctx, n), found)
+}
+
+// searchesCount is the time since which searches for a node count.
+func (r *run) searchesCount(ctx context.Context, n node) time.Time {
 	if n.child != nil && r.signaturesAge < childSearchAge {
-		since = pull.JobOf(ctx).Began.Add(-childSearchAge)
+		return pull.JobOf(ctx).Began.Add(-childSearchAge)
 	}
-	return r.searches.covers(n.reference.Bare().WithDigest(n.digest), since, found)
+	return r.searchedSince(ctx)
+}
+
+// search is what was found beside an image.
+type search struct {
+	began       time.Time
+	told        uint64 // see searches.begin
+	signatures  []imagev1.ImageSignature
+	annotations map[string]string
+	warnings    []string
+	err         error
+}
+
+// isWhole reports whether a search has read everything. The nil search has not.
+func (s *search) isWhole() bool {
+	return s != nil && s.err == nil && s.annotations[annotation.Unread] == "" && s.annotations[annotation.Cut] == ""
+}
+
+// look looks for what is beside an image.
+func (r *run) look(ctx context.Context, n node) *search {
+	s := &search{told: r.searches.begin(), began: r.Clock.Now()}
+	s.signatures, s.annotations, s.warnings, s.err = r.Importer.search(ctx, n.session, n.reference.Bare(), n.digest, r.searchedSince(ctx), r.isListed(ctx, n))
+	return s
 }
 
 // ForgetSignatures makes the next import of a digest search its signatures again, without cached

@@ -349,9 +349,19 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		h.failing.Warn(repository.Name(), "a sweep could not import a tag", "repository", repository.Name(), "tag", tag, "err", err)
 		return nil
 	}
-	for _, tag := range tags {
+	ctx = importer.WithBrief(ctx)
+	references := make([]reference.Reference, len(tags))
+	for i, tag := range tags {
+		references[i] = repository.WithTag(tag)
+	}
+	var foreseeing sync.WaitGroup
+	defer foreseeing.Wait()
+	for i, tag := range tags {
 		if failed.Load() {
 			break
+		}
+		if ask := images.Foresee(ctx, references[i], references[i+1:]); ask != nil {
+			foreseeing.Go(ask)
 		}
 		group.Go(func() error { return sweep(tag) })
 	}

@@ -100,6 +100,9 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 func (b *batch) Run(ctx context.Context, jobs []Job) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if b.report.isBrief {
+		ctx = importer.WithBrief(ctx)
+	}
 	defer b.foreseeing.Wait()
 	for _, j := range jobs {
 		b.plan(j)
@@ -223,6 +226,11 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		if n, before := len(h.imports), max(b.jobs, importer.PrefetchImages); b.prefetcher != nil && j.Kind == ImportJob && n > before && n%importer.PrefetchImages == 0 {
 			coming := h.imports[before:]
 			b.foreseeing.Go(func() { b.prefetcher.Prefetch(ctx, coming) })
+		}
+		if b.prefetcher != nil && j.Kind == ImportJob {
+			if ask := b.prefetcher.Foresee(ctx, j.Ref, h.imports); ask != nil {
+				b.foreseeing.Go(ask)
+			}
 		}
 		b.limiter.Start(h.name)
 		b.running++

@@ -36,6 +36,7 @@ type report struct {
 	hint     string // the last that was printed
 	progress *progress
 	print    func(reference string, result *importer.Result) error
+	isBrief  bool // print needs no content of Images
 	// prints a reference without a result; nil if standard error has it alone
 	printBare func(Line) error
 	finish    func(Summary) error
@@ -61,7 +62,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 	}
 	switch format {
 	case "name":
-		r.print = r.printName
+		r.print, r.isBrief = r.printName, true
 	case "json":
 		list := &jsonList{w: out, destination: destination}
 		r.print, r.printBare, r.finish = r.printItems(list.add), r.keepBare, list.end
@@ -84,7 +85,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 		r.print = func(reference string, result *importer.Result) error { return r.printWide(w, reference, result) }
 		r.finish = func(Summary) error { return w.Flush() }
 	default:
-		r.print = r.printLine
+		r.print, r.isBrief = r.printLine, true
 	}
 	return r
 }

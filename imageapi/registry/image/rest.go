@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -17,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
+	"github.com/tidewaiter/tidewaiter/internal/image/imagejson"
 	"github.com/tidewaiter/tidewaiter/internal/image/packages"
 )
 
@@ -141,6 +144,39 @@ func (r *REST) CreateRecorded(ctx context.Context, image *imagev1.Image, options
 		return nil, err
 	}
 	return obj.(*imagev1.Image), nil
+}
+
+// storedBytes is a storage that also gives the bytes of an object as they are stored. ok is false if
+// it has no such bytes.
+type storedBytes interface {
+	ReadStored(ctx context.Context, name string) (data []byte, revision int64, ok bool, err error)
+}
+
+// ReadKnown reads what an import compares of an Image that it has imported before, without its
+// content, see [imagejson.ReadKnown]. It returns nil if the Image is not stored with its content.
+func (r *REST) ReadKnown(ctx context.Context, name string) (*imagev1.Image, error) {
+	if stored, is := r.Store.Storage.Storage.(storedBytes); is {
+		data, revision, ok, err := stored.ReadStored(ctx, name)
+		switch {
+		case storage.IsNotFound(err):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		if ok {
+			image, whole := imagejson.ReadKnown(data)
+			if !whole {
+				return nil, nil
+			}
+			image.ResourceVersion = strconv.FormatInt(revision, 10)
+			return image, nil
+		}
+	}
+	image, err := r.get(ctx, name)
+	if err != nil || image == nil || image.DockerImageManifest == "" || image.DockerImageConfig == "" && len(image.DockerImageManifests) == 0 {
+		return nil, err
+	}
+	return image, nil
 }
 
 type createFunc func(context.Context, runtime.Object, rest.ValidateObjectFunc, *metav1.CreateOptions) (runtime.Object, error)

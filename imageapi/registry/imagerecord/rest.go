@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -27,6 +28,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -76,12 +78,19 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		dryRun = options.DryRun
 	}
 	results := make([]record.Result, len(told.Spec.Items))
+	alone := sync.Map{} // by repository, a func() (bool, error)
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for _, items := range ofOne(told.Spec.Items) {
 		group.Go(func() error {
 			for _, i := range items {
-				result, err := r.record(ctx, &told.Spec.Items[i], dryRun)
+				var result *record.Result
+				var err error
+				if item := &told.Spec.Items[i]; item.Tag != nil && item.Tag.Asked {
+					result, err = r.ask(ctx, item.Tag, &alone)
+				} else {
+					result, err = r.record(ctx, item, dryRun)
+				}
 				if err != nil {
 					result = &record.Result{Error: statusOf(err)}
 				}
@@ -119,7 +128,7 @@ func (r *REST) may(ctx context.Context, items []record.Item) error {
 	var needed []authorizer.AttributesRecord
 	var images, tagged bool
 	for i := range items {
-		images, tagged = images || items[i].Image != nil || items[i].Tag.Digest != "" || items[i].Tag.Absent, tagged || items[i].Tag != nil
+		images, tagged = images || items[i].Image != nil || items[i].Tag.Digest != "" || items[i].Tag.Absent || items[i].Tag.Asked, tagged || items[i].Tag != nil
 	}
 	if images {
 		needed = append(needed, authorizer.AttributesRecord{Verb: "create", Resource: "images"}, authorizer.AttributesRecord{Verb: "update", Resource: "images"})
@@ -163,6 +172,13 @@ func (r *REST) record(ctx context.Context, item *record.Item, dryRun []string) (
 	if err != nil {
 		return nil, err
 	}
+	if item.Image.Known {
+		stored, err := r.images.ReadKnown(ofImages(ctx), item.Image.Name)
+		if err != nil {
+			return nil, err
+		}
+		return item.Image.Answer(stored, repository), nil
+	}
 	var found *imagev1.Image
 	if item.Image.Stored {
 		if found, err = store.Get(ctx, item.Image.Name, metav1.GetOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -176,6 +192,48 @@ func (r *REST) record(ctx context.Context, item *record.Item, dryRun []string) (
 	metadata := image.ObjectMeta
 	metadata.ManagedFields = nil
 	return &record.Result{Action: action, Metadata: &metadata}, nil
+}
+
+// ask answers where a tag leads, and what is stored of that image. alone has, for each repository of
+// the request, whether nothing is recorded of it.
+func (r *REST) ask(ctx context.Context, asked *record.Tag, alone *sync.Map) (*record.Result, error) {
+	ref, err := asked.Parse()
+	if err != nil {
+		return nil, err
+	}
+	store := &store{REST: r}
+	tag, err := record.GetTag(ctx, ref, store)
+	if err != nil {
+		return nil, err
+	}
+	if tag == nil {
+		isAlone, _ := alone.LoadOrStore(ref.Bare(), sync.OnceValues(func() (bool, error) { return store.isAlone(ctx, ref.Bare()) }))
+		result := asked.Answer(ref, nil, nil)
+		result.Alone, err = isAlone.(func() (bool, error))()
+		return result, err
+	}
+	var stored *imagev1.Image
+	if led, _ := tags.Now(tag); led != "" {
+		if stored, err = r.images.ReadKnown(ofImages(ctx), led); err != nil {
+			return nil, err
+		}
+	}
+	return asked.Answer(ref, tag, stored), nil
+}
+
+// isAlone reports whether neither a tag nor an Image is recorded under a repository.
+func (s *store) isAlone(ctx context.Context, repository reference.Reference) (bool, error) {
+	images, err := s.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
+	if err != nil || len(images.Items) > 0 || images.Continue != "" {
+		return false, err
+	}
+	selector := fields.OneTermEqualSelector(selectors.TagRepository, repository.Name())
+	list, err := s.tags.Store.List(ofTags(ctx), &internalversion.ListOptions{FieldSelector: selector, Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	tagged := list.(*imagev1.ImageTagList)
+	return len(tagged.Items) == 0 && tagged.Continue == "", nil
 }
 
 // statusOf is an error as it is answered.

@@ -15,16 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
-	"github.com/tidewaiter/tidewaiter/imageapi"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/plainjson"
 )
+
+// install registers the kinds that are read here, as internal and as v1 types, as the server does.
+func install(scheme *runtime.Scheme) error {
+	for _, version := range []string{runtime.APIVersionInternal, imagev1.GroupVersion.Version} {
+		scheme.AddKnownTypes(schema.GroupVersion{Group: imagev1.GroupName, Version: version}, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageStream{})
+	}
+	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
+	return scheme.SetVersionPriority(imagev1.GroupVersion)
+}
 
 // readers are the readers of JSON that requests are read with, and the API machinery's own.
 func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
-	if err := imageapi.Install(scheme); err != nil {
+	if err := install(scheme); err != nil {
 		tb.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
@@ -47,7 +55,7 @@ func ofJSON(tb testing.TB, s interface {
 // does.
 func TestDerivedIsDropped(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := imageapi.Install(scheme); err != nil {
+	if err := install(scheme); err != nil {
 		t.Fatal(err)
 	}
 	codecs := serializer.NewCodecFactory(scheme)
@@ -252,7 +260,7 @@ func TestFieldsAreTaken(t *testing.T) {
 // A brief list has Images without their content, and all else of them.
 func TestBriefList(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := imageapi.Install(scheme); err != nil {
+	if err := install(scheme); err != nil {
 		t.Fatal(err)
 	}
 	reader := ofJSON(t, NewBriefSerializer(serializer.NewCodecFactory(scheme)))["lenient"]
@@ -271,6 +279,49 @@ func TestBriefList(t *testing.T) {
 	}
 }
 
+// What an import compares of a known image is read without its content.
+func TestReadKnown(t *testing.T) {
+	t.Parallel()
+	var image imagev1.Image
+	if err := json.Unmarshal(sampleImage(t), &image); err != nil {
+		t.Fatal(err)
+	}
+	read := func(change func(*imagev1.Image)) (got, whole *imagev1.Image, ok bool) {
+		t.Helper()
+		whole = image.DeepCopy()
+		whole.DockerImageManifest, whole.DockerImageConfig, whole.DockerImageManifests = "{}", "{}", nil
+		change(whole)
+		data, err := json.Marshal(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok = ReadKnown(data)
+		whole.DockerImageConfig, whole.DockerImageMetadata, whole.DockerImageLayers, whole.TypeMeta = "", runtime.RawExtension{}, nil, metav1.TypeMeta{}
+		return got, whole, ok
+	}
+	got, want, ok := read(func(*imagev1.Image) {})
+	if want.DockerImageManifest = ""; !ok || !reflect.DeepEqual(got, want) {
+		t.Errorf("read %+v, want %+v", got, want)
+	}
+	got, want, ok = read(func(i *imagev1.Image) {
+		i.DockerImageManifest, i.DockerImageConfig, i.DockerImageManifests = `{"manifests":[]}`, "", []imagev1.ImageManifest{{Digest: "sha256:a"}}
+	})
+	if !ok || !reflect.DeepEqual(got, want) {
+		t.Errorf("an index: read %+v, want %+v", got, want)
+	}
+	for what, change := range map[string]func(*imagev1.Image){
+		"no manifest": func(i *imagev1.Image) { i.DockerImageManifest = "" },
+		"no config":   func(i *imagev1.Image) { i.DockerImageConfig = "" },
+	} {
+		if got, _, ok := read(change); ok {
+			t.Errorf("%s: read %+v", what, got)
+		}
+	}
+	if _, ok := ReadKnown([]byte(`{"metadata":{}`)); ok {
+		t.Error("half a document was read")
+	}
+}
+
 func BenchmarkImageReader(b *testing.B) {
 	image := imagev1.Image{}
 	if err := json.Unmarshal(sampleImage(b), &image); err != nil {
@@ -282,6 +333,14 @@ func BenchmarkImageReader(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.Run("Reader=Known", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		for b.Loop() {
+			if _, ok := ReadKnown(data); !ok {
+				b.Fatal("not read")
+			}
+		}
+	})
 	ours, upstream := readers(b)
 	for name, r := range map[string]runtime.Serializer{"Image": ours["strict"], "Any": upstream["strict"]} {
 		b.Run("Reader="+name, func(b *testing.B) {

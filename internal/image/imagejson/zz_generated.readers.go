@@ -395,6 +395,7 @@ var recordedKeys = plainjson.Fields{
 	"dockerImageConfig",
 	"annotations",
 	"stored",
+	"known",
 	"searched",
 	"signatures",
 }
@@ -421,6 +422,8 @@ func readRecorded(r *plainjson.Reader) (v record.Image) {
 			v.Annotations = plainjson.Map(r, (*plainjson.Reader).Text)
 		case "stored":
 			v.Stored = r.Flag()
+		case "known":
+			v.Known = r.Flag()
 		case "searched":
 			v.Searched = r.Flag()
 		case "signatures":
@@ -459,6 +462,7 @@ func readFound(r *plainjson.Reader) (v record.Signature) {
 
 var tagKeys = plainjson.Fields{
 	"reference",
+	"asked",
 	"version",
 	"digest",
 	"absent",
@@ -478,6 +482,8 @@ func readTag(r *plainjson.Reader) (v record.Tag) {
 		switch key {
 		case "reference":
 			v.Reference = r.Text()
+		case "asked":
+			v.Asked = r.Flag()
 		case "version":
 			v.Version = r.Text()
 		case "digest":

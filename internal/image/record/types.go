@@ -130,6 +130,11 @@ type Image struct {
 	// create it.
 	// +optional
 	Stored bool `json:"stored,omitempty"`
+	// Known says that the registry has the image as before, and that nothing new is known of it. Such
+	// an item has no content, neither of the image nor of signatures. If anything is new to the
+	// server, it changes nothing and answers unread.
+	// +optional
+	Known bool `json:"known,omitempty"`
 	// Searched says that signatures and attestations were looked for. What an earlier search of the
 	// repository found, and this one did not, is removed.
 	// +optional
@@ -158,6 +163,10 @@ type Signature struct {
 type Tag struct {
 	// Reference is the registry's host, the repository and the tag.
 	Reference string `json:"reference"`
+	// Asked asks where the tag leads, and what is stored of that image in the repository. Nothing is
+	// recorded.
+	// +optional
+	Asked bool `json:"asked,omitempty"`
 	// Version is the resourceVersion of the ImageTag before the registry was asked, empty if there
 	// was none. If somebody has written of the tag since, nothing is recorded.
 	// +optional
@@ -208,9 +217,33 @@ type Result struct {
 	// Action is what happened to the image: Created, Updated or Unchanged.
 	// +optional
 	Action Action `json:"action,omitempty"`
-	// Metadata is that of the Image.
+	// Metadata is that of the Image. Of an image that was said to be known, or to which a tag leads
+	// that was asked for, it has the name, the UID, the resourceVersion, and annotations about its
+	// platform, where it is gone, and what is known of it in the repository.
 	// +optional
 	Metadata *metav1.ObjectMeta `json:"metadata,omitempty"`
+	// Manifest is the stored manifest of an index that was said to be known.
+	// +optional
+	Manifest string `json:"manifest,omitempty"`
+	// MediaType is the media type of the manifest.
+	// +optional
+	MediaType string `json:"mediaType,omitempty"`
+	// Unread says that the server does not know the image in that repository, or that something is
+	// new of it: send what the registry has. Of a tag that was asked for it says that where it leads
+	// is not known, or that the last look at it failed: read the ImageTag.
+	// +optional
+	Unread bool `json:"unread,omitempty"`
+	// Signatures are the names of the signatures of the image to which a tag leads that was asked for.
+	// +optional
+	// +listType=atomic
+	Signatures []string `json:"signatures,omitempty"`
+	// Version is the resourceVersion of an ImageTag that was asked for.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// Alone says that neither a tag nor an Image is recorded under the repository of a tag that was
+	// asked for.
+	// +optional
+	Alone bool `json:"alone,omitempty"`
 	// Led is the digest to which the tag led before.
 	// +optional
 	Led string `json:"led,omitempty"`
@@ -247,6 +280,16 @@ func OfImage(stored, fresh *imagev1.Image, repository reference.Reference, searc
 		image.Signatures = append(image.Signatures, Signature{s.Name, s.Type, s.Content})
 	}
 	return &Item{Image: image}
+}
+
+// OfKnown is the item of an image of which nothing new is known.
+func OfKnown(fresh *imagev1.Image, repository reference.Reference, searched bool) *Item {
+	item := OfImage(fresh, fresh, repository, searched)
+	item.Image.Known = true
+	for i := range item.Image.Signatures {
+		item.Image.Signatures[i].Content = nil
+	}
+	return item
 }
 
 // Fresh is the Image of an item, as its importer read it.
@@ -304,6 +347,9 @@ func (i *Image) validate(at *field.Path) (errs field.ErrorList) {
 	if err != nil || repository.String() != i.Repository {
 		errs = append(errs, field.Invalid(at.Child("repository"), i.Repository, "must be a repository in canonical form"))
 	}
+	if i.Known && i.DockerImageManifest+i.DockerImageConfig != "" {
+		errs = append(errs, field.Invalid(at.Child("known"), true, "what is known has no content"))
+	}
 	for _, ref := range annotation.Known(i.Annotations) {
 		if ref.Bare() != repository {
 			errs = append(errs, field.Invalid(at.Child("annotations").Key(annotation.References), ref.String(), "must be in the repository"))
@@ -319,6 +365,9 @@ func (seen *Tag) validate(at *field.Path) (errs field.ErrorList) {
 	}
 	if seen.Digest != "" && !reference.IsDigest(seen.Digest) {
 		errs = append(errs, field.Invalid(at.Child("digest"), seen.Digest, "must be a digest"))
+	}
+	if seen.Asked && (seen.Absent || seen.Digest != "" || seen.Reason != "") {
+		errs = append(errs, field.Invalid(at.Child("asked"), true, "what is asked for is not known"))
 	}
 	if seen.Absent && seen.Digest != "" {
 		errs = append(errs, field.Invalid(at.Child("absent"), true, "a tag that leads to a digest is there"))

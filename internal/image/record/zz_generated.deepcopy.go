@@ -148,6 +148,11 @@ func (in *Result) DeepCopyInto(out *Result) {
 		*out = new(v1.ObjectMeta)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Signatures != nil {
+		in, out := &in.Signatures, &out.Signatures
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Left != nil {
 		in, out := &in.Left, &out.Left
 		*out = make([]string, len(*in))

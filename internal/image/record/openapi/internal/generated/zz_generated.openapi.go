@@ -98,6 +98,13 @@ func schema_tidewaiter_internal_image_record_Image(ref common.ReferenceCallback)
 							Format:      "",
 						},
 					},
+					"known": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Known says that the registry has the image as before, and that nothing new is known of it. Such an item has no content, neither of the image nor of signatures. If anything is new to the server, it changes nothing and answers unread.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"searched": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Searched says that signatures and attestations were looked for. What an earlier search of the repository found, and this one did not, is removed.",
@@ -291,8 +298,62 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Metadata is that of the Image.",
+							Description: "Metadata is that of the Image. Of an image that was said to be known, or to which a tag leads that was asked for, it has the name, the UID, the resourceVersion, and annotations about its platform, where it is gone, and what is known of it in the repository.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"manifest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Manifest is the stored manifest of an index that was said to be known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"mediaType": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MediaType is the media type of the manifest.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"unread": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unread says that the server does not know the image in that repository, or that something is new of it: send what the registry has. Of a tag that was asked for it says that where it leads is not known, or that the last look at it failed: read the ImageTag.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"signatures": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Signatures are the names of the signatures of the image to which a tag leads that was asked for.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Version is the resourceVersion of an ImageTag that was asked for.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"alone": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Alone says that neither a tag nor an Image is recorded under the repository of a tag that was asked for.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 					"led": {
@@ -389,6 +450,13 @@ func schema_tidewaiter_internal_image_record_Tag(ref common.ReferenceCallback) c
 							Description: "Reference is the registry's host, the repository and the tag.",
 							Default:     "",
 							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"asked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Asked asks where the tag leads, and what is stored of that image in the repository. Nothing is recorded.",
+							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},

@@ -1,0 +1,93 @@
+package record
+
+import (
+	"cmp"
+
+	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
+)
+
+// Answer answers for an item of an image that is said to be known in repository. stored is the
+// Image as it is stored, nil if it is not there or lacks content. It needs no content but the
+// manifest of an index.
+func (i *Image) Answer(stored *imagev1.Image, repository reference.Reference) *Result {
+	result := &Result{Action: Unchanged}
+	if !result.tell(stored, repository) || !IsKnown(stored, i.Fresh(), repository, i.Searched) {
+		return &Result{Unread: true}
+	}
+	delete(result.Metadata.Annotations, annotation.Repositories)
+	result.Signatures = nil
+	return result
+}
+
+// Answer answers for a tag that is asked for. tag is its ImageTag, nil if there is none. stored is
+// the Image to which the tag leads, as in [Image.Answer].
+func (seen *Tag) Answer(ref reference.Reference, tag *imagev1.ImageTag, stored *imagev1.Image) *Result {
+	result := &Result{}
+	if tag == nil {
+		return result
+	}
+	if led, known := tags.Now(tag); !known || len(tag.Status.Conditions) > 0 {
+		result.Unread = true
+	} else {
+		result.Led, result.Version = led, tag.ResourceVersion
+		result.tell(stored, ref.Bare())
+	}
+	return result
+}
+
+// tell puts into a result what is stored of an image in repository. It returns false if nothing is,
+// or not all that an import needs to know.
+func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) bool {
+	if stored == nil || !annotation.WasIn(stored.Annotations, stored.DockerImageReference, repository) || stored.Annotations[annotation.Limited] != "" || !Carries(stored) {
+		return false
+	}
+	annotations := map[string]string{}
+	var known []reference.Reference
+	for _, ref := range annotation.Known(stored.Annotations) {
+		if ref.Bare() == repository {
+			known = append(known, ref)
+		}
+	}
+	annotation.SetKnown(annotations, known)
+	for _, key := range []string{annotation.Platform, annotation.OSVersion, annotation.Gone} {
+		if value, ok := stored.Annotations[key]; ok {
+			annotations[key] = value
+		}
+	}
+	if _, ok := stored.Annotations[annotation.Repositories]; ok {
+		all := annotation.Found(stored.Annotations)
+		found := map[string]annotation.Repository{annotation.Clients: all[annotation.Clients], repository.String(): all[repository.String()]}
+		annotation.SetFound(annotations, found)
+		if found[repository.String()].LeftOutBy != "" {
+			for _, key := range []string{annotation.Policy, annotation.NamespacePolicy} {
+				annotations[key] = stored.Annotations[key]
+			}
+		}
+	}
+	r.Metadata = &metav1.ObjectMeta{Name: stored.Name, UID: stored.UID, ResourceVersion: stored.ResourceVersion, Annotations: annotations}
+	for i := range stored.Signatures {
+		r.Signatures = append(r.Signatures, stored.Signatures[i].Name)
+	}
+	if len(stored.DockerImageManifests) > 0 {
+		r.Manifest, r.MediaType = stored.DockerImageManifest, stored.DockerImageManifestMediaType
+	}
+	return true
+}
+
+// Knows reports whether nothing is new of an image, by the answer about a tag that led to it. A nil
+// answer knows nothing.
+func (r *Result) Knows(fresh *imagev1.Image, repository reference.Reference, searched bool) bool {
+	if r == nil || r.Metadata == nil || r.Metadata.Name != fresh.Name {
+		return false
+	}
+	stored := &imagev1.Image{ObjectMeta: *r.Metadata, DockerImageReference: cmp.Or(fresh.DockerImageReference, fresh.Name)}
+	for _, name := range r.Signatures {
+		stored.Signatures = append(stored.Signatures, imagev1.ImageSignature{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return IsKnown(stored, fresh, repository, searched)
+}
