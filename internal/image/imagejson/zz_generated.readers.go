@@ -345,6 +345,237 @@ func readSubject(r *plainjson.Reader) (v imagev1.SignatureSubject) {
 	return v
 }
 
+var imageTagKeys = plainjson.Fields{
+	"metadata",
+	"spec",
+	"status",
+}
+
+// readImageTag reads the field of a key into v. It sets nothing where it fails.
+func readImageTag(r *plainjson.Reader, key string, v *imagev1.ImageTag) {
+	switch key {
+	case "metadata":
+		if value := readMeta(r); !r.Failed() {
+			v.ObjectMeta = value
+		}
+	case "spec":
+		if value := plainjson.Pointer(r, readTagSpec); !r.Failed() {
+			v.Spec = value
+		}
+	case "status":
+		if value := plainjson.Pointer(r, readTagStatus); !r.Failed() {
+			v.Status = value
+		}
+	default:
+		r.Fail()
+	}
+}
+
+var tagSpecKeys = plainjson.Fields{
+	"name",
+	"annotations",
+	"from",
+	"reference",
+	"generation",
+	"importPolicy",
+	"referencePolicy",
+}
+
+func readTagSpec(r *plainjson.Reader) (v imagev1.TagReference) {
+	if r.Null() {
+		return v
+	}
+	for key := range tagSpecKeys.Of(r) {
+		switch key {
+		case "name":
+			v.Name = r.Text()
+		case "annotations":
+			v.Annotations = plainjson.Map(r, (*plainjson.Reader).Text)
+		case "from":
+			v.From = plainjson.Pointer(r, readObject)
+		case "reference":
+			v.Reference = r.Flag()
+		case "generation":
+			v.Generation = plainjson.Pointer(r, func(r *plainjson.Reader) int64 { return r.Number() })
+		case "importPolicy":
+			v.ImportPolicy = readImportPolicy(r)
+		case "referencePolicy":
+			v.ReferencePolicy = readReferencePolicy(r)
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var importPolicyKeys = plainjson.Fields{
+	"insecure",
+	"scheduled",
+	"importMode",
+}
+
+func readImportPolicy(r *plainjson.Reader) (v imagev1.TagImportPolicy) {
+	if r.Null() {
+		return v
+	}
+	for key := range importPolicyKeys.Of(r) {
+		switch key {
+		case "insecure":
+			v.Insecure = r.Flag()
+		case "scheduled":
+			v.Scheduled = r.Flag()
+		case "importMode":
+			v.ImportMode = imagev1.ImportModeType(r.Text())
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var referencePolicyKeys = plainjson.Fields{
+	"type",
+}
+
+func readReferencePolicy(r *plainjson.Reader) (v imagev1.TagReferencePolicy) {
+	if r.Null() {
+		return v
+	}
+	for key := range referencePolicyKeys.Of(r) {
+		switch key {
+		case "type":
+			v.Type = imagev1.TagReferencePolicyType(r.Text())
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var objectKeys = plainjson.Fields{
+	"kind",
+	"namespace",
+	"name",
+	"uid",
+	"apiVersion",
+	"resourceVersion",
+	"fieldPath",
+}
+
+func readObject(r *plainjson.Reader) (v corev1.ObjectReference) {
+	if r.Null() {
+		return v
+	}
+	for key := range objectKeys.Of(r) {
+		switch key {
+		case "kind":
+			v.Kind = r.Text()
+		case "namespace":
+			v.Namespace = r.Text()
+		case "name":
+			v.Name = r.Text()
+		case "uid":
+			v.UID = types.UID(r.Text())
+		case "apiVersion":
+			v.APIVersion = r.Text()
+		case "resourceVersion":
+			v.ResourceVersion = r.Text()
+		case "fieldPath":
+			v.FieldPath = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var tagStatusKeys = plainjson.Fields{
+	"tag",
+	"items",
+	"conditions",
+}
+
+func readTagStatus(r *plainjson.Reader) (v imagev1.NamedTagEventList) {
+	if r.Null() {
+		return v
+	}
+	for key := range tagStatusKeys.Of(r) {
+		switch key {
+		case "tag":
+			v.Tag = r.Text()
+		case "items":
+			v.Items = plainjson.List(r, readTagEvent)
+		case "conditions":
+			v.Conditions = plainjson.List(r, readTagCondition)
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var tagEventKeys = plainjson.Fields{
+	"created",
+	"dockerImageReference",
+	"image",
+	"generation",
+}
+
+func readTagEvent(r *plainjson.Reader) (v imagev1.TagEvent) {
+	if r.Null() {
+		return v
+	}
+	for key := range tagEventKeys.Of(r) {
+		switch key {
+		case "created":
+			v.Created = readTime(r)
+		case "dockerImageReference":
+			v.DockerImageReference = r.Text()
+		case "image":
+			v.Image = r.Text()
+		case "generation":
+			v.Generation = r.Number()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var tagConditionKeys = plainjson.Fields{
+	"type",
+	"status",
+	"lastTransitionTime",
+	"reason",
+	"message",
+	"generation",
+}
+
+func readTagCondition(r *plainjson.Reader) (v imagev1.TagEventCondition) {
+	if r.Null() {
+		return v
+	}
+	for key := range tagConditionKeys.Of(r) {
+		switch key {
+		case "type":
+			v.Type = imagev1.TagEventConditionType(r.Text())
+		case "status":
+			v.Status = corev1.ConditionStatus(r.Text())
+		case "lastTransitionTime":
+			v.LastTransitionTime = readTime(r)
+		case "reason":
+			v.Reason = r.Text()
+		case "message":
+			v.Message = r.Text()
+		case "generation":
+			v.Generation = r.Number()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
 var specKeys = plainjson.Fields{
 	"items",
 }
