@@ -296,7 +296,7 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest
 		} else if err != nil {
-			return node{}, err
+			return node{}, s.Unhidden(err)
 		} else {
 			n.digest = n.known.name
 		}

@@ -60,6 +60,72 @@ func deleteTag(t *testing.T, registry *registrytest.Registry, repository, tag st
 	}
 }
 
+// A registry that hides from strangers what they may not read does not make known tags seem deleted
+// when a credential is lost: by no door that asks about them. With the credential a deletion counts
+// again, and without one where the registry shows the repository.
+func TestLostCredentialDeletesNothing(t *testing.T) {
+	t.Parallel()
+	auth := with("basic", func(a *registrytest.Auth) { a.Hides = true })
+	registry, images := registrytest.New(t, registrytest.WithAuth(auth)), &registrytest.Images{}
+	knows, stranger := newImporter(t, importer.Options{Keychain: secret}), newImporter(t, importer.Options{})
+	ref := registry.Host + "/team/app:v1"
+	digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+	mustImport(t, knows, ref, images)
+	doors := map[string]func(im *importer.Importer) error{
+		"import": func(im *importer.Importer) error {
+			_, err := im.Import(t.Context(), parse(t, ref), images)
+			return err
+		},
+		"refresh": func(im *importer.Importer) error {
+			_, _, err := im.RefreshTag(t.Context(), parse(t, ref), images)
+			return err
+		},
+		"resolve": func(im *importer.Importer) error {
+			digest, err := im.Resolve(t.Context(), parse(t, ref))
+			if err == nil && digest == "" {
+				err = errors.New("absent")
+			}
+			return err
+		},
+		"list": func(im *importer.Importer) error {
+			_, _, err := im.Tags(t.Context(), parse(t, ref).Bare())
+			return err
+		},
+		"abandoned": func(im *importer.Importer) error {
+			gone, err := im.Abandoned(t.Context(), images, parse(t, ref).Bare(), []string{digest})
+			if len(gone) > 0 {
+				t.Errorf("%s are gone", gone)
+			}
+			return err
+		},
+	}
+	for door, ask := range doors {
+		if err := ask(stranger); pull.ReasonOf(err) != pull.Unauthorized && door != "abandoned" {
+			t.Errorf("%s as a stranger: %v", door, err)
+		}
+		if led, _ := history(t, images, ref); !slices.Equal(led, []string{digest}) {
+			t.Errorf("%s as a stranger: the tag led to %q", door, led)
+		}
+	}
+	registry.Inject("/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	if _, _, err := knows.RefreshTag(t.Context(), parse(t, ref), images); err != nil {
+		t.Error(err)
+	}
+	if led, _ := history(t, images, ref); !slices.Equal(led, []string{"", digest}) {
+		t.Errorf("a tag that is gone led to %q", led)
+	}
+	registry.Heal()
+	mustImport(t, knows, ref, images)
+	// A registry that asks for a credential and also serves strangers says what it knows.
+	registry.Inject("/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
+	if _, _, err := stranger.RefreshTag(t.Context(), parse(t, ref), images); err != nil {
+		t.Error(err)
+	}
+	if led, _ := history(t, images, ref); len(led) != 4 || led[0] != "" {
+		t.Errorf("a tag that is gone, in a repository that strangers see, led to %q", led)
+	}
+}
+
 // After app:v1 was pushed again, only the new image is known by it; what it led to before is in its
 // history.
 func TestMovedTagLeavesTheOldImage(t *testing.T) {

@@ -57,34 +57,30 @@ func isScheme(challenge, scheme string) bool {
 	return strings.EqualFold(name, scheme)
 }
 
-// basicAfter is the transport of a session with tokens. Harbor asks for user name and password where
-// a token is not enough, always for its catalog
+// basicAfter is the transport below the tokens of a session. Harbor asks for user name and password
+// where a token is not enough, always for its catalog
 // (https://github.com/goharbor/harbor/blob/main/src/server/middleware/v2auth/auth.go): the request
-// is repeated with them if there are any. They go to the registry alone, which they are for.
+// is repeated with them if there are any. They go to the registry alone, which they are for. It is
+// below, because package remote greets the registry again through a transport that is not its own.
 type basicAfter struct {
 	http.RoundTripper
-	plain http.RoundTripper // without the session's token
-	auth  authn.Authenticator
-	host  string
+	credentials *authn.AuthConfig
+	host        string
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *basicAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.RoundTripper.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.URL.Host != t.host || req.Body != nil {
+	isByToken := strings.HasPrefix(req.Header.Get("Authorization"), "Bearer ") && req.URL.Host == t.host && req.Body == nil
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || !isByToken || t.credentials.Username == "" || t.credentials.Password == "" {
 		return resp, err
 	}
-	asked := challenges(resp.Header)
-	if len(asked) == 0 || !isScheme(asked[0], "basic") {
-		return resp, nil
-	}
-	credentials, err := authn.Authorization(req.Context(), t.auth)
-	if err != nil || credentials.Username == "" || credentials.Password == "" {
+	if asked := challenges(resp.Header); len(asked) == 0 || !isScheme(asked[0], "basic") {
 		return resp, nil
 	}
 	again := req.Clone(req.Context())
-	again.SetBasicAuth(credentials.Username, credentials.Password)
-	second, err := t.plain.RoundTrip(again)
+	again.SetBasicAuth(t.credentials.Username, t.credentials.Password)
+	second, err := t.RoundTripper.RoundTrip(again)
 	if err != nil {
 		return resp, nil
 	}

@@ -31,6 +31,25 @@ type Session struct {
 	Limits     Limits
 	expires    time.Time
 	client     *Client // nil for what is on this machine
+	stranger   bool    // the registry asks for credentials, and there are none for it
+}
+
+// Unhidden returns err, an error of a request about what the repository is asked for, unless it is
+// the answer of a registry that asks for credentials, has got none, and says no more than that there
+// is no such repository: some say so of each repository that strangers may not see, so that a lost
+// credential looks like the deletion of everything. Then the error is Unauthorized.
+func (s *Session) Unhidden(err error) error {
+	answer, ok := errors.AsType[*transport.Error](err)
+	if !s.stranger || !ok || answer.StatusCode != http.StatusNotFound {
+		return err
+	}
+	for _, one := range answer.Errors {
+		if one.Code != transport.NameUnknownErrorCode {
+			return err // it knows the repository
+		}
+	}
+	_, said := classifyAnswer(answer, s.Repository.RegistryStr())
+	return &Error{Reason: Unauthorized, Message: said + "; the registry asks for credentials and has got none, so it may hide what it has: log in with docker login or podman login, or check the credentials", cause: err}
 }
 
 // greeting is how a host answered GET /v2/: whether it speaks TLS, and where its tokens come from.
@@ -144,12 +163,12 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 	if err != nil {
 		return nil, unreadHere("credentials", err)
 	}
+	credentials, err := authn.Authorization(ctx, auth)
+	if err != nil {
+		return nil, unreadHere("credentials", err)
+	}
 	token := &transport.Token{}
 	if strings.EqualFold(challenge.Scheme, "bearer") {
-		credentials, err := authn.Authorization(ctx, auth)
-		if err != nil {
-			return nil, unreadHere("credentials", err)
-		}
 		if *credentials != (authn.AuthConfig{}) && !config.trustsRealm(w.scheme, host, challenge.Parameters["realm"]) {
 			return nil, untrustedRealm(host, challenge.Parameters["realm"])
 		}
@@ -161,17 +180,19 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 			token.Token = cmp.Or(token.Token, token.AccessToken)
 		}
 	}
-	authenticated, err := transport.FromToken(registry, auth, w, challenge, token)
+	below := http.RoundTripper(w)
+	if w.tokens != nil {
+		below = &basicAfter{w, credentials, host}
+	}
+	authenticated, err := transport.FromToken(registry, auth, below, challenge, token)
 	if err != nil {
 		return nil, err
-	}
-	if w.tokens != nil {
-		authenticated = &basicAfter{authenticated, w, auth, host}
 	}
 	return &Session{
 		Transport: authenticated, Limits: c.Limits, client: c,
 		Registry: oci.New(w.scheme, host, path, authenticated),
 		expires:  c.Clock.Now().Add(c.Limits.Recycle),
+		stranger: challenge.Scheme != "" && *credentials == (authn.AuthConfig{}),
 	}, nil
 }
 

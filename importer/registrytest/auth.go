@@ -21,6 +21,9 @@ type Auth struct {
 	// Anonymous lets the token server give tokens to clients that have no
 	// credentials.
 	Anonymous bool
+	// Hides answers those who have no right to a repository that there is none, as some registries
+	// do. Scheme must be "basic".
+	Hides bool
 }
 
 // authenticate answers a request that lacks credentials. It reports whether the request
@@ -34,6 +37,10 @@ func (r *Registry) authenticate(w http.ResponseWriter, req *http.Request) bool {
 	case "basic":
 		if user, password, ok := req.BasicAuth(); ok && user == r.auth.Username && password == r.auth.Password {
 			return true
+		}
+		if r.auth.Hides && scopeOf(req.URL.Path) != "" {
+			writeError(w, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known to registry")
+			return false
 		}
 		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 	case "bearer":
