@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,7 +96,7 @@ nothing could be done.`,
   tidewaiter prune --kept -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(args); err != nil {
+			if err := cmp.Or(checkGiven(cmd, "verdict", o.Verdicts), o.check(args)); err != nil {
 				return err
 			}
 			l, err := o.looker(cmd)

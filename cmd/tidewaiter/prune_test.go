@@ -496,7 +496,7 @@ func TestPruneWithoutWorkloads(t *testing.T) {
 }
 
 func TestPruneIsMisused(t *testing.T) {
-	for _, args := range [][]string{{"--grace=-1h"}, {"--keep-tag-revisions=-1"}, {"--verdict=Maybe"}, {"-o", "xml"}, {"REF"}} {
+	for _, args := range [][]string{{"--grace=-1h"}, {"--keep-tag-revisions=-1"}, {"--verdict=Maybe"}, {"--verdict="}, {"-o", "xml"}, {"REF"}} {
 		if code, stdout, _ := tidewaiter(t, append([]string{"prune", "--data-dir", t.TempDir()}, args...)...); code != cli.ExitUsage || stdout != "" {
 			t.Errorf("%q: %d %s", args, code, stdout)
 		}

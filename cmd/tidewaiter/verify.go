@@ -107,7 +107,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 			case !o.all && cmd.Flags().Changed("fail-on"):
 				return cli.Misuse(errors.New("--fail-on is for --all: the exit code of one reference is its verdict"), "leave it out")
 			case o.all && len(args) == 0:
-				if err := o.checkFailOn(); err != nil {
+				if err := cmp.Or(checkGiven(cmd, "fail-on", o.failOn), o.checkFailOn()); err != nil {
 					return err
 				}
 				return o.sweep(cmd)

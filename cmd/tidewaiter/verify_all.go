@@ -169,6 +169,15 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 	return o.failure(p)
 }
 
+// checkGiven returns an error for a flag that was given without a value, such as that of a variable
+// which is not set: without it the verb would mean more than was said.
+func checkGiven(cmd *cobra.Command, flag string, values []string) error {
+	if cmd.Flags().Changed(flag) && len(values) == 0 {
+		return cli.Misuse(fmt.Errorf("--%s is given without a value", flag), "name some of %s, or leave it out", strings.Join(knownVerdicts, ", "))
+	}
+	return nil
+}
+
 // checkFailOn puts the names of verdicts in --fail-on as they are written elsewhere.
 func (o *verifyOptions) checkFailOn() error {
 	if len(o.failOn) == 1 && strings.EqualFold(o.failOn[0], "none") {

@@ -85,6 +85,7 @@ func TestVerifyAllCounts(t *testing.T) {
 		{"False", "", cli.ExitOK},
 		{"unsigned,nopolicy", "1 Unsigned, 2 NoPolicy", exitUntrusted},
 		{"Signed", `"Signed" is not a verdict`, cli.ExitUsage},
+		{"", "--fail-on is given without a value", cli.ExitUsage},
 	} {
 		if code, _, stderr := tidewaiter(t, "verify", "--all", "--fail-on", c.failOn, "--data-dir", data); code != c.code || !strings.Contains(stderr, c.says) {
 			t.Errorf("--fail-on %s: exit code %d, %q", c.failOn, code, stderr)
