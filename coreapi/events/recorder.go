@@ -4,6 +4,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,14 +15,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 )
 
-// A recorder sends eventBurst Events at once and eventsPerSecond after that, whatever
-// happens: a sweep over a million images must not cause a million writes. It drops Events
-// beyond that.
+// A recorder sends eventBurst Events of a reason at once and eventsPerSecond after that, whatever
+// happens: a sweep over a million images must not cause a million writes. It drops Events beyond
+// that. Each reason has its own: who pushes much must not hide that a verdict has turned.
 const (
 	eventBurst      = 500
 	eventsPerSecond = 20
+	// maxReasons is how many reasons are told apart. Further ones are counted together.
+	maxReasons = 64
 )
 
 // flushPatience is how long a flush waits for the next Event to be sent.
@@ -31,7 +35,7 @@ const flushPatience = 2 * time.Second
 // aggregates similar ones. [NewRecorder] makes one.
 type Recorder struct {
 	recorder record.EventRecorder
-	rate     flowcontrol.PassiveRateLimiter
+	rates    rates
 	recorded atomic.Int64
 	sent     atomic.Int64
 	progress chan struct{} // filled when sent grew
@@ -50,7 +54,7 @@ func NewRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Schem
 	if identify == nil {
 		identify = func(context.Context, *corev1.ObjectReference) {}
 	}
-	r := &Recorder{rate: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst), progress: make(chan struct{}, 1)}
+	r := &Recorder{rates: rates{clock: clock.RealClock{}}, progress: make(chan struct{}, 1)}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{BurstSize: eventBurst}))
 	broadcaster.StartRecordingToSink(&eventSink{&typedcorev1.EventSinkImpl{Interface: client.Events("")}, func(about *corev1.ObjectReference) { identify(ctx, about) }, r})
 	r.recorder = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: component})
@@ -60,11 +64,37 @@ func NewRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Schem
 // Event records an event about an object; kind is Normal or Warning. It never
 // blocks.
 func (r *Recorder) Event(about runtime.Object, kind, reason, message string) {
-	if !r.rate.TryAccept() {
+	if !r.rates.admits(reason) {
 		return
 	}
 	r.recorded.Add(1)
 	r.recorder.Event(about, kind, reason, message)
+}
+
+// rates bound the Events of each reason.
+type rates struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	of    map[string]flowcontrol.PassiveRateLimiter // by reason; "" for further ones
+}
+
+// admits reports whether an Event of a reason is recorded.
+func (r *rates) admits(reason string) bool {
+	r.mu.Lock()
+	rate, known := r.of[reason]
+	if !known && len(r.of) >= maxReasons {
+		reason = ""
+		rate, known = r.of[reason]
+	}
+	if !known {
+		if r.of == nil {
+			r.of = map[string]flowcontrol.PassiveRateLimiter{}
+		}
+		rate = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(eventsPerSecond, eventBurst, r.clock)
+		r.of[reason] = rate
+	}
+	r.mu.Unlock()
+	return rate.TryAccept()
 }
 
 // Flush waits until the recorded events are sent, as long as the server takes events. It
