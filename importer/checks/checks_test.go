@@ -163,7 +163,7 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	begun := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
 	clock := testclock.NewFakeClock(begun)
-	c := checks.New(dbtest.Open(t, func(o *db.Options) { o.Clock = clock }))
+	c := checks.New(dbtest.Open(t, func(o *db.Options) { o.Clock = clock }), clock)
 	ref := reference.Reference{Host: "registry.example.com", Repository: "app", Tag: "v1"}
 	confirm := func() {
 		c.Confirm([]tags.Check{{Reference: ref.String(), Digest: digestA, At: clock.Now()}})
