@@ -483,6 +483,9 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	if m.digest == "" {
 		n, complete = len(named), complete && err == nil && !more
 	}
+	if more {
+		a.unknown("running", fmt.Errorf("more pods name it than the %d that were looked at", maxContainers))
+	}
 	a.Running = &Running{Pods: int32(n), Complete: complete, Selectors: a.selectors(m)}
 	stale := s.Use.StaleReasons()
 	for _, doubt := range stale {
@@ -506,6 +509,9 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	if m.digest != "" {
 		pods = s.Use.Users(m.digest, m.image, most)
 		a.NeededBy = s.Use.NeededBy(m.digest, m.image, needing)
+		if len(pods) < n {
+			a.unknown("running", fmt.Errorf("the first %d pods are counted by namespace, and not the others", len(pods)))
+		}
 	}
 	if s.only != "" {
 		a.Running.Complete = a.Running.Complete && len(pods) < most
@@ -609,8 +615,8 @@ func (s *session) runsIn(ctx context.Context, digest string) (in reference.Refer
 	if s.rights.listPods != "" {
 		return in
 	}
-	containers, _, err := s.Containers.Naming(ctx, []string{digest}, maxContainers)
-	if err != nil {
+	containers, more, err := s.Containers.Naming(ctx, []string{digest}, maxContainers)
+	if err != nil || more { // the others may name another one
 		return in
 	}
 	for _, c := range containers {
@@ -662,7 +668,10 @@ func (s *session) since(ctx context.Context, m *resolved) (map[string]metav1.Tim
 	if len(values) == 0 {
 		return nil, nil
 	}
-	all, _, err := s.Containers.Naming(ctx, values, maxContainers)
+	all, more, err := s.Containers.Naming(ctx, values, maxContainers)
+	if more {
+		return nil, fmt.Errorf("since when it runs is not looked up for more than %d pods", maxContainers)
+	}
 	oldest := map[string]metav1.Time{}
 	for _, c := range all {
 		in := c.Cluster + "/" + c.Namespace

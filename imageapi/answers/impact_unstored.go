@@ -101,8 +101,8 @@ func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, 
 			if err != nil {
 				return false, err
 			}
-			if running != nil {
-				continue
+			if running != nil || slices.Contains(since, r.runs) {
+				continue // it is known what it runs
 			}
 		}
 		namespace := ""

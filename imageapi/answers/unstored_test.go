@@ -518,6 +518,7 @@ func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
 		"it is younger":            {"shop", tag, "", time.Minute, "one", false},
 		"it runs something else":   {"shop", tag, "two", time.Hour, "one", false},
 		"it tells a ghost":         {"shop", tag, "ghost", time.Hour, "one", true},
+		"it tells what was there":  {"shop", tag, "deleted", time.Hour, "one", false},
 		"it names another tag":     {"shop", other, "", time.Hour, "one", false},
 		"another namespace":        {"bank", tag, "", time.Hour, "one", false},
 		"another image is let in":  {"shop", tag, "", time.Hour, "three", false},
@@ -528,9 +529,10 @@ func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
 		w.image("three", repository)
 		w.moved = one
 		for _, name := range []string{tag, other} {
-			w.tag(name, two, one)
-			items := w.tags[tags.Name(w.ref(name))].Status.Items
-			items[0].Created, items[1].Created = metav1.NewTime(now.Add(-30*time.Minute)), metav1.NewTime(now.Add(-2*time.Hour))
+			w.tag(name, two, digestOf("deleted"), one)
+			for i, age := range []time.Duration{20 * time.Minute, 30 * time.Minute, 2 * time.Hour} {
+				w.tags[tags.Name(w.ref(name))].Status.Items[i].Created = metav1.NewTime(now.Add(-age))
+			}
 		}
 		runs := ""
 		if tt.runs != "" {
@@ -558,7 +560,7 @@ func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
 			pods = 1 // it is known to run it
 		}
 		says := slices.Contains(status.Unknowns, UnknownPart{Part: "running", Reason: ErrNotStarted.Error()})
-		if s := status.Summary; s.Pods != pods || pods == 0 && (s.PodsComplete == tt.want || says != tt.want) {
+		if s := status.Summary; s.Pods != pods || pods == 0 && (tt.want && s.PodsComplete || says != tt.want) {
 			t.Errorf("%s: %+v %v, want pods that may be touched: %v", name, s, status.Unknowns, tt.want)
 		}
 	}
@@ -600,5 +602,51 @@ func TestImpactReadsAnImageAtATime(t *testing.T) {
 	}
 	if s := status.Summary; s.Pods != images || !s.PodsComplete || len(status.Unknowns) > 0 || states[Gone] != images || states[Found] != images {
 		t.Errorf("%+v %v %v", s, status.Unknowns, states)
+	}
+}
+
+// Where more pods name or run an image than an answer looks at, it says what it lacks.
+func TestAnswersAboutManyPods(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.bounded = true
+	few, many, ghost := w.image("few", repository), w.image("many", repository), digestOf("ghost")
+	w.tag(repository+":gone", "", few)
+	w.runs("shop", "few", repository+"@"+few, few)
+	for i := range maxUsers + 1 {
+		w.runs("shop", fmt.Sprint("many-", i), repository+"@"+many, many)
+	}
+	for i := range maxContainers + 1 {
+		w.runs("shop", fmt.Sprint("gone-", i), repository+":gone", "")
+		w.runs("shop", fmt.Sprint("ghost-", i), repository+"@"+ghost, ghost)
+	}
+	for text, tt := range map[string]struct {
+		pods, in int
+		complete bool
+		lacks    []string
+	}{
+		few:                  {1, 1, true, nil},
+		many:                 {maxUsers + 1, maxUsers, true, []string{"the first 5000 pods are counted by namespace", "since when it runs is not looked up"}},
+		ghost:                {maxContainers + 1, maxContainers + 1, true, []string{"since when it runs is not looked up"}},
+		repository + ":gone": {maxContainers, maxContainers, false, []string{"more pods name it than the 1000 that were looked at"}},
+	} {
+		a := w.ask(t.Context(), Question{Reference: text})
+		in := int32(0)
+		for _, one := range a.Running.Clusters {
+			if in += one.Pods; (one.Since == nil) != (len(tt.lacks) > 0) {
+				t.Errorf("%s runs since %v, and it lacks %q", text, one.Since, tt.lacks)
+			}
+		}
+		if r := a.Running; int(r.Pods) != tt.pods || int(in) != tt.in || r.Complete != tt.complete || len(a.Unknowns) != len(tt.lacks) {
+			t.Errorf("%s: %d pods, %d of them by namespace, complete %v: %v", text, r.Pods, in, r.Complete, a.Unknowns)
+		}
+		for _, lacks := range tt.lacks {
+			if !slices.ContainsFunc(a.Unknowns, func(u UnknownPart) bool { return u.Part == "running" && strings.HasPrefix(u.Reason, lacks) }) {
+				t.Errorf("%s does not say %q: %v", text, lacks, a.Unknowns)
+			}
+		}
+		if text == ghost && a.Meaning.Repository != "" {
+			t.Errorf("the others may name another repository than %s", a.Meaning.Repository)
+		}
 	}
 }

@@ -236,10 +236,16 @@ func (w worldTags) List(_ context.Context, o *internalversion.ListOptions) (runt
 type worldUse struct{ *world }
 
 func (w worldUse) Pods(digest string, _ *imagev1.Image) (n int, complete bool) {
-	return len(w.Users(digest, nil, 1000)), digest == "" || digest != w.moved
+	return len(w.users(digest)), digest == "" || digest != w.moved
 }
 
-func (w worldUse) Users(digest string, _ *imagev1.Image, _ int) (all []string) {
+func (w worldUse) Users(digest string, _ *imagev1.Image, most int) []string {
+	all := w.users(digest)
+	return all[:min(len(all), most)]
+}
+
+// users are all pods that run a digest.
+func (w worldUse) users(digest string) (all []string) {
 	for _, c := range w.pods {
 		if runs(c) == digest && digest != "" {
 			all = append(all, c.Cluster+"/"+c.Namespace+"/"+c.Pod)
