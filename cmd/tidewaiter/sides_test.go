@@ -135,6 +135,7 @@ type sides struct {
 	places []*place
 	leads  map[tagOf]string // digests; "" of a tag that is gone
 	led    map[tagOf][]string
+	began  map[tagOf]int        // how many of these there were when the pods were created
 	in     map[string][]*place  // where an image is, by digest
 	signed map[string][]signing // by place and digest
 	pods   []*sidePod
@@ -191,6 +192,21 @@ func (s *sides) judged(p *sidePod, c *sideContainer) string {
 	return s.verdict(c.of, c.tag, digest, p.namespace)
 }
 
+// reason is why a container has its verdict.
+func (s *sides) reason(p *sidePod, c *sideContainer) string {
+	verified := s.judged(p, c)
+	if verified != "False" {
+		return map[string]string{"True": "SignatureVerified", "NoPolicy": "NoMatchingPolicy", "Excepted": "Excepted", "Unknown": "NotImported"}[verified]
+	}
+	by := s.rule(c.of, p.namespace)
+	for _, one := range s.signed[c.of.name()+"@"+s.runs(c)] {
+		if one.signer == by.signer {
+			return "SignedIdentityMismatch" // it is for another tag
+		}
+	}
+	return "NoMatchingKey"
+}
+
 // outdated is what the tag of a container leads to now, if it runs something else.
 func (s *sides) outdated(c *sideContainer) string {
 	if s.drift(c) == "true" {
@@ -237,13 +253,28 @@ func (s *sides) podsSo(value string) (names []string) {
 	return names
 }
 
-// unsure reports whether a pod may run an image that its tag led to: the pod has not started, and
-// was created before the tag moved.
+// mayRun are the digests that a container may run beside the one for which it counts: the pod has
+// not started, or tells a digest that no image has, and its tag has led to them since the pod was
+// created.
+func (s *sides) mayRun(p *sidePod, c *sideContainer) (digests []string) {
+	if c.tag == "" || s.isStored(c.digest) {
+		return nil
+	}
+	tag := tagOf{c.of, c.tag}
+	led := slices.Clone(s.led[tag])
+	if p.cluster == "local" { // it was created when the world began
+		led = led[s.began[tag]:]
+	}
+	led = append(led, s.leads[tag])
+	if c.digest != "" && slices.Contains(led, c.digest) {
+		return nil // it is a manifest of the tag
+	}
+	return slices.DeleteFunc(led, func(digest string) bool { return digest == "" || digest == s.runs(c) })
+}
+
+// unsure reports whether a pod may run an image that its tag led to.
 func (s *sides) unsure(digest string) bool {
-	return len(s.podsWith(func(p *sidePod, c *sideContainer) bool {
-		tag := tagOf{c.of, c.tag}
-		return p.cluster != "local" && c.tag != "" && c.digest == "" && digest != "" && s.leads[tag] != digest && slices.Contains(s.led[tag], digest)
-	})) > 0
+	return len(s.podsWith(func(p *sidePod, c *sideContainer) bool { return slices.Contains(s.mayRun(p, c), digest) })) > 0
 }
 
 // podsWith are the pods of which is says so of a container.
@@ -278,7 +309,7 @@ func newSides(t *testing.T, seed uint64) *sides {
 	s := &sides{
 		questions: &questions{harbour: a, digests: map[string]string{}, doors: map[string]int{}}, rand: rand.New(rand.NewPCG(seed, 0)),
 		clusters: map[string]*clustertest.Cluster{"east": clustertest.New(t), "west": clustertest.New(t)},
-		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{}, done: map[string]int{},
+		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, began: map[tagOf]int{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{}, done: map[string]int{},
 		places: []*place{
 			{at: a, repository: "prod/app", mirror: "mirror.example.com/copy/app"}, {at: a, repository: "prod/db", mirror: "mirror.example.com/copy/db"},
 			{at: a, repository: "lax/app"}, {at: a, repository: "team/app"}, {at: a, repository: "free/app"}, {at: b, repository: "strict/app"}, {at: b, repository: "copies/app"},
@@ -476,9 +507,16 @@ func (s *sides) container(kind int) sideContainer {
 	return c
 }
 
-// start starts pods of each kind, and waits until the server knows them.
+// start starts pods of each kind, and waits until the server knows them. They are created in a
+// later second than tags have moved: times have whole seconds, and within one of them it is not
+// known what came first.
 func (s *sides) start() {
 	s.t.Helper()
+	for tag, digests := range s.led {
+		s.began[tag] = len(digests)
+	}
+	moved := time.Now().Unix()
+	soon(s.t, "the second of the last move has ended", func() bool { return time.Now().Unix() > moved })
 	for i := range 36 {
 		p := &sidePod{cluster: ofSide(s, "east", "west", "local"), namespace: ofSide(s, sideNamespaces...), name: fmt.Sprint("pod-", i), containers: []sideContainer{s.container(i % 9)}}
 		if s.rand.IntN(4) == 0 {

@@ -172,18 +172,21 @@ func (s *sides) touches(before, after []*sideRule) (pods []string, whole, undeci
 		s.rules = before
 		return was != is
 	}
+	for _, p := range s.pods { // each container, also of a pod that another one touches
+		for i := range p.containers {
+			if c := &p.containers[i]; !slices.Contains(s.in[s.runs(c)], c.of) {
+				s.rules = before
+				was := s.rule(c.of, p.namespace)
+				s.rules = after
+				is := s.rule(c.of, p.namespace)
+				s.rules = before
+				undecided = undecided || was != is
+			}
+		}
+	}
 	pods = s.podsWith(func(p *sidePod, c *sideContainer) bool {
 		digest := s.runs(c)
-		if !slices.Contains(s.in[digest], c.of) {
-			s.rules = before
-			was := s.rule(c.of, p.namespace)
-			s.rules = after
-			is := s.rule(c.of, p.namespace)
-			s.rules = before
-			undecided = undecided || was != is
-			return false
-		}
-		return turned(c.of, c.tag, digest, p.namespace)
+		return slices.Contains(s.in[digest], c.of) && turned(c.of, c.tag, digest, p.namespace)
 	})
 	for _, namespace := range append([]string{""}, sideNamespaces...) {
 		for digest, places := range s.in {
@@ -202,6 +205,17 @@ func (s *sides) touches(before, after []*sideRule) (pods []string, whole, undeci
 					}
 				}
 				if slices.ContainsFunc(names, func(tag string) bool { return turned(p, tag, digest, namespace) }) && s.unsure(digest) {
+					whole = false
+				}
+			}
+		}
+	}
+	// What a pod may run counts, too: by the tag that it names.
+	for _, p := range s.pods {
+		for i := range p.containers {
+			c := &p.containers[i]
+			for _, digest := range s.mayRun(p, c) {
+				if slices.Contains(s.in[digest], c.of) && turned(c.of, c.tag, digest, p.namespace) {
 					whole = false
 				}
 			}

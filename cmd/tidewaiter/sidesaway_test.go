@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/imageapi/prune"
+	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -33,6 +34,7 @@ func (s *sides) askAway() {
 		s.t.Errorf("images says nothing of the cluster that is away: %s%s", stdout, stderr)
 	}
 	s.askActs()
+	s.askRulings()
 	s.askPrune()
 	metrics := s.read("/metrics")
 	for cluster, current := range map[string]string{"east": "1", "west": "0", "local": "1"} {
@@ -49,6 +51,26 @@ func (s *sides) askAway() {
 	s.is("Attention", "clusters that are away", shown["Clusters that are away"], 1)
 	s.is("Attention", "what runs and is gone", shown["Runs and is gone from its registry"], "unknown")
 	s.askPages()
+}
+
+// askRulings asks what acts about policies would touch, and does none.
+func (s *sides) askRulings() {
+	s.t.Helper()
+	now := s.rules
+	for _, act := range []sideAct{
+		s.applying(sideRule{name: "free", scope: s.places[0].at.registry.Host + "/free", signer: "ours", lax: true}), s.removing("", "prod"), s.waiting(), s.revoking("theirs"),
+	} {
+		act.model()
+		then := s.rules
+		pods, whole, undecided := s.touches(now, then)
+		s.rules = now
+		got, code, output := s.foretell(act)
+		sum := got.Status.Summary
+		s.is("act foretold", fmt.Sprintf("%s (%+v %+v)", act.what, sum, got.Status.Unknowns), []any{sum.Pods, sum.PodsComplete, sum.Undecided > 0}, []any{len(pods), whole, undecided})
+		s.is("act's exit code", act.what+"\n"+output, code, exitOf(pods, whole))
+	}
+	code, stdout, stderr := s.run("impact", "--package", "nosuch")
+	s.is("act's exit code", "a package\n"+stdout+stderr, code, cli.ExitSome)
 }
 
 // needed reports whether pods run an image, or a tag leads to it.

@@ -53,6 +53,20 @@ func (s *sides) clusterPods(selector string) (all []clusters.ClusterPod) {
 	return list.Items
 }
 
+// known reports whether the server has all pods, with what their nodes tell.
+func (s *sides) known() bool {
+	all := s.clusterPods("")
+	for _, p := range all {
+		at := slices.IndexFunc(s.pods, func(one *sidePod) bool { return one.String() == p.Name })
+		for i, c := range p.Spec.Containers {
+			if at < 0 || c.ImageID != s.pods[at].containers[i].imageID {
+				return false
+			}
+		}
+	}
+	return len(all) == len(s.pods)
+}
+
 // selectedPods are the names of the pods that a selector selects.
 func (s *sides) selectedPods(selector string) (names []string) {
 	s.t.Helper()
@@ -78,7 +92,7 @@ func TestBothSidesHaveOneAnswer(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			s := newSides(t, seed)
 			soon(t, "the pods are known", func() bool {
-				return len(s.clusterPods("")) == len(s.pods) && len(s.selectedPods("outdated=true")) == len(s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.outdated(c) != "" }))
+				return s.known() && len(s.selectedPods("outdated=true")) == len(s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.outdated(c) != "" }))
 			})
 			s.askContainers()
 			s.askReferences()
@@ -114,7 +128,8 @@ func (s *sides) askContainers() {
 		at := slices.IndexFunc(s.pods, func(one *sidePod) bool { return one.String() == p.Name })
 		for i, c := range p.Spec.Containers {
 			want := &s.pods[at].containers[i]
-			s.is("clusterpods", p.Name+" "+c.Image+" "+c.ImageID, []any{c.Digest, c.Verified, c.Outdated, c.OutdatedUnknown != ""}, []any{want.digest, s.judged(s.pods[at], want), s.outdated(want), s.drift(want) == "unknown"})
+			s.is("clusterpods", p.Name+" "+c.Image+" "+c.ImageID, []any{c.Digest, c.Verified, c.Reason, c.Outdated, c.OutdatedUnknown != ""},
+				[]any{want.digest, s.judged(s.pods[at], want), s.reason(s.pods[at], want), s.outdated(want), s.drift(want) == "unknown"})
 		}
 	}
 	for _, verified := range verdicts.All {

@@ -72,9 +72,14 @@ func (s *sides) askVerbs() {
 			want = cli.ExitNone
 		}
 		s.is("pods", digest+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
-		short := strings.TrimPrefix(digest, "sha256:")[:12] // as its own table shows it
-		code, stdout, stderr = s.run("pods", short)
-		s.is("pods", short+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
+		asked := []string{strings.TrimPrefix(digest, "sha256:")[:12]} // as its own table shows it
+		for _, p := range s.in[digest] {
+			asked = append(asked, p.name()+"@"+digest)
+		}
+		for _, text := range asked {
+			code, stdout, stderr = s.run("pods", text)
+			s.is("pods", text+" "+stderr, []any{code, shownPods(stdout)}, []any{want, pods})
+		}
 	}
 	for name, digest := range s.ghosts() {
 		for _, verb := range []string{"get", "describe"} {
@@ -148,15 +153,23 @@ func (s *sides) askImagesOf(cluster string) {
 			}
 		}
 	}
+	// An image that is named by its digest has no room: how much is cut depends on the other columns.
+	end := func(image string) string {
+		if len(image) > 40 && (strings.HasPrefix(image, "…") || strings.Contains(image, "@")) {
+			return "…" + image[len(image)-40:]
+		}
+		return image
+	}
 	var want, got []string
-	elided := regexp.MustCompile(` \S+@`) // the table has no room for the whole
 	for key, pods := range counts {
-		key = elided.ReplaceAllString(key, " …")
-		want = append(want, fmt.Sprint(key, " ", len(pods)))
+		cells := strings.Fields(key)
+		cells[1] = end(cells[1])
+		want = append(want, strings.Join(append(cells, fmt.Sprint(len(pods))), " "))
 	}
 	_, stdout, _ := s.run("images", "--cluster", cluster, "-A")
 	for line := range strings.Lines(stdout) {
 		if cells := strings.Fields(line); len(cells) > 4 && !strings.HasPrefix(line, "  ") && cells[0] != "NAMESPACE" {
+			cells[1] = end(cells[1])
 			cells[3], _, _ = strings.Cut(cells[3], ":")
 			got = append(got, strings.Join(cells[:5], " "))
 		}
@@ -304,8 +317,10 @@ func (s *sides) attention() map[string]string {
 	for _, m := range concernShown.FindAllStringSubmatch(page, -1) {
 		shown[m[1]] = m[2]
 	}
-	for _, m := range regexp.MustCompile(`<h2>([^<]+): unknown</h2>`).FindAllStringSubmatch(page, -1) {
-		shown[m[1]] = "unknown"
+	for _, m := range refusedShown.FindAllStringSubmatch(page, -1) {
+		for title := range strings.SplitSeq(m[1], ", ") { // several have one reason
+			shown[strings.ToUpper(title[:1])+title[1:]] = "unknown"
+		}
 	}
 	for _, m := range shareShown.FindAllStringSubmatch(page, -1) {
 		shown["share "+m[1]] = m[2]
