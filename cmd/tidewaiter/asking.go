@@ -66,8 +66,7 @@ func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answ
 	return review.Status.References, nil
 }
 
-// printLine prints answers as the table that kubectl shows of a review, and warns of what is not
-// known.
+// printLine prints answers as kubectl prints a review, as a table, and warns about unknown parts.
 func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
 	review := &answers.ReferenceReview{Status: answers.ReferenceReviewStatus{References: all}}
 	table, err := answers.Table(cmd.Context(), review)
@@ -163,12 +162,12 @@ func (l *looker) find(ctx context.Context, asked, platform string) (*found, erro
 	return f, nil
 }
 
-// taken says how a short reference was understood, and what else it may mean.
+// taken returns a note about how a short reference was understood, and its other meanings.
 func (f *found) taken() string {
 	return fmt.Sprintf("%s was taken to mean %s; known references that end so: %s", strings.TrimSpace(f.Question.Reference), cmp.Or(f.Meaning.Reference, f.Meaning.Digest), strings.Join(f.Meaning.Others, ", "))
 }
 
-// orElse adds to an error about what is not known what else a short reference may mean.
+// orElse adds the other meanings of a short reference to an error about an unknown one.
 func (f *found) orElse(err error) error {
 	if err == nil || f == nil || f.State != answers.Absent || len(f.Meaning.Others) == 0 {
 		return err
@@ -182,8 +181,8 @@ func (f *found) orElse(err error) error {
 // minDigits is how many digits of a digest stand for it.
 const minDigits = 4
 
-// absent is the error for something of which nothing is known, with advice. It never suggests a
-// registry that was not named.
+// absent returns the error for a reference that the server does not know, with advice. It never
+// suggests a registry that the user did not name.
 func (l *looker) absent(ctx context.Context, f *found, asked string) error {
 	m, hint := &f.Meaning, ""
 	err := fmt.Errorf("%s: %s does not know it", f.Message, l.Server.destination())
@@ -263,7 +262,8 @@ func (l *looker) one(ctx context.Context, asked, platform string) (*found, error
 // maxRunsNamed is how many pods a message names.
 const maxRunsNamed = 3
 
-// runs says that pods run, or name, what is not imported; "" if none is known to.
+// runs returns a note that pods run or name the image, which is not imported; "" if no known pod
+// does.
 func (f *found) runs() string {
 	r := f.Running
 	if r == nil || r.Pods == 0 {

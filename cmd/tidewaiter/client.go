@@ -51,9 +51,9 @@ func (o *clientOptions) addFlags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive(clientcmd.FlagBearerToken, "token-file")
 }
 
-// server is the server of --kubeconfig or --server; else the one that holds the data
-// directory; else, without --data-dir, that of the environment's KUBECONFIG. found is false
-// if there is none.
+// server returns the first of these servers: the one that --kubeconfig or --server names; the one
+// that holds the data directory; without --data-dir, the one of the environment's KUBECONFIG. found
+// is false if there is none.
 func (o *clientOptions) server(cmd *cobra.Command) (server apiTarget, found bool, err error) {
 	named := o.kubeconfig != "" || o.cluster.Server != ""
 	if named && cmd.Flags().Changed("data-dir") {
@@ -142,7 +142,7 @@ func overriddenConfig(path string, cluster clientcmdapi.Cluster) (*restclient.Co
 	return config, nil
 }
 
-// contextNamespace is the namespace that kubectl would choose: that of the kubeconfig's context.
+// contextNamespace returns the namespace of the kubeconfig's context, which kubectl would choose.
 func (o *clientOptions) contextNamespace() string {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig

@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Bounds of what is read for a shell that completes a word.
+// Bounds on the reads with which a word is completed in a shell.
 const (
 	completionPage  = 500 // objects that are read at a time
 	completionPages = 4   // pages that are read at most
@@ -27,8 +27,8 @@ const (
 // completionPatience is how long a shell waits for the words of a server. Tests wait longer.
 var completionPatience = 2 * time.Second
 
-// complete completes a word with what the server knows, as far as that is read in time. A shell
-// shows no errors, so nothing is said of them.
+// complete completes a word with names that the server knows, as far as they are read in time. It
+// ignores errors, because a shell does not show them.
 func (o *clientOptions) complete(cmd *cobra.Command, begun string, known func(context.Context, *looker, func(string))) ([]cobra.Completion, cobra.ShellCompDirective) {
 	cmd.SetErr(io.Discard)
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
@@ -94,8 +94,8 @@ func (l *looker) someNames(ctx context.Context, path, selector string, yield fun
 	}
 }
 
-// someNamespaces yields namespaces with pods that the server knows, of a cluster or of all, and
-// those of the server itself.
+// someNamespaces yields the namespaces with known pods, in one cluster or in all, and the server's
+// own namespaces.
 func (l *looker) someNamespaces(ctx context.Context, cluster string, yield func(string)) {
 	selector := ""
 	if cluster == "" {

@@ -149,8 +149,8 @@ const proxyCookie = "tidewaiter-console-proxy"
 // consoleProxy passes requests for the console on to a server, with a credential. It lets one
 // browser in: that which brings the code first.
 type consoleProxy struct {
-	// host is a name that only this proxy has: browsers send the cookies of 127.0.0.1 to every
-	// port of it, whoever listens there.
+	// host is a name that only this proxy has. Browsers send cookies of 127.0.0.1 to all its ports,
+	// and other programs may listen there.
 	host         string
 	code, cookie string
 	used         sync.Once

@@ -21,7 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/filters"
 )
 
-// hasDataDirs says that this build has SQLite, which is C, and so opens data directories.
+// hasDataDirs is true: this build has SQLite, which is C, so it can open data directories.
 const hasDataDirs = true
 
 // newDataDirCommands returns the verbs that open a data directory.

@@ -33,7 +33,7 @@ import (
 
 // imageReport is the page of describe about an image. -o json prints it as it is.
 type imageReport struct {
-	// Reference is the full form of what was asked for; empty if that was only a digest.
+	// Reference is the full form of the given reference; empty if only a digest was given.
 	Reference string `json:"reference,omitempty"`
 	Digest    string `json:"digest"`
 	// Repositories are the repositories that the image is in.
@@ -167,7 +167,7 @@ func (r *imageReport) signed(image *imagev1.Image) {
 // widestName is the width of the names at the left of a page, with the gap to their values.
 const widestName = len("Configuration:   ")
 
-// print prints the page for people. Anybody may have written its texts.
+// print prints the page for people. Its texts may come from strangers.
 func (r *imageReport) print(out io.Writer) error {
 	w := printers.GetNewTabWriter(out)
 	line := func(name, value string) {

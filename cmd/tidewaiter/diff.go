@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// exitDiffer is the exit code of diff when the images differ, as that of diff(1). Failures are
+// exitDiffer is the exit code of diff when the images differ, as in diff(1). Failures exit with
 // exitNone.
 const exitDiffer = 1
 

@@ -82,7 +82,7 @@ for an administrator of the cluster to run.`,
 	return cmd
 }
 
-// toFollow is a cluster that is to be followed.
+// toFollow is a cluster that the server will follow.
 type toFollow struct {
 	context string // of the administrator's kubeconfig
 	cluster *clientcmdapi.Cluster
@@ -129,8 +129,8 @@ func (o *followOptions) run(cmd *cobra.Command, args []string) error {
 	return c.report(cmd.OutOrStdout(), end, unseen)
 }
 
-// find reads the files that there are, asks the cluster what it serves, and decides what is to be
-// made. It changes nothing.
+// find reads the existing files and the cluster's API groups, and decides which objects and files
+// to create. It changes nothing.
 func (o *followOptions) find(args []string) (*toFollow, error) {
 	c := &toFollow{configFile: o.config}
 	admin, err := o.administrator(c, args)
@@ -321,7 +321,7 @@ Next:
 	return &cli.Exit{Code: cli.ExitSome, Err: cli.WithHint(fmt.Errorf("the cluster does not let the account %s", strings.Join(unseen, "; ")), "something beside its roles refuses that, such as an authorization webhook; until it may, the server deletes no images")}
 }
 
-// printCommands prints the commands by which an administrator of the cluster does the same.
+// printCommands prints commands with which an administrator of the cluster can do the same.
 func (c *toFollow) printCommands(out io.Writer, duration time.Duration) error {
 	file := "kubectl --kubeconfig " + cli.Quote(c.kubeconfig) + " config"
 	_, err := fmt.Fprintf(out, `# The account, which may list and watch these kinds:

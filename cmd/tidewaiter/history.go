@@ -36,7 +36,7 @@ type historyReport struct {
 	Since   *metav1.Time `json:"failingSince,omitempty"`
 	// Overwritten says how the tag has moved although it must not.
 	Overwritten *answers.Overwritten `json:"overwritten,omitempty"`
-	// Accepted are the moves that somebody accepted, the newest first.
+	// Accepted are the moves that users accepted, the newest first.
 	Accepted []tags.Acceptance `json:"accepted,omitempty"`
 }
 

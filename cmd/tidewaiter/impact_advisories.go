@@ -114,7 +114,7 @@ type advisoryReviews struct {
 // touchedNames are the names in answers, each once.
 type touchedNames struct{ images, references, pods, workloads, notAffected sets.Set[string] }
 
-// advised reviews the advisories that the flag names. ran is nil unless what ran is asked for.
+// advised reviews the advisories that the flag names. ran is nil without --ever.
 func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.ImpactReview, ran *everReview, what string, err error) {
 	r := &advisoryReviews{looker: l, spec: o.spec, note: func(string, ...any) {}, rows: map[string]*answers.ImpactRow{}, unknowns: map[answers.UnknownPart]bool{}, touched: touchedNames{sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string](), sets.New[string]()}}
 	r.spec.Named, r.zip, r.sum.Summary.PodsComplete = true, gzip.NewWriter(&r.packed), true

@@ -39,8 +39,8 @@ type touchedRun struct {
 	Run imageruns.ImageRun `json:"run"`
 }
 
-// ever adds to a review what ran of the images that it touches, and of what else that ran it is not
-// known whether it is touched.
+// ever returns the records of images that a review touches, and counts the other records of which
+// it is unknown whether the review touches them.
 func (r *advisoryReviews) ever(ctx context.Context, review *answers.ImpactReview, most int) (*everReview, error) {
 	e := &everReview{ImpactReview: review, Ran: []touchedRun{}}
 	names := map[string][]string{}
@@ -105,8 +105,8 @@ func (e *everReview) cut(most int) {
 	}
 }
 
-// undecided counts what else ran of which the server does not know the packages: what is not
-// imported any more, too.
+// undecided counts the other images that ran and whose packages the server does not know, including
+// images that it no longer has.
 func (r *advisoryReviews) undecided(ctx context.Context, e *everReview, touched map[string]bool) error {
 	config, _ := withWarnings(r.Config)
 	var others []imageruns.ImageRun // one for each image

@@ -286,8 +286,8 @@ func (s *podSource) validate(listed, dryRun bool) error {
 	return nil
 }
 
-// add returns jobs and after them the imports of what pods run, each once. It asks server
-// unless another source is given.
+// add returns jobs, followed by a job for each image that pods run. It reads the pods from server
+// unless the flags name another source.
 func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient.Config) ([]bulk.Job, error) {
 	if !s.enabled {
 		return jobs, nil

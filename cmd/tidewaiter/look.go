@@ -54,7 +54,7 @@ type looker struct {
 	// "" for none. isLocal is true once that was so.
 	local   string
 	isLocal bool
-	// notes are for people: what else a reference may mean, once for each.
+	// notes gets a line for people about each reference that has other meanings.
 	notes io.Writer
 	noted map[string]bool
 }
@@ -244,7 +244,7 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 // imageName is an Image's name with its resource, as kubectl takes it.
 func imageName(digest string) string { return "image." + imagev1.GroupName + "/" + digest }
 
-// someTags yields the references of known tags, as many as completionPages hold.
+// someTags yields the references of known tags, up to the number on completionPages.
 func (l *looker) someTags(ctx context.Context, yield func(reference.Reference)) error {
 	options := metav1.ListOptions{Limit: completionPage}
 	for range completionPages {

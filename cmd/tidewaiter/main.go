@@ -1,7 +1,7 @@
 // Command tidewaiter keeps the papers of container images: what is in them, who
 // signed them and where they run, behind a Kubernetes API in one SQLite file.
 //
-// Each verb has a file of its own here; server.go is where the packages meet.
+// Each verb has a file here. Package internal/server assembles the server from the other rooms.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 )
 
-// hasDataDirs says that this build opens no data directories: it has no SQLite, which is C.
+// hasDataDirs is false: this build lacks SQLite, which is C, so it cannot open data directories.
 const hasDataDirs = false
 
 var errNoDataDirs = cli.WithHint(errors.New("this build of tidewaiter is a client only: it has no SQLite, which is written in C"),

@@ -619,9 +619,9 @@ func (l *looker) usesOfPods(ctx context.Context, namespace string) (*useCounts, 
 	return counts, err
 }
 
-// identify returns the digest of the image that a container runs whose runtime tells an ID: that of
-// a manifest or of a config. It returns "" if no image that the caller may see has it, and
-// remembers what it found.
+// identify returns the digest of the image that a container runs, if its runtime reports the digest
+// of a manifest or of a config. It returns "" if no image that the caller may see has this digest.
+// It remembers results.
 func (l *looker) identify(ctx context.Context, c podContainer, known map[podContainer]string) string {
 	if digest, asked := known[c]; asked {
 		return digest
@@ -641,8 +641,8 @@ func (l *looker) identify(ctx context.Context, c podContainer, known map[podCont
 	return digest
 }
 
-// maxIdentified is how many images with one config, and how many digests of which no image is
-// known, are looked at.
+// maxIdentified bounds how many images with one config, and how many digests without a known image,
+// are read.
 const maxIdentified = 20
 
 // usesOfCluster is usesOfPods for a cluster that the server follows; "" is all that it knows.
@@ -694,8 +694,8 @@ type followedPods struct {
 	}
 }
 
-// answersOf asks about each use that was counted. Some runtimes tell the digest of a config as that
-// of a manifest: such a use counts for the image that has the config.
+// answersOf asks about each counted use. Some runtimes report the digest of a config in place of a
+// manifest's: such a use counts for the image that has the config.
 func (l *looker) answersOf(ctx context.Context, counts *useCounts) ([]imageUse, []answers.Answer, error) {
 	uses := slices.SortedFunc(maps.Keys(counts.pods), compareUses)
 	all, err := l.askUses(ctx, uses)
@@ -764,7 +764,7 @@ func leadsTo(m *answers.Meaning, digest string) bool {
 	return m.Digest == digest || slices.ContainsFunc(m.Platforms, func(p answers.PlatformImage) bool { return p.Digest == digest })
 }
 
-// usedVerdict returns the verdict for what pods name, and who signed it or why it is so.
+// usedVerdict returns the verdict for the reference that pods name, and its signers or its reason.
 func usedVerdict(a *answers.Answer) (verdict, why string) {
 	verdict, why = answers.VerdictCell(a), a.Message
 	if v := a.Verdict; v != nil {

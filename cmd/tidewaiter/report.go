@@ -172,8 +172,8 @@ func serverVersion(ctx context.Context, client restclient.Interface) string {
 	return cmp.Or(v.GitVersion, "unknown")
 }
 
-// listed calls use with each object of a list. If the list cannot be read, the report says that
-// something is not known.
+// listed calls use with each object of a list. If the list cannot be read, it notes in the report
+// that this part is unknown.
 func listed[T any](ctx context.Context, client restclient.Interface, path string, r *auditreport.Report, what string, use func(*T) error) (ok bool) {
 	type list struct {
 		metav1.ListMeta `json:"metadata"`
@@ -294,7 +294,8 @@ func (l *looker) haveSBOMs(ctx context.Context, all []imageruns.ImageRun) (known
 	return known, unknown
 }
 
-// hasSBOM says whether the server has an SBOM of an image. Those of an index are of its platforms.
+// hasSBOM returns a word for whether the server has an SBOM of an image. SBOMs of an index describe
+// its platforms.
 func (l *looker) hasSBOM(ctx context.Context, one onPlatform) (string, error) {
 	list, err := l.client.GetPackages(ctx, one.digest, metav1.GetOptions{})
 	if err == nil {

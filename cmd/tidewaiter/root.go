@@ -60,8 +60,8 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return exit.Code
 }
 
-// Cobra's errors about the number of arguments, with the number that is the bound and that of the
-// command, and about flags that exclude each other.
+// Cobra's errors about the number of arguments, with the bound and the given number, and about
+// flags that exclude each other.
 var (
 	wrongNumber = regexp.MustCompile(`^(?:accepts|accepts at most|accepts between|requires at least) (\d+)(?: and \d+)? arg\(s\), (?:only )?received (\d+)$`)
 	together    = regexp.MustCompile(`^if any flags in the group .* none of the others can be; \[(.*)\] were all set$`)
@@ -145,8 +145,9 @@ func calledAs(path string) string {
 	}
 }
 
-// commandLine returns the arguments of the process: those of the verb images if kubectl runs it as
-// kubectl images. For the words that a shell completes, kubectl runs kubectl_complete-images.
+// commandLine returns the arguments of the process. If kubectl runs it as the plugin
+// kubectl-images, it adds the verb images. To complete words in a shell, kubectl runs
+// kubectl_complete-images.
 func commandLine(process []string) []string {
 	name, completes := strings.CutPrefix(filepath.Base(process[0]), "kubectl_complete-")
 	args := process[1:]

@@ -32,7 +32,7 @@ type target interface {
 type destination struct {
 	// images is called for every reference.
 	images func() importer.Images
-	// packages keeps which packages Images have; nil where nobody does.
+	// packages stores the packages of Images; nil if this API stores none.
 	packages importer.PackageStore
 	// Config reaches the API that keeps the Images; nil for a dry run.
 	Config *restclient.Config

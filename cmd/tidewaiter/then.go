@@ -183,7 +183,7 @@ func (r *historyReport) at(at time.Time) (item *historyItem, unknown string) {
 	return nil, fmt.Sprintf("where %s led is not recorded", r.Reference)
 }
 
-// judgedThen fills in the verdict that was known: that of what ran by this reference.
+// judgedThen fills in the verdict that was known then, of the image that ran under this reference.
 func (r *thenReport) judgedThen(f *found) {
 	w := imageruns.Window{From: r.At.Time, Until: r.At.Time}
 	var all []string

@@ -25,8 +25,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Exit codes of verify. Two is also that of any other failure: "I could not tell" must be taken
-// neither for no nor for yes.
+// Exit codes of verify. Any other failure exits with 2, too: "unknown" must not look like yes or
+// no.
 const (
 	exitTrusted    = 0
 	exitUntrusted  = 1
@@ -209,8 +209,8 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	return report.exit()
 }
 
-// unseenMoves says by which policies a tag must not move: the registry does not tell where it led
-// first.
+// unseenMoves returns a warning for each policy that forbids the tag to move: the registry does not
+// know where the tag led first.
 func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
 	if ref.Digest != "" {
 		return nil
@@ -291,8 +291,9 @@ func printWarnings(w io.Writer, warnings []string) {
 	}
 }
 
-// judgeImage computes the verdicts on an Image from a registry that is asked for by ref: the tag
-// decides which policies cover it, and may have to be the one that was signed.
+// judgeImage computes the verdicts on an Image of a registry under the reference ref. Its tag
+// decides which policies cover the image, and some policies demand that the signature names this
+// tag.
 func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set *policy.Set, now time.Time, indexes signatures.Indexes) (*verdictReport, error) {
 	name, err := reference.Parse(image.DockerImageReference)
 	if err != nil {

@@ -169,8 +169,8 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 	return o.failure(p)
 }
 
-// checkGiven returns an error for a flag that was given without a value, such as that of a variable
-// which is not set: without it the verb would mean more than was said.
+// checkGiven returns an error for a flag with an empty value, such as an unset variable of a shell:
+// the verb would otherwise do more than the user meant.
 func checkGiven(cmd *cobra.Command, flag string, values []string) error {
 	if cmd.Flags().Changed(flag) && len(values) == 0 {
 		return cli.Misuse(fmt.Errorf("--%s is given without a value", flag), "name some of %s, or leave it out", strings.Join(knownVerdicts, ", "))

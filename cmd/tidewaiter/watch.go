@@ -32,17 +32,17 @@ func (w *watchFlag) addFlag(cmd *cobra.Command, usage string) {
 	cmd.Flags().BoolVarP((*bool)(w), "watch", "w", false, usage)
 }
 
-// errWatchIsTable is the error if another output is asked for.
+// errWatchIsTable is the error for --watch with another output.
 var errWatchIsTable = cli.Misuse(errors.New("--watch prints a table"), "leave -o out; for programs, kubectl get clusterpods --watch -o json")
 
 // metadataAccept asks a server for what tells that an object changed, and no more; of is the kind.
 func metadataAccept(of string) string { return "application/json;as=" + of + ";v=v1;g=meta.k8s.io" }
 
-// watchSettles is how long changes are collected before the server is asked again.
+// watchSettles is how long changes are collected before the next request to the server.
 const watchSettles = time.Second
 
-// eachChange calls show now, and whenever an object of some lists has changed, until ctx ends. It
-// watches the lists that the caller may watch, and says of which it sees no changes.
+// eachChange calls show now, and after each change of an object in some lists, until ctx ends. It
+// watches the lists that the caller may watch, and warns about the others.
 func (l *looker) eachChange(ctx context.Context, lists []string, show func() error) error {
 	client, err := pathClient(l.Config)
 	if err != nil {
@@ -98,7 +98,7 @@ type listWatch struct {
 	stream  io.ReadCloser
 }
 
-// open begins to watch: changes from now on are told.
+// open begins to watch: run reports changes from now on.
 func (w *listWatch) open(ctx context.Context) error {
 	request := func(kind string) *restclient.Request {
 		return w.client.Get().AbsPath(w.path).SetHeader("Accept", metadataAccept(kind))
@@ -115,8 +115,8 @@ func (w *listWatch) open(ctx context.Context) error {
 	return err
 }
 
-// run tells of each change until ctx ends, or the watch cannot be opened again after the server has
-// ended it.
+// run reports each change until ctx ends, or until the server has ended the watch and it cannot be
+// opened again.
 func (w *listWatch) run(ctx context.Context) error {
 	for {
 		events := json.NewDecoder(w.stream)
