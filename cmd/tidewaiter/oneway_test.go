@@ -52,9 +52,9 @@ var ways = []struct {
 		// of an image that was just judged by --policy, without a server
 		"cmd/tidewaiter/verify.go", "cmd/tidewaiter/verify_index.go",
 	}},
-	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held", "internal/server.Summarize"}, []string{
+	{"sum up the verdicts of an image: the storage of images does", []string{"signatures.Summary", "signatures.Attested", "signatures.Held"}, []string{
 		"imageapi/registry/image/facts.go",
-		"internal/server/policy.go", // counts them
+		"internal/controllers/inventory", // counts them
 		// of an image that was just judged by --policy, without a server
 		"cmd/tidewaiter/verify.go",
 		"internal/controllers/reverify", // says what changed
