@@ -39,7 +39,8 @@ const patience = 2 * time.Minute
 type store struct {
 	mu      sync.Mutex
 	images  map[string]*imagev1.Image
-	lists   int // without those by name
+	names   []string // when the first page was listed
+	lists   int      // without those by name
 	gets    int
 	updates []string
 	// revision is that of the last update.
@@ -94,18 +95,17 @@ func (s *store) List(_ context.Context, opts metav1.ListOptions) (*imagev1.Image
 			return nil, err
 		}
 	}
+	if opts.Continue == "" {
+		s.names = slices.Sorted(maps.Keys(s.images))
+	}
 	list := &imagev1.ImageList{}
-	for _, name := range slices.Sorted(maps.Keys(s.images)) {
-		if name < opts.Continue {
-			continue
+	at, _ := slices.BinarySearch(s.names, opts.Continue)
+	for i, name := range s.names[at:] {
+		if s.images[name] == nil {
+			continue // deleted since
 		}
 		if int64(len(list.Items)) == opts.Limit {
-			left := int64(0)
-			for n := range s.images {
-				if n >= name {
-					left++
-				}
-			}
+			left := int64(len(s.names) - at - i)
 			list.Continue, list.RemainingItemCount = name, &left
 			break
 		}
