@@ -508,7 +508,7 @@ func TestPagesOfStreamTagsReadWhatTheyShow(t *testing.T) {
 		}
 		s.mustCreateStream(one)
 	}
-	for limit, most := range map[int64]int{tagsOfEach / 2: 5 * streams, 100 * tagsOfEach: streams} {
+	for limit, most := range map[int64]int{tagsOfEach / 2: 3 * streams, 100 * tagsOfEach: streams} {
 		read, listed := 0, 0
 		for options := (internalversion.ListOptions{Limit: limit}); ; {
 			obj, err := s.streamTags().List(context.WithValue(inNamespace("team", "alice"), readCounter{}, &read), &options)

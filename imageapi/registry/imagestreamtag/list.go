@@ -51,20 +51,24 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 
 // list calls add with the tags of a page, and writes into meta where the next page begins.
 func (l *streamTagLister) list(ctx context.Context, r *REST, options *internalversion.ListOptions, meta *metav1.ListMeta, add func(*imagev1.ImageStream, *imagev1.NamedTagEventList)) error {
-	n, last := 0, ""
+	n, last, lastStream := 0, "", ""
 	for tag, err := range l.tags(ctx, r.shown, meta) {
 		if err != nil {
 			return err
 		}
+		stream := l.key(tag.stream.Namespace, tag.stream.Name)
 		if n < l.limit {
 			add(tag.stream, tag.history)
-			n, last = n+1, l.key(tag.stream.Namespace, tag.name())
+			n, last, lastStream = n+1, l.key(tag.stream.Namespace, tag.name())+"\x00", stream
 			continue
 		}
 		if options.Limit == 0 {
 			return apierrors.NewBadRequest(fmt.Sprintf("there are more than %d %s: list them in pages (limit and continue; kubectl get --chunk-size)", l.limit, r.resource.Resource))
 		}
-		meta.Continue, err = imageregistry.Position(last + "\x00")
+		if stream != lastStream { // which need not be read again
+			last = stream + ":"
+		}
+		meta.Continue, err = imageregistry.Position(last)
 		return err
 	}
 	return nil
