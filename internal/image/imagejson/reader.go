@@ -15,9 +15,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/plainjson"
 )
 
-// imageReader is a serializer of JSON. It reads the fields of an Image or an ImageTag that it knows
-// itself, also of each Image of a list, and the items of an ImageRecord, and leaves the rest of the
-// document to the serializer. In doubt it leaves the whole document to it, so whatever is accepted, and every
+// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also
+// of each Image of a list, and the items of an ImageRecord, and leaves the rest of the document to
+// the serializer. In doubt it leaves the whole document to it, so whatever is accepted, and every
 // error and warning, is the serializer's.
 type imageReader struct {
 	runtime.Serializer
@@ -51,31 +51,18 @@ func (r imageReader) decode(data []byte, defaults *schema.GroupVersionKind, into
 	if told, ok := into.(*record.ImageRecord); ok && reflect.ValueOf(told).Elem().IsZero() {
 		return r.decodeRecord(data, defaults, told)
 	}
-	switch object := into.(type) {
-	case *imagev1.Image:
-		return decodeFields(r, data, defaults, object, imageKeys, readImage)
-	case *imagev1.ImageTag:
-		return decodeFields(r, data, defaults, object, imageTagKeys, readImageTag)
+	image, ok := into.(*imagev1.Image)
+	if !ok || !reflect.ValueOf(image).Elem().IsZero() {
+		return r.Serializer.Decode(data, defaults, into)
 	}
-	return r.Serializer.Decode(data, defaults, into)
-}
-
-// decodeFields is Decode into an object whose fields of these keys are read with read, if it is
-// empty. A new ImageTag is decoded by its writer and by each of its watchers. By profiles the API
-// machinery's decoder took 12 % of a server's processor time in a first and in a second import.
-func decodeFields[T any, P interface {
-	*T
-	runtime.Object
-}](r imageReader, data []byte, defaults *schema.GroupVersionKind, into P, keys plainjson.Fields, read func(*plainjson.Reader, string, *T)) (runtime.Object, *schema.GroupVersionKind, error) {
-	if reflect.ValueOf(into).Elem().IsZero() {
-		if rest, ok := takeFields(data, (*T)(into), keys, read); ok {
-			obj, gvk, err := r.Serializer.Decode(rest, defaults, into)
-			if err == nil && obj == runtime.Object(into) {
-				return obj, gvk, nil
-			}
+	rest, ok := takeFields(data, image)
+	if ok {
+		obj, gvk, err := r.Serializer.Decode(rest, defaults, image)
+		if err == nil && obj == runtime.Object(image) {
+			return obj, gvk, nil
 		}
-		*into = *new(T)
 	}
+	*image = imagev1.Image{}
 	return r.Serializer.Decode(data, defaults, into)
 }
 
@@ -191,15 +178,15 @@ func ReadKnown(data []byte) (image *imagev1.Image, ok bool) {
 	return image, true
 }
 
-// takeFields splits an object in JSON: it reads the fields of these keys that are plain into object,
-// and returns all others as they are in rest, a document. Errors in those remain errors in rest. ok
-// is false if the document is not plain.
-func takeFields[T any](data []byte, object *T, keys plainjson.Fields, read func(*plainjson.Reader, string, *T)) (rest []byte, ok bool) {
+// takeFields splits an Image in JSON: it reads fields that are plain into image, and returns all
+// others as they are in rest, a document. Errors in those remain errors in rest. ok is
+// false if the document is not plain.
+func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 	rest = append(make([]byte, 0, 256), '{')
 	r := plainjson.New(data)
-	for key := range keys.Of(r) {
+	for key := range imageKeys.Of(r) {
 		before := *r
-		if read(r, key, object); !r.Failed() {
+		if readImage(r, key, image); !r.Failed() {
 			continue
 		}
 		*r = before

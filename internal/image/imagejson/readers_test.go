@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -42,14 +41,6 @@ func TestReadersAreGenerated(t *testing.T) {
 			{Func: "readCondition", Of: imagev1.SignatureCondition{}},
 			{Func: "readIssuer", Of: imagev1.SignatureIssuer{}},
 			{Func: "readSubject", Of: imagev1.SignatureSubject{}},
-			{Func: "readImageTag", Of: imagev1.ImageTag{}, Field: true, Except: []string{"kind", "apiVersion", "image"}},
-			{Func: "readTagSpec", Of: imagev1.TagReference{}},
-			{Func: "readImportPolicy", Of: imagev1.TagImportPolicy{}},
-			{Func: "readReferencePolicy", Of: imagev1.TagReferencePolicy{}},
-			{Func: "readObject", Of: corev1.ObjectReference{}},
-			{Func: "readTagStatus", Of: imagev1.NamedTagEventList{}},
-			{Func: "readTagEvent", Of: imagev1.TagEvent{}},
-			{Func: "readTagCondition", Of: imagev1.TagEventCondition{}},
 			{Func: "readSpec", Of: record.ImageRecordSpec{}},
 			{Func: "readRecordItem", Of: record.Item{}},
 			{Func: "readRecorded", Of: record.Image{}},

@@ -22,7 +22,7 @@ import (
 // install registers the kinds that are read here, as internal and as v1 types, as the server does.
 func install(scheme *runtime.Scheme) error {
 	for _, version := range []string{runtime.APIVersionInternal, imagev1.GroupVersion.Version} {
-		scheme.AddKnownTypes(schema.GroupVersion{Group: imagev1.GroupName, Version: version}, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageTag{}, &imagev1.ImageStream{})
+		scheme.AddKnownTypes(schema.GroupVersion{Group: imagev1.GroupName, Version: version}, &imagev1.Image{}, &imagev1.ImageList{}, &imagev1.ImageStream{})
 	}
 	metav1.AddToGroupVersion(scheme, imagev1.GroupVersion)
 	return scheme.SetVersionPriority(imagev1.GroupVersion)
@@ -183,42 +183,6 @@ func FuzzImageReader(f *testing.F) {
 }
 
 // FuzzImageListReader is FuzzImageReader for lists.
-func FuzzImageTagReader(f *testing.F) {
-	for _, seed := range []string{
-		sampleTag, `{}`, `null`, `{"spec":null,"status":null,"image":null}`, `{"image":{"metadata":{"name":"a"},"dockerImageConfig":"b"}}`,
-		`{"kind":"ImageTag","apiVersion":"image.openshift.io/v1","status":{"tag":"a","items":null,"conditions":[null,{}]}}`,
-		`{"spec":{"generation":"1"},"status":{"items":[{"created":"yesterday"}]}}`, `{"spec":{"from":null,"annotations":null,"generation":null}}`,
-		`{"spec":{"name":"a","NAME":"b"}}`, `{"spec":{"name":"a","name":"b"}}`, `{"status":{"items":[{"generation":1.0}]}}`, `{"metadata":{"finalizers":["a"]},"status":{"items":[],"x":1}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	fuzzReaders(f, imagev1.GroupVersion.WithKind("ImageTag"), func() runtime.Object { return &imagev1.ImageTag{} })
-}
-
-const sampleTag = `{"kind":"ImageTag","apiVersion":"image.openshift.io/v1","metadata":{"name":"r.io--a:v1","namespace":"default","uid":"u","generation":1,"creationTimestamp":"2026-01-02T03:04:05Z","annotations":{"tidewaiter.dev/recorded-by":"[\"admin\"]"}},
-"spec":{"name":"","annotations":null,"from":{"kind":"DockerImage","name":"r.io/a:v1"},"reference":true,"generation":1,"importPolicy":{"insecure":true,"importMode":"Legacy"},"referencePolicy":{"type":"Source"}},
-"status":{"tag":"v1","items":[{"created":"2026-01-02T03:04:05Z","dockerImageReference":"r.io/a@sha256:00","image":"sha256:00","generation":1}],"conditions":[{"type":"ImportSuccess","status":"False","lastTransitionTime":"2026-01-02T03:04:05Z","reason":"r","message":"m","generation":1}]},"image":null}`
-
-// A stored ImageTag is read whole, and nothing of it is left to the serializer but its kind.
-func TestImageTagIsPlain(t *testing.T) {
-	t.Parallel()
-	var tag, want imagev1.ImageTag
-	rest, ok := takeFields([]byte(sampleTag), &tag, imageTagKeys, readImageTag)
-	if !ok || string(rest) != `{"kind":"ImageTag","apiVersion":"image.openshift.io/v1","image":null}` {
-		t.Errorf("left %s, %t", rest, ok)
-	}
-	if err := json.Unmarshal([]byte(sampleTag), &want); err != nil {
-		t.Fatal(err)
-	}
-	want.TypeMeta = metav1.TypeMeta{}
-	for _, times := range []*imagev1.ImageTag{&tag, &want} {
-		times.CreationTimestamp, times.Status.Items[0].Created, times.Status.Conditions[0].LastTransitionTime = metav1.Time{}, metav1.Time{}, metav1.Time{}
-	}
-	if !reflect.DeepEqual(tag, want) {
-		t.Errorf("took %+v, want %+v", tag, want)
-	}
-}
-
 func FuzzImageListReader(f *testing.F) {
 	list := func(items ...string) []byte {
 		return []byte(`{"kind":"ImageList","apiVersion":"image.openshift.io/v1","metadata":{"resourceVersion":"7","continue":"x","remainingItemCount":3},"items":[` + strings.Join(items, ",") + `]}`)
@@ -280,7 +244,7 @@ func TestRecordIsPlain(t *testing.T) {
 func TestFieldsAreTaken(t *testing.T) {
 	data := sampleImage(t)
 	var image, want imagev1.Image
-	rest, ok := takeFields(data, &image, imageKeys, readImage)
+	rest, ok := takeFields(data, &image)
 	if !ok || string(rest) != `{"kind":"Image","apiVersion":"image.openshift.io/v1"}` {
 		t.Fatalf("left %s, %v", rest, ok)
 	}
