@@ -193,8 +193,8 @@ func TestRecordOfWhatIsKnown(t *testing.T) {
 	}
 }
 
-// One who asks for tags learns where they lead and what is stored of these images in the repository,
-// and whether nothing is recorded of it. Nothing is written.
+// One who asks for tags learns where they lead and what is stored of these images in the
+// repository, and whether nothing is recorded of it. Nothing is written.
 func TestRecordAnswersForTags(t *testing.T) {
 	t.Parallel()
 	r := newRecording(t, imageapi.Options{})
@@ -372,6 +372,27 @@ func TestRecordNeedsTheRightsOfOtherRequests(t *testing.T) {
 		}
 		if _, err := r.Images.Get(requestContext(), name, &metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("%v: something is stored: %v", refused, err)
+		}
+	}
+}
+
+// Who is told what is stored is who may read it by other requests.
+func TestRecordTellsWhoMayRead(t *testing.T) {
+	t.Parallel()
+	known := recordedImage(t, "v1", func(i *record.Image) { i.Known, i.DockerImageManifest, i.DockerImageConfig = true, "", "" })
+	asked := record.Item{Tag: &record.Tag{Reference: recordedRepository + ":v1", Asked: true}}
+	for _, tt := range []struct {
+		item    record.Item
+		refused refusing
+		told    bool
+	}{
+		{known, refusing{"get", "images"}, false}, {known, refusing{"get", "imagetags"}, true},
+		{asked, refusing{"get", "images"}, false}, {asked, refusing{"get", "imagetags"}, false},
+		{recordedImage(t, "v1", nil), refusing{"get", "images"}, true},
+	} {
+		_, err := newRecording(t, imageapi.Options{Authorizer: tt.refused}).record(tt.item)
+		if tt.told != (err == nil) || !tt.told && !apierrors.IsForbidden(err) {
+			t.Errorf("%+v, refused %v: %v", tt.item, tt.refused, err)
 		}
 	}
 }

@@ -37,8 +37,8 @@ func WithWhole(ctx context.Context) context.Context {
 type briefKey struct{}
 
 // WithBrief returns a context for an import whose caller needs of an Image that has not changed no
-// more than its name, its UID, and what its annotations say about where it is gone. Such an Image is
-// not read, which takes a third off the client's processor time for it.
+// more than its name, its UID, and what its annotations say about where it is gone. Such an Image
+// is not read, which takes a third off the client's processor time for it.
 func WithBrief(ctx context.Context) context.Context {
 	return context.WithValue(ctx, briefKey{}, true)
 }

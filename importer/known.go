@@ -14,8 +14,8 @@ import (
 )
 
 // askKnown finds out from the server whether anything is new of an image to which a tag led before,
-// and returns the answer if nothing is. Otherwise it returns nil, and n has what was found beside the
-// image, if that was looked for.
+// and returns the answer if nothing is. Otherwise it returns nil, and n has what was found beside
+// the image, if that was looked for.
 func (r *run) askKnown(ctx context.Context, n *node) (*record.Result, error) {
 	recorder, ok := r.images.(Recorder)
 	if !ok || !n.before || !isBrief(ctx) || r.reread || r.verify || n.known != nil || n.unread != nil {

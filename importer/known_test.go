@@ -1,6 +1,7 @@
 package importer_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -133,8 +134,8 @@ func TestPlatformsOfAKnownIndex(t *testing.T) {
 	}
 }
 
-// One request for many tags says where they lead and what is stored of their images. A registry that
-// is known costs nothing else.
+// One request for many tags says where they lead and what is stored of their images. A registry
+// that is known costs nothing else.
 func TestForeseenTags(t *testing.T) {
 	t.Parallel()
 	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
@@ -201,5 +202,32 @@ func TestForeseenTags(t *testing.T) {
 	images.Delete(now[0])
 	if _, actions := all(0, references...); !slices.Equal(actions, []importer.Action{importer.Unchanged, importer.Created, importer.Unchanged}) {
 		t.Errorf("%v", actions)
+	}
+}
+
+// A registry that is slow, and whose tags wait, does not keep those of another from being foreseen.
+func TestTagsOfEachRegistryAreForeseen(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	of := func(host string) (all []string, parsed []reference.Reference) {
+		for i := range 120 {
+			all = append(all, fmt.Sprintf("%s/app:%d", host, i))
+			parsed = append(parsed, parse(t, all[i]))
+		}
+		return all, parsed
+	}
+	slow, slows := of("slow.example.com")
+	other, others := of("other.example.com")
+	prefetcher := newPrefetcher(t, &countedImages{Images: &registrytest.Images{}}, clock, slices.Concat(slow, other))
+	ctx := importer.WithBrief(t.Context())
+	foreseen := func(refs []reference.Reference) bool { return prefetcher.Foresee(ctx, refs[0], refs[1:]) != nil }
+	if !foreseen(slows) || foreseen(slows) || !foreseen(others) || foreseen(others) {
+		t.Error("not each registry has its own")
+	}
+	if clock.Step(2 * time.Minute); !foreseen(slows) {
+		t.Error("tags that nobody takes are kept for good")
+	}
+	if prefetcher.Foresee(t.Context(), others[0], others[1:]) != nil {
+		t.Error("tags are foreseen for one who needs the content of images")
 	}
 }

@@ -37,9 +37,9 @@ type Prefetcher struct {
 	clock clock.PassiveClock
 
 	mu           sync.Mutex
-	repositories map[string]*listedTags               // by name
-	tags         map[reference.Reference]*foreseenTag // not taken yet
-	images       map[string]prefetchedImage           // by digest
+	repositories map[string]*listedTags                          // by name
+	tags         map[string]map[reference.Reference]*foreseenTag // by host; not taken yet
+	images       map[string]prefetchedImage                      // by digest
 
 	checks []tags.Check // not sent yet
 	// the server accepts no checks: it is older, or its roles do not allow them
@@ -61,7 +61,7 @@ const (
 	// how long a prefetched Image is used; if it is deleted meanwhile, it still counts as stored
 	imageAge      = 2 * time.Second
 	maxPrefetched = 4 * PrefetchImages // Images that are held
-	minForeseen   = 50                 // tags that are asked for and not taken; fewer ask for more
+	minForeseen   = 50                 // tags of a registry that are asked for and not taken
 	// how long counts what the server has of the image of a foreseen tag
 	storedAge = 5 * time.Second
 )
@@ -147,7 +147,7 @@ func (l tagTarget) prefetched() prefetchedTag {
 
 // NewPrefetcher returns a Prefetcher over images.
 func NewPrefetcher(images Tagged, clock clock.PassiveClock) *Prefetcher {
-	return &Prefetcher{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]prefetchedImage{}, tags: map[reference.Reference]*foreseenTag{}}
+	return &Prefetcher{Tagged: images, clock: clock, repositories: map[string]*listedTags{}, images: map[string]prefetchedImage{}, tags: map[string]map[reference.Reference]*foreseenTag{}}
 }
 
 // Expect announces that a reference will be imported. It makes an entry for each repository.
@@ -165,11 +165,12 @@ func (a *Prefetcher) Expect(ref reference.Reference) {
 	r.expected++
 }
 
-// Foresee returns a function that asks the server where the tags of next and of coming references
-// lead, and what it has of these images; nil if enough is asked for. The references must be expected
-// and imported soon, with the same context, which [WithBrief] has made. One request answers for a
-// hundred tags, where a list answers for one repository. With ten tags a repository, a known image
-// costs the client 0.7 and the server 0.35 times the processor time that it costs with lists.
+// Foresee returns a function that asks the server where the tags of next, and of coming references
+// of its registry, lead, and what it has of these images; nil if enough is asked for. The
+// references must be expected and imported soon, with the same context, which [WithBrief] has made.
+// One request answers for a hundred tags, where a list answers for one repository. With ten tags a
+// repository, a known image costs the client 0.7 and the server 0.35 times the processor time that
+// it costs with lists.
 func (a *Prefetcher) Foresee(ctx context.Context, next reference.Reference, coming []reference.Reference) (ask func()) {
 	if _, ok := a.Tagged.(Recorder); !ok || !isBrief(ctx) || a.unrecorded.Load() {
 		return nil
@@ -177,15 +178,16 @@ func (a *Prefetcher) Foresee(ctx context.Context, next reference.Reference, comi
 	now := a.clock.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.tags) >= minForeseen {
-		maps.DeleteFunc(a.tags, func(_ reference.Reference, t *foreseenTag) bool { return now.Sub(t.at) > tagsAge })
+	ahead := a.tags[next.Host]
+	if len(ahead) >= minForeseen {
+		maps.DeleteFunc(ahead, func(_ reference.Reference, t *foreseenTag) bool { return now.Sub(t.at) > tagsAge })
 	}
-	if len(a.tags) >= minForeseen {
+	if len(ahead) >= minForeseen {
 		return nil
 	}
 	asked := map[reference.Reference]*foreseenTag{}
 	choose := func(ref reference.Reference) {
-		if ref.Tag != "" && ref.Digest == "" && a.tags[ref] == nil && a.repositories[ref.Name()] != nil && len(asked) < record.MaxItems {
+		if ref.Tag != "" && ref.Digest == "" && ref.Host == next.Host && ahead[ref] == nil && a.repositories[ref.Name()] != nil && len(asked) < record.MaxItems {
 			asked[ref] = &foreseenTag{done: make(chan struct{}), at: now}
 		}
 	}
@@ -193,10 +195,14 @@ func (a *Prefetcher) Foresee(ctx context.Context, next reference.Reference, comi
 	for _, ref := range coming[:min(len(coming), minForeseen+record.MaxItems)] {
 		choose(ref)
 	}
-	if len(asked) == 0 || len(asked)+len(a.tags) < minExpected {
+	if len(asked) == 0 || len(asked)+len(ahead) < minExpected {
 		return nil
 	}
-	maps.Copy(a.tags, asked)
+	if ahead == nil {
+		ahead = map[reference.Reference]*foreseenTag{}
+		a.tags[next.Host] = ahead
+	}
+	maps.Copy(ahead, asked)
 	return func() {
 		var all sync.WaitGroup
 		for ref, t := range asked {
@@ -215,8 +221,11 @@ func (a *Prefetcher) Foresee(ctx context.Context, next reference.Reference, comi
 // the answer does not say enough.
 func (a *Prefetcher) takeForeseen(ctx context.Context, ref reference.Reference) (f prefetchedTag, leave func(), ok bool) {
 	a.mu.Lock()
-	t := a.tags[ref]
-	delete(a.tags, ref)
+	ahead := a.tags[ref.Host]
+	t := ahead[ref]
+	if delete(ahead, ref); len(ahead) == 0 {
+		delete(a.tags, ref.Host)
+	}
 	a.mu.Unlock()
 	if t == nil {
 		return f, nil, false

@@ -95,8 +95,8 @@ func (s *objects) Watch(ctx context.Context, key string, opts storage.ListOption
 	return s.Interface.Watch(ctx, key, opts)
 }
 
-// ReadStored reads the stored bytes of an object, as [Source] does. ok is false if the storage has no
-// such bytes.
+// ReadStored reads the stored bytes of an object, as [Source] does. ok is false if the storage has
+// no such bytes.
 func (s *objects) ReadStored(ctx context.Context, name string) (data []byte, rev int64, ok bool, err error) {
 	source, ok := s.Interface.(Source)
 	if !ok {

@@ -146,8 +146,8 @@ func (r *REST) CreateRecorded(ctx context.Context, image *imagev1.Image, options
 	return obj.(*imagev1.Image), nil
 }
 
-// storedBytes is a storage that also gives the bytes of an object as they are stored. ok is false if
-// it has no such bytes.
+// storedBytes is a storage that also gives the bytes of an object as they are stored. ok is false
+// if it has no such bytes.
 type storedBytes interface {
 	ReadStored(ctx context.Context, name string) (data []byte, revision int64, ok bool, err error)
 }

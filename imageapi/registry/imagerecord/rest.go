@@ -123,11 +123,14 @@ func ofOne(items []record.Item) (all [][]int) {
 	return all
 }
 
-// may refuses a writer who may not write images, or tags, by other requests.
+// may refuses a writer who may not write images, or tags, or read what the answer says of them, by
+// other requests.
 func (r *REST) may(ctx context.Context, items []record.Item) error {
 	var needed []authorizer.AttributesRecord
-	var images, tagged bool
+	var images, tagged, shown, asked bool
 	for i := range items {
+		asked = asked || items[i].Tag != nil && items[i].Tag.Asked
+		shown = shown || asked || items[i].Image != nil && items[i].Image.Known
 		images, tagged = images || items[i].Image != nil || items[i].Tag.Digest != "" || items[i].Tag.Absent || items[i].Tag.Asked, tagged || items[i].Tag != nil
 	}
 	if images {
@@ -137,6 +140,12 @@ func (r *REST) may(ctx context.Context, items []record.Item) error {
 		for _, verb := range []string{"create", "update"} {
 			needed = append(needed, authorizer.AttributesRecord{Verb: verb, Namespace: tags.Namespace, Resource: "imagetags", Subresource: "status"})
 		}
+	}
+	if shown {
+		needed = append(needed, authorizer.AttributesRecord{Verb: "get", Resource: "images"})
+	}
+	if asked {
+		needed = append(needed, authorizer.AttributesRecord{Verb: "get", Namespace: tags.Namespace, Resource: "imagetags"})
 	}
 	for _, what := range needed {
 		if reason, may := r.shown.May(ctx, what); !may {
@@ -194,8 +203,8 @@ func (r *REST) record(ctx context.Context, item *record.Item, dryRun []string) (
 	return &record.Result{Action: action, Metadata: &metadata}, nil
 }
 
-// ask answers where a tag leads, and what is stored of that image. alone has, for each repository of
-// the request, whether nothing is recorded of it.
+// ask answers where a tag leads, and what is stored of that image. alone has, for each repository
+// of the request, whether nothing is recorded of it.
 func (r *REST) ask(ctx context.Context, asked *record.Tag, alone *sync.Map) (*record.Result, error) {
 	ref, err := asked.Parse()
 	if err != nil {

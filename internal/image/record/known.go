@@ -11,6 +11,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
+// An answer has 100 results. It tells nothing of an index whose manifest is longer, in bytes, or of
+// an image with more signatures: an importer reads these.
+const (
+	maxTold           = 64 << 10
+	maxToldSignatures = 256
+)
+
 // Answer answers for an item of an image that is said to be known in repository. stored is the
 // Image as it is stored, nil if it is not there or lacks content. It needs no content but the
 // manifest of an index.
@@ -46,6 +53,10 @@ func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) boo
 	if stored == nil || !annotation.WasIn(stored.Annotations, stored.DockerImageReference, repository) || stored.Annotations[annotation.Limited] != "" || !Carries(stored) {
 		return false
 	}
+	isIndex := len(stored.DockerImageManifests) > 0
+	if isIndex && len(stored.DockerImageManifest) > maxTold || len(stored.Signatures) > maxToldSignatures {
+		return false
+	}
 	annotations := map[string]string{}
 	var known []reference.Reference
 	for _, ref := range annotation.Known(stored.Annotations) {
@@ -73,7 +84,7 @@ func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) boo
 	for i := range stored.Signatures {
 		r.Signatures = append(r.Signatures, stored.Signatures[i].Name)
 	}
-	if len(stored.DockerImageManifests) > 0 {
+	if isIndex {
 		r.Manifest, r.MediaType = stored.DockerImageManifest, stored.DockerImageManifestMediaType
 	}
 	return true

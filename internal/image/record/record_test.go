@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -102,5 +104,29 @@ func FuzzImageRecord(f *testing.F) {
 func TestARecordHasNoManagedFields(t *testing.T) {
 	if _, err := meta.Accessor(&record.ImageRecord{}); err == nil {
 		t.Error("a record has metadata of its own")
+	}
+}
+
+// An answer tells of what is known, and its size is bounded.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	repository, err := reference.ParseRepository("registry.example.com/team/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := &record.Image{Name: digest, Known: true}
+	for name, tt := range map[string]struct {
+		manifest, signatures int
+		told                 bool
+	}{
+		"a small index": {64 << 10, 0, true}, "a large index": {64<<10 + 1, 0, false}, "signatures": {1, 256, true}, "many signatures": {1, 257, false},
+	} {
+		stored := &imagev1.Image{
+			ObjectMeta: metav1.ObjectMeta{Name: digest}, DockerImageReference: repository.Name() + "@" + digest,
+			DockerImageManifest: strings.Repeat(" ", tt.manifest), DockerImageManifests: []imagev1.ImageManifest{{Digest: digest}}, Signatures: make([]imagev1.ImageSignature, tt.signatures),
+		}
+		if got := item.Answer(stored, repository); got.Unread == tt.told || tt.told && len(got.Manifest) != tt.manifest {
+			t.Errorf("%s: %t, %d bytes", name, got.Unread, len(got.Manifest))
+		}
 	}
 }
