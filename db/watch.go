@@ -47,9 +47,9 @@ func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (
 	}
 }
 
-// Follow calls visit with each key below prefix, then with each change of one, until ctx is done. Of
-// a key that is gone, the value is nil. It returns nil as soon as changes may have been missed: call
-// it again.
+// Follow calls visit with each key below prefix, then with each change of one, until ctx is done.
+// Of a key that is gone, the value is nil. It returns nil as soon as changes may have been missed:
+// call it again.
 func (d *DB) Follow(ctx context.Context, prefix string, visit func(KV)) error {
 	w, err := d.RangeAndWatch(ctx, prefix, visit)
 	if err != nil {

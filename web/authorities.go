@@ -81,8 +81,8 @@ func (a *authorities) VerifyOptions() (x509.VerifyOptions, bool) {
 	return a.current.VerifyOptions()
 }
 
-// followGiven serves the certificate in files, and again when they change, as soon as both are whole
-// and belong together.
+// followGiven serves the certificate in files, and again when they change, as soon as both are
+// whole and belong together.
 func (c *Credentials) followGiven(certFile, keyFile string) (*serving, error) {
 	s := &serving{certFile: certFile, keyFile: keyFile}
 	return s, c.reload.watchFiles(s.load, certFile, keyFile)

@@ -14,8 +14,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// Files of certificates and keys that are read again while they are half written, empty, gone, or do
-// not belong together change nothing; once they are whole they count.
+// Files of certificates and keys that are read again while they are half written, empty, gone, or
+// do not belong together change nothing; once they are whole they count.
 func TestHalfWrittenCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

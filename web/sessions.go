@@ -90,8 +90,8 @@ func newRights(c *genericapiserver.Config) http.Handler {
 	return impersonation.WithConstrainedImpersonation(filters.WithAuthorization(allowed, by, c.Serializer), by, c.Serializer)
 }
 
-// noting is an authorizer that notes for sessions.allows that it could not find out what is allowed.
-// The filters would log each such error.
+// noting is an authorizer that notes for sessions.allows that it could not find out what is
+// allowed. The filters would log each such error.
 type noting struct {
 	authorizer.UnconditionalAuthorizer
 }

@@ -35,9 +35,9 @@ type Session struct {
 }
 
 // Unhidden returns err, an error of a request about what the repository is asked for, unless it is
-// the answer of a registry that asks for credentials, has got none, and says no more than that there
-// is no such repository: some say so of each repository that strangers may not see, so that a lost
-// credential looks like the deletion of everything. Then the error is Unauthorized.
+// the answer of a registry that asks for credentials, has got none, and says no more than that
+// there is no such repository: some say so of each repository that strangers may not see, so that a
+// lost credential looks like the deletion of everything. Then the error is Unauthorized.
 func (s *Session) Unhidden(err error) error {
 	answer, ok := errors.AsType[*transport.Error](err)
 	if !s.stranger || !ok || answer.StatusCode != http.StatusNotFound {

@@ -91,8 +91,8 @@ func (e endedSessions) each(ctx context.Context, learn func(console.Ended)) erro
 	return err
 }
 
-// follow calls learn with each session that is kept, then with each that is added, until ctx is done
-// or changes may have been missed.
+// follow calls learn with each session that is kept, then with each that is added, until ctx is
+// done or changes may have been missed.
 func (e endedSessions) follow(ctx context.Context, learn func(console.Ended)) error {
 	return e.db.Follow(ctx, endedPrefix, func(kv db.KV) { learnEnded(kv, learn) })
 }

@@ -146,8 +146,8 @@ func TestOneWriteLeavesTheOtherPolicies(t *testing.T) {
 	}
 }
 
-// A write costs what it changes, and not what else there is: it makes about as many objects in memory
-// beside 600 policies as beside 50.
+// A write costs what it changes, and not what else there is: it makes about as many objects in
+// memory beside 600 policies as beside 50.
 func TestAWriteCostsWhatItChanges(t *testing.T) { // alone: what others do would count, too
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	cost := map[int]float64{}

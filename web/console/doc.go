@@ -21,9 +21,9 @@
 //
 // # Bounds
 //
-// A session ends after two hours without a page, and after twelve hours at the latest. Servers
-// with the same objects remember the last 4,096 sessions that were ended early. An answer of the API is at most 16 MiB.
-// A page reads at most [pageRows] rows of each list, and [maxSorted] images to sort them. An open
-// live page holds one watch, which counts among the person's requests; a person has at most
-// [maxOpen] of them.
+// A session ends after two hours without a page, and after twelve hours at the latest. Servers with
+// the same objects remember the last 4,096 sessions that were ended early. An answer of the API is
+// at most 16 MiB. A page reads at most [pageRows] rows of each list, and [maxSorted] images to sort
+// them. An open live page holds one watch, which counts among the person's requests; a person has
+// at most [maxOpen] of them.
 package console

@@ -91,8 +91,8 @@ type EndedStore interface {
 	Remove(ctx context.Context, id string) error
 }
 
-// NewSessions returns sessions that all servers with the same secret accept. Sessions that are ended
-// are remembered in kept, too; nil for this server's memory alone.
+// NewSessions returns sessions that all servers with the same secret accept. Sessions that are
+// ended are remembered in kept, too; nil for this server's memory alone.
 func NewSessions(secret []byte, c clock.PassiveClock, kept EndedStore) *Sessions {
 	return &Sessions{clock: c, box: sealed.New(secret, "session"), kept: kept, ended: map[string]Ended{}, live: map[string]map[*context.CancelFunc]struct{}{}}
 }
@@ -197,8 +197,8 @@ func (s *Sessions) follow(ctx context.Context, one *session) (_ context.Context,
 	}
 }
 
-// end ends a session and its live pages, also for copies of its cookies. It fails if only this server
-// knows, and only until it stops.
+// end ends a session and its live pages, also for copies of its cookies. It fails if only this
+// server knows, and only until it stops.
 func (s *Sessions) end(ctx context.Context, one *session) error {
 	of := Ended{ID: one.ID, User: string(one.User), Until: one.Begun.Add(longestTime)}
 	forgotten := s.remember(of)

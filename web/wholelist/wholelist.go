@@ -3,8 +3,8 @@
 //
 // It asks the API server for pages, in JSON, and joins them: to the client it is one list, as the
 // API server would answer it, byte for byte. Tables, lists of metadata, indented JSON and YAML are
-// joined too. A list in protobuf begins with its length, so it is made twice: once to measure it. One
-// that is computed may not be alike twice, so it is kept until it is whole.
+// joined too. A list in protobuf begins with its length, so it is made twice: once to measure it.
+// One that is computed may not be alike twice, so it is kept until it is whole.
 package wholelist
 
 import (
@@ -42,8 +42,8 @@ const Limit = 500
 // again is how long a list waits before it asks for a page again that found no room.
 const again = time.Second
 
-// Bounds of computed lists in protobuf, which are kept in memory: in bytes, of all and of a user's. A
-// list that needs more is answered by the API server.
+// Bounds of computed lists in protobuf, which are kept in memory: in bytes, of all and of a user's.
+// A list that needs more is answered by the API server.
 const (
 	keptBytes   = 64 << 20
 	keptByAUser = keptBytes / 2

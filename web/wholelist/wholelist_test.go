@@ -215,8 +215,8 @@ func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header,
 	}
 }
 
-// A computed list is joined in protobuf, too, and read once. What it keeps is bounded: a longer one is
-// answered by the API server, and one for which there is no room with 429.
+// A computed list is joined in protobuf, too, and read once. What it keeps is bounded: a longer one
+// is answered by the API server, and one for which there is no room with 429.
 func TestComputedInProtobuf(t *testing.T) {
 	t.Parallel()
 	const inProto = "application/vnd.kubernetes.protobuf"
