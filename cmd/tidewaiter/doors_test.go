@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -430,4 +433,62 @@ func prunesByEachVerdict(t *testing.T, q *questions) {
 			t.Errorf("--verdict %s: %+v, want %s", verdicts, d, want)
 		}
 	}
+}
+
+// A policy whose scope is a mirror's name judges what names the mirror, for an act, in the console and
+// in a report as at the other doors.
+func mirrorsArePoliced(t *testing.T, q *questions) {
+	host := q.registry.Host
+	got, err := q.review.impact(answers.ImpactReviewSpec{RemovePolicy: "mirrored"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]int32{}
+	for _, row := range got.Status.Rows {
+		reference := strings.TrimPrefix(row.Reference, host+"/")
+		if pods[reference] = row.Running.Pods; row.Effect != answers.Judged || row.Before.Verdict == nil || row.After.Verdict == nil || row.Before.Verdict.Verified == verdicts.NoPolicy || row.After.Verdict.Verified != verdicts.NoPolicy {
+			t.Errorf("without the policy %s becomes %+v", reference, row)
+		}
+	}
+	if want := map[string]int32{
+		"mirrored/app:v1.0": 1, "mirrored/app:bare": 1, "mirrored/app@" + q.digests["mirrored"]: 1, "mirrored/app@" + q.digests["unmirrored"]: 1,
+	}; !maps.Equal(pods, want) {
+		t.Errorf("without the policy %v are judged otherwise, want %v", pods, want)
+	}
+	for path, says := range map[string][]string{
+		"image?ref=" + host + "/mirrored/app:bare": {"Unsigned", "mirrored"},
+		"image?ref=" + host + "/mirrored/app:v1.0": {"True", "mirrored"},
+		"running?verified=Unsigned":                {q.digests["unmirrored"][len("sha256:"):][:12]},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, q.Config.Host+"/console/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := q.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		for _, want := range says {
+			if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+				t.Errorf("the console's page %s lacks %s: %s, %v", path, want, resp.Status, err)
+			}
+		}
+	}
+	soon(t, "a report has what ran", func() bool {
+		code, out, errs := tidewaiter(t, "report", "--from", "2020-01-01", "--until", time.Now().UTC().Format(time.RFC3339), "-o", "csv", "--kubeconfig", q.kubeconfig)
+		if code != cli.ExitOK && code != cli.ExitSome {
+			t.Fatal(code, errs)
+		}
+		has := map[string]bool{}
+		for line := range strings.Lines(out) {
+			for reference, verified := range map[string]string{"mirrored/app:v1.0": verdicts.VerifiedTrue, "mirrored/app:bare": verdicts.Unsigned, "shadow/app:bare": verdicts.NoPolicy} {
+				if strings.Contains(line, ","+host+"/"+reference+",") && strings.Contains(line, ","+verified+",") {
+					has[reference] = true
+				}
+			}
+		}
+		return len(has) == 3
+	})
 }

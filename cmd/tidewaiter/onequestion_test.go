@@ -81,7 +81,9 @@ func (q *questions) runs(pod, reference, digest string) {
 	q.cluster.Set(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: pod, CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: reference}}},
-		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "main", ImageID: repository + "@" + digest}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "main", ImageID: repository + "@" + digest, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		}}},
 	})
 }
 
@@ -101,20 +103,21 @@ func newQuestions(t *testing.T) *questions {
 		signaturestest.Document("excepting", `["`+host+`/excepted"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}") +
 		"  exceptions:\n  - {images: [" + host + "/excepted/app:let], until: \"" + letUntil + "\", by: ann@example.com, reason: it is rebuilt tomorrow}\n" +
 		"  - {images: [" + q.digests["through"] + "], until: \"" + letUntil + "\", by: ann@example.com, reason: its signer is ill}\n" +
+		signaturestest.Document("mirrored", `["`+host+`/mirrored"]`, signaturestest.TrustKey(ours, nil), "") +
 		signaturestest.Document("multi", `["`+host+`/multi"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}")
 	away := clustertest.New(t)
 	for file, text := range map[string]string{
 		"policies.yaml": documents, "prod.kubeconfig": string(q.cluster.Kubeconfig()), "away.kubeconfig": string(away.Kubeconfig()),
 		"config.yaml": "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig, importRunning: false}\n" +
-			"imageTagMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n" +
-			"imageDigestMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n",
+			"imageTagMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n- {source: " + host + "/shadow, mirrors: [" + host + "/mirrored]}\n" +
+			"imageDigestMirrors:\n- {source: " + host + "/prod, mirrors: [mirror.example.com/copy]}\n- {source: " + host + "/shadow, mirrors: [" + host + "/mirrored]}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	data := filepath.Join(dir, "data")
-	q.Config = serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policies.yaml"), Isolated: true}, listen(t))
+	q.Config = serveWith(t, server.Options{DataDir: data, ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policies.yaml"), Isolated: true, Console: true}, listen(t))
 	q.kubeconfig, q.review = server.KubeconfigPath(data), newReviewer(t, q.Config)
 	var err error
 	if q.images, err = imageclient.New(q.Config); err != nil {
@@ -221,6 +224,13 @@ func newQuestions(t *testing.T) *questions {
 	q.registry.Inject("/twice/manifests/v1.0", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
 	q.tryTag("prod/twice:v1.0", pull.Limits{})
 	q.tryTag("strict/twice:v1.0", pull.Limits{})
+	// A policy's scope is the name of a mirror, and none covers its source.
+	q.image("mirrored", "mirrored/app:v1.0")
+	q.bring("mirrored/app", q.digests["mirrored"], q.sign(ours, "mirrored/app:v1.0", q.digests["mirrored"], 0))
+	q.importTag("mirrored/app:v1.0")
+	q.image("unmirrored", "mirrored/app:bare")
+	q.importTag("mirrored/app:bare")
+	q.copies("unmirrored", "shadow/app:bare")
 	// It does not answer for these.
 	for called, fault := range unanswered {
 		q.image(called, "strict/app:"+called)
@@ -349,6 +359,11 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		digest("excepted/app", "through", "Excepted", true),
 		tag("prod/app", "stale", "known", "True", true),
 		digest("prod/app", "known", "True", true),
+		tag("mirrored/app", "v1.0", "mirrored", "True", true),
+		digest("mirrored/app", "mirrored", "True", true),
+		tag("mirrored/app", "bare", "unmirrored", "Unsigned", false),
+		digest("mirrored/app", "unmirrored", "Unsigned", false),
+		tag("shadow/app", "bare", "unmirrored", "NoPolicy", true),
 		gone(tag("prod/app", "gone", "deleted", "", false)),
 		digest("prod/app", "deleted", "Unsigned", false),
 	}
@@ -396,6 +411,7 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 	t.Run("each", func(t *testing.T) { eachIsShown(t, q) })
 	t.Run("short", func(t *testing.T) { shortNamesAreSaid(t, q) })
 	t.Run("pods", func(t *testing.T) { podsAreFound(t, q) })
+	t.Run("mirror", func(t *testing.T) { mirrorsArePoliced(t, q) })
 }
 
 // ask asks one question at every door that takes it by this name.
