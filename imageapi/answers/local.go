@@ -167,7 +167,10 @@ func (l *local) answer(ctx context.Context, q Question) (a Answer, matched []int
 	text := strings.TrimSpace(q.Reference)
 	found := l.match(text)
 	if q.Runs != "" {
-		found.at = slices.DeleteFunc(found.at, func(i int) bool { return l.containers[i].Runs != q.Runs })
+		found.at = slices.DeleteFunc(found.at, func(i int) bool {
+			c := &l.containers[i] // who asks knows what the pod's status tells, which may be a config's digest
+			return c.Runs != q.Runs && podimages.Manifest(c.Image, c.ImageID) != q.Runs
+		})
 	}
 	switch {
 	case found.bad != nil:

@@ -68,3 +68,24 @@ func TestOutdatedByADigestThatNothingHas(t *testing.T) {
 		}
 	}
 }
+
+// Who may see no more than the pods of a namespace asks by what their statuses tell, which may be the
+// digest of a config.
+func TestLocalReviewByAConfig(t *testing.T) {
+	t.Parallel()
+	const repository = "registry.example.com/app"
+	w := newWorld(t)
+	one, config := w.image("one", repository), digestOf("config")
+	w.configs = map[string]string{config: one}
+	w.tag(repository+":v1", w.image("now", repository))
+	w.runs("shop", "app-1", repository+":v1", config)
+	for _, runs := range []string{config, one} {
+		got, err := w.answerer().Local(w.as("viewer"), "shop", &LocalReferenceReviewSpec{References: []Question{{Reference: repository + ":v1", Runs: runs}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := got.References[0]; a.State == Unknown || a.Verdict == nil || len(got.Containers) != 1 || got.Containers[0].Digest != one {
+			t.Errorf("by %.20s: %+v, %+v", runs, a, got.Containers)
+		}
+	}
+}

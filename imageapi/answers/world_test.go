@@ -36,9 +36,10 @@ type world struct {
 	pods   []podimages.Container
 	// needing are workloads, by the digest that they need.
 	needing map[string][]string
-	moved   string // a digest that pods which have not started may run
-	away    string // why what a cluster runs is old
-	bounded bool   // no more containers are listed than are asked for
+	configs map[string]string // the digest of an image, by that of its config
+	moved   string            // a digest that pods which have not started may run
+	away    string            // why what a cluster runs is old
+	bounded bool              // no more containers are listed than are asked for
 	// vouching is what a list of the indexes that vouch for an image has; nil if there are none.
 	vouching *imagev1.Image
 	policies []*policy.Policy
@@ -200,7 +201,7 @@ func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (ru
 		for _, r := range o.FieldSelector.Requirements() {
 			hasLayer := slices.ContainsFunc(image.DockerImageLayers, func(l imagev1.ImageLayer) bool { return l.Name == r.Value })
 			lists := slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == r.Value })
-			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer || r.Field == selectors.Lists && lists {
+			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer || r.Field == selectors.Lists && lists || r.Field == selectors.Config && w.configs[r.Value] == image.Name {
 				list.Items = append(list.Items, *image)
 			}
 		}
