@@ -80,12 +80,13 @@ func (f *followers) next() (digest string, repositories []string) {
 }
 
 // judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes
-// list indexes. It returns an error only if ctx is done.
-func (s *Sweeper) judgeFollowers(ctx context.Context) error {
+// list indexes. failed is how many could not be judged: until a sweep judges them, they have the
+// verdict that their index had. It returns an error only if ctx is done.
+func (s *Sweeper) judgeFollowers(ctx context.Context) (failed int64, err error) {
 	for {
 		digest, repositories := s.followers.next()
 		if digest == "" || ctx.Err() != nil {
-			return ctx.Err()
+			return failed, ctx.Err()
 		}
 		image, err := s.images.Get(ctx, digest, metav1.GetOptions{})
 		if err == nil {
@@ -98,6 +99,7 @@ func (s *Sweeper) judgeFollowers(ctx context.Context) error {
 		}
 		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			// an index may list what is not stored
+			failed++
 			slog.Error("Verifying an image by its index failed", "image", digest, "err", err)
 		}
 	}

@@ -215,7 +215,14 @@ func (s *Sweeper) Run(ctx context.Context) {
 func (s *Sweeper) Reconcile(ctx context.Context, what task) (again time.Duration, err error) {
 	switch what {
 	case follow:
-		return 0, s.judgeFollowers(ctx)
+		failed, err := s.judgeFollowers(ctx)
+		if failed > 0 {
+			s.mu.Lock()
+			s.failed = true
+			s.mu.Unlock()
+			s.tasks.Add(sweep)
+		}
+		return 0, err
 	case count:
 		return s.countChanged(ctx), nil
 	}
@@ -276,8 +283,9 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 		prompt = promptly
 	}
 	err := s.pages(ctx, everything, prompt)
+	var failed int64
 	if err == nil {
-		err = s.judgeFollowers(ctx)
+		failed, err = s.judgeFollowers(ctx)
 	}
 	if s.tally != nil {
 		s.tally.End(err)
@@ -286,6 +294,7 @@ func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Running = false
+	s.progress.Failed += failed
 	s.ended, s.took = s.clock.Now(), s.clock.Since(started)
 	if err == nil && s.progress.Failed > 0 {
 		err = fmt.Errorf("%d of %s could not be written", s.progress.Failed, table.Quantity(s.progress.Examined, "image"))

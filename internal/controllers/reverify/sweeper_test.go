@@ -634,6 +634,55 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	}
 }
 
+// Where what a signed index lists cannot be judged after the index has lost its verdict, that is tried
+// again soon: until then it has the verdict that the index had.
+func TestPlatformsThatCannotFollowTheirIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := signaturestest.NewKey(t, signaturestest.P256)
+		images := signedImages(t, key, 5)
+		name := func(i int) string { return fmt.Sprintf("sha256:%064x", i) }
+		index := images.images[name(1)]
+		index.DockerImageManifest, index.DockerImageManifests = "{}", []imagev1.ImageManifest{{Digest: name(0)}}
+		s := sweeper(images, signatures.NewLive(trust(t, key), clock.RealClock{}), clock.RealClock{})
+		isFull := false
+		images.onUpdate = func(image *imagev1.Image) error {
+			if len(image.DockerImageManifests) > 0 {
+				s.Follow(image) // as the server does
+			} else if isFull {
+				return errors.New("disk full")
+			}
+			return nil
+		}
+		fill := func(full bool) {
+			images.mu.Lock()
+			defer images.mu.Unlock()
+			isFull = full
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var runs sync.WaitGroup
+		runs.Go(func() { s.Run(ctx) })
+		t.Cleanup(func() { stop(); runs.Wait() })
+		await(t, s, 1)
+		wantCounts(t, images, map[string]int{"True": 4, "ByIndex": 1})
+
+		fill(true)
+		unsigned, err := images.Get(t.Context(), name(1), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unsigned.Signatures = nil
+		if _, err := images.Update(t.Context(), unsigned, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		wantCounts(t, images, map[string]int{"True": 3, "Unsigned": 1, "ByIndex": 1})
+		fill(false)
+		time.Sleep(time.Minute)
+		await(t, s, 2)
+		wantCounts(t, images, map[string]int{"True": 3, "Unsigned": 2})
+	})
+}
+
 // A sweep that was asked for judges all Images, whatever their annotations say.
 func TestTriggerJudgesEverything(t *testing.T) {
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
