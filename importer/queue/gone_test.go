@@ -171,6 +171,38 @@ func TestADeletedTagTakesItsManifestAlong(t *testing.T) {
 	w.expect("writes of doing it again", w.images.Writes(), writes)
 }
 
+// A sweep finds the same without a word from the registry.
+func TestASweepFindsWhatATagTookAlong(t *testing.T) {
+	w, o := prepareWorker(t)
+	index, err := sample.MultiPlatform(sample.Spec{Name: "index"}, false, "linux/amd64", "linux/arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := w.registry.PushIndex("team/app:1.0", index)
+	w.run(o)
+	w.do("push team/app:1.0")
+	w.push("team/app:kept", "kept")
+	w.delete("team/app", "1.0")
+	w.delete("team/app", root)
+	for _, child := range listed.Manifests {
+		w.delete("team/app", child.Digest.String())
+	}
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/app"}
+	sweeper, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper.SweepOnce(t.Context())
+	w.expect("marked", w.gone(root), []string{"team/app:1.0", "team/app@" + root})
+	for _, child := range listed.Manifests {
+		w.expect("marked of the index", w.gone(child.Digest.String()), []string{"team/app@" + child.Digest.String()})
+	}
+}
+
 // A registry may delete what a tag has left.
 func TestAMovedTagLeavesAManifestThatIsGone(t *testing.T) {
 	w := startWorker(t)
