@@ -181,10 +181,7 @@ func TestRunCountsWhatChanges(t *testing.T) {
 // them, although no sweep follows.
 func TestAnImportIsCountedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counter := inventory.New(func(image *imagev1.Image) string {
-			verified, _, _ := signatures.Summary(image)
-			return verified
-		}, clock.RealClock{})
+		counter := inventory.New(inventory.Options{Clock: clock.RealClock{}})
 		w := watchedBy(t, 10, func(*world) reverify.Tally { return counter })
 		for imported := range 1500 {
 			w.put(fmt.Sprintf("new-%d", imported), true)
