@@ -435,8 +435,8 @@ func prunesByEachVerdict(t *testing.T, q *questions) {
 	}
 }
 
-// A policy whose scope is a mirror's name judges what names the mirror, for an act, in the console and
-// in a report as at the other doors.
+// A policy whose scope is a mirror's name judges what names the mirror, for an act, in the console
+// and in a report as at the other doors.
 func mirrorsArePoliced(t *testing.T, q *questions) {
 	host := q.registry.Host
 	got, err := q.review.impact(answers.ImpactReviewSpec{RemovePolicy: "mirrored"})

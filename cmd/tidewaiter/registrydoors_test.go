@@ -30,7 +30,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/admission"
 )
 
-// registryDoor is a way by which the server gets to ask a registry about the tag v1 of a repository.
+// registryDoor is a way by which the server gets to ask a registry about the tag v1 of a
+// repository.
 type registryDoor struct {
 	name string
 	// look has the server ask. deleted says that the tag is gone, and want is where it leads.
@@ -125,8 +126,8 @@ func newDoored(t *testing.T) *doored {
 	return d
 }
 
-// leads returns where a tag is known to lead, and how often that is known to have changed; no digest
-// if the registry is known to have lost it.
+// leads returns where a tag is known to lead, and how often that is known to have changed; no
+// digest if the registry is known to have lost it.
 func (d *doored) leads(repository string) (digest string, known bool, events int) {
 	d.t.Helper()
 	tag, err := d.images.GetTag(d.t.Context(), tags.Name(reference.Reference{Host: d.registry.Host, Repository: repository, Tag: "v1"}), metav1.GetOptions{})

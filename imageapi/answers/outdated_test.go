@@ -26,9 +26,9 @@ func (w telling) Running(_ []string, as func(usage.Tagged) usage.Run) (outdated,
 	return outdated, unknown
 }
 
-// A runtime may put the repository before the digest of a config. So a digest that is told, and that
-// nothing here has, may be that of the config of what the tag leads to: whether the pod is outdated is
-// not known then.
+// A runtime may put the repository before the digest of a config. So a digest that is told, and
+// that nothing here has, may be that of the config of what the tag leads to: whether the pod is
+// outdated is not known then.
 func TestOutdatedByADigestThatNothingHas(t *testing.T) {
 	t.Parallel()
 	const repository = "registry.example.com/app"
@@ -69,8 +69,8 @@ func TestOutdatedByADigestThatNothingHas(t *testing.T) {
 	}
 }
 
-// Who may see no more than the pods of a namespace asks by what their statuses tell, which may be the
-// digest of a config.
+// Who may see no more than the pods of a namespace asks by what their statuses tell, which may be
+// the digest of a config.
 func TestLocalReviewByAConfig(t *testing.T) {
 	t.Parallel()
 	const repository = "registry.example.com/app"

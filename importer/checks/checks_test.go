@@ -157,8 +157,8 @@ func TestTagsTellWhenTheyWereConfirmed(t *testing.T) {
 	}
 }
 
-// After the clock was set back, what is confirmed since counts, and not a time in the future, whether
-// that was written or not. Nobody knows how long ago that was.
+// After the clock was set back, what is confirmed since counts, and not a time in the future,
+// whether that was written or not. Nobody knows how long ago that was.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	begun := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)

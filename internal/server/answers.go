@@ -67,9 +67,9 @@ func (r registries) Confirmed(ctx context.Context, ref reference.Reference, dige
 // imports are the queued imports, for admission.
 type imports struct{ *pushes }
 
-// Find is part of [answers.Jobs]. That an import failed because its registry could not be read counts
-// until the registry answers this server again. If the next attempt takes long, that is due to what
-// there is to import.
+// Find is part of [answers.Jobs]. That an import failed because its registry could not be read
+// counts until the registry answers this server again. If the next attempt takes long, that is due
+// to what there is to import.
 func (i imports) Find(ctx context.Context, source push.Source, key string) (*push.Job, error) {
 	j, err := i.spool.Find(ctx, source, key)
 	if j != nil && j.Unread && i.importer.Load().Answered(j.Host()).After(j.Failed) {

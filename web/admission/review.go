@@ -107,8 +107,8 @@ func parseReview(body []byte) (*review, error) {
 	return r, nil
 }
 
-// isMirror reports whether the pod stands for a static one: it says so, and a node's kubelet sent it.
-// Others who may create pods may write the annotation, too.
+// isMirror reports whether the pod stands for a static one: it says so, and a node's kubelet sent
+// it. Others who may create pods may write the annotation, too.
 func (r *review) isMirror() bool {
 	_, mirror := r.pod.Metadata.Annotations[mirrorAnnotation]
 	sender := r.request.UserInfo

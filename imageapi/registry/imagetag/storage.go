@@ -244,8 +244,8 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	s.rename(ctx, tag, given)
 }
 
-// rename records what the writer says of a tag that gets another name: who recorded its history, and
-// when a registry last confirmed it. For other writers both are now.
+// rename records what the writer says of a tag that gets another name: who recorded its history,
+// and when a registry last confirmed it. For other writers both are now.
 func (s tagStatusStrategy) rename(ctx context.Context, tag *imagev1.ImageTag, given map[string]string) {
 	if !strings.HasPrefix(given[tags.Cause], tags.RenamedFrom) || WhyNotAccept(ctx, s.may, tag.Name) != "" {
 		return

@@ -634,8 +634,8 @@ func TestPlatformsFollowTheirIndexInOneSweep(t *testing.T) {
 	}
 }
 
-// Where what a signed index lists cannot be judged after the index has lost its verdict, that is tried
-// again soon: until then it has the verdict that the index had.
+// Where what a signed index lists cannot be judged after the index has lost its verdict, that is
+// tried again soon: until then it has the verdict that the index had.
 func TestPlatformsThatCannotFollowTheirIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := signaturestest.NewKey(t, signaturestest.P256)

@@ -77,8 +77,8 @@ func KeepFirst(tag, before *imagev1.ImageTag) {
 }
 
 // Inherit gives a tag the history of the same tag under another name, whose events have references
-// with the tag's own; who recorded it, and when a registry last confirmed it; and where the tag must
-// lead: the digest to which the two first led, and what was accepted of both.
+// with the tag's own; who recorded it, and when a registry last confirmed it; and where the tag
+// must lead: the digest to which the two first led, and what was accepted of both.
 func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
 	inheritKept(tag, other)
 	type event struct {

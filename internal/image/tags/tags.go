@@ -38,8 +38,8 @@ const (
 	Cause = "tidewaiter.dev/cause"
 )
 
-// RenamedFrom begins the cause of who gives a tag another name. Whoever may accept moves may say then
-// who recorded its history, and when a registry last confirmed it: no registry was asked.
+// RenamedFrom begins the cause of who gives a tag another name. Whoever may accept moves may say
+// then who recorded its history, and when a registry last confirmed it: no registry was asked.
 const RenamedFrom = "renamed from "
 
 // Stream is the name of a repository where a name can have no slash. Two repositories never have
