@@ -86,8 +86,8 @@ func join(found, more []imagev1.ImageSignature) []imagev1.ImageSignature {
 	return found
 }
 
-// joinAnnotations joins the findings of two searches, the second of which was in the repository
-// other.
+// joinAnnotations joins the findings of a search in the image's repository (found) and of one in
+// the repository other (more).
 func joinAnnotations(found, more map[string]string, other string) map[string]string {
 	if found == nil {
 		found = map[string]string{}

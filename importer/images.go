@@ -59,8 +59,8 @@ const (
 	Unchanged = record.Unchanged
 )
 
-// storeImage writes what an import learned of an image in repository. found is the stored Image, or
-// nil. searched says that fresh has the results of a new search.
+// storeImage stores the findings of an import of an image in repository. found is the stored Image,
+// or nil. searched is true if fresh has the results of a new search for signatures.
 func (im *Importer) storeImage(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	unlock, err := im.lockImage(ctx, fresh.Name)
 	if err != nil {

@@ -99,8 +99,8 @@ func untilKept(ctx context.Context, clock clock.Clock, read func() error) error 
 	}
 }
 
-// With returns an Importer that uses the credentials of keychain and, for registries that keychain
-// has none for, those of im. The two share all bounds. Sessions that were opened with the
+// With returns an Importer that uses the credentials of keychain, and those of im for registries
+// that keychain does not know. The two share all bounds. Sessions that were opened with the
 // keychain's credentials are not shared: they end with the returned Importer, which needs no Close.
 func (im *Importer) With(keychain authn.Keychain) *Importer {
 	with := *im

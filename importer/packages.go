@@ -46,8 +46,8 @@ const (
 	maxUnknownSize = sbom.MaxDocument
 	// maxAttestationManifests bounds BuildKit's attestation manifests of one index that are read.
 	maxAttestationManifests = 64
-	// maxReadAgain is the size up to which a document that could not be read is read again by the
-	// next search.
+	// maxReadAgain is the size up to which the next search reads a document again that could not be
+	// read.
 	maxReadAgain = 1 << 20
 	// maxProblem bounds the text about a document that cannot be read, in bytes.
 	maxProblem = 256
@@ -71,7 +71,7 @@ func hadDocuments(image *imagev1.Image, repository string) bool {
 	var listed []struct {
 		Type, MediaType string
 	}
-	// nothing, if anybody else wrote it
+	// empty, if another client wrote it
 	_ = json.Unmarshal(annotation.Found(image.Annotations)[repository].Attestations, &listed)
 	return slices.ContainsFunc(listed, func(a struct{ Type, MediaType string }) bool {
 		return packages.IsDocument(a.Type) || packages.IsDocument(a.MediaType)

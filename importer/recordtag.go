@@ -56,16 +56,16 @@ func WithCause(ctx context.Context, cause string) context.Context {
 	return context.WithValue(ctx, causeKey{}, cause)
 }
 
-// recordTag calls look to ask the registry about a tag, and records the result. It tells look what
-// was known of the tag.
+// recordTag calls look, which asks the registry about a tag, and records the answer. look gets the
+// stored tag.
 //
-// What the registry says is recorded only if the tag was not written since before the registry was
-// asked; else it is asked again. So a history is in the order in which the registry was asked, by
-// whomever and however slowly, and its newest item is what the registry said last. A tag that
-// [Prefetcher] has listed is older than one that is read now, and that is safe: if somebody has
-// written of it since, its version has changed, and the record is refused. led is the digest to
-// which the tag led before, as far as is known. left are the Images that the tag has left, or that
-// are marked because the registry no longer has it.
+// recordTag reads the stored tag before it asks the registry, and records the answer only if the
+// tag has not been written since; otherwise it starts again. So a history has the order in which
+// the registry was asked, however many clients ask and however slowly, and its newest item is the
+// registry's last answer. It may use a tag that [Prefetcher] listed earlier: if the tag has been
+// written since, its version has changed, and the server refuses the record. led is the digest to
+// which the tag led before, "" if unknown. left are the Images to which the tag no longer leads, or
+// that are marked because the registry no longer has the tag.
 func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, images Tagged, look func(before prefetchedTag) tagAnswer) (led string, left []string, err error) {
 	backoff := record.Backoff
 	for n := 0; backoff.Steps > 0; n++ {
@@ -113,8 +113,8 @@ func (im *Importer) recordTag(ctx context.Context, ref reference.Reference, imag
 	return led, left, fmt.Errorf("others updated where %s leads %d times in the meantime: import it again", ref, record.Backoff.Steps)
 }
 
-// learnt is what an answer adds to what was known of a tag; nil if it adds nothing. contested says
-// that the tag may have led elsewhere in an earlier round.
+// learnt returns the change that an answer makes to the stored tag; nil if it makes none. contested
+// is true if the tag may have led elsewhere in an earlier round.
 func (before *prefetchedTag) learnt(ref reference.Reference, seen tagAnswer, contested bool) *record.Tag {
 	reason := pull.ReasonOf(seen.err)
 	switch {

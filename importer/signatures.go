@@ -59,8 +59,8 @@ type SignatureFinder interface {
 type pushedKey struct{}
 
 // Pushed returns a context for the import of what a registry has reported as pushed. Such a
-// registry is not a caching proxy, whose list of tags may be incomplete. digests are the digests to
-// which the tag leads by that report.
+// registry is not a caching proxy, whose list of tags may be incomplete. digests are those that the
+// registry has reported for the tag.
 func Pushed(ctx context.Context, digests []string) context.Context {
 	return context.WithValue(ctx, pushedKey{}, digests)
 }

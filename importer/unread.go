@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// maxUnread is how many bytes are read of a manifest that is larger than manifest.MaxManifestSize,
-// to know its digest and size: as many as go-containerregistry reads, and so crane and ko. No
-// runtime makes a container of a larger one.
+// maxUnread bounds the bytes that are read to know the digest and size of a manifest that is larger
+// than manifest.MaxManifestSize. go-containerregistry, and so crane and ko, has the same bound. No
+// runtime makes a container of a larger manifest.
 const maxUnread = 100 << 20
 
 // unread is the error of a manifest that has the right digest but cannot be used: it is too large,

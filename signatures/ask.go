@@ -56,7 +56,7 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 	return v
 }
 
-// Forced reports whether a verdict is Unknown for a reason that anybody who may push to the
+// Forced reports whether a verdict is Unknown for a reason that every user who may push to the
 // repository can cause: signatures that are too many, too large, or in an unsupported format.
 // Enforcement treats such an image as unsigned. For other reasons, the registry or the store could
 // not be read, which a pusher does not cause.

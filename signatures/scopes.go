@@ -182,8 +182,8 @@ func (j judging) all() []verdictScope { return slices.Concat(j.scopes, j.namespa
 // maxTags bounds the tags for which one image is judged beside its digest.
 const maxTags = 64
 
-// tagsOf returns the references with a tag by which an image is known, up to maxTags. Whether a
-// tag's verdict turned is known of these.
+// tagsOf returns up to maxTags references with a tag under which an image is known. The server
+// notices when the verdict for one of these turns.
 func tagsOf(image *imagev1.Image) (all []reference.Reference) {
 	for _, ref := range annotation.Known(image.Annotations) {
 		if ref.Tag != "" && len(all) < maxTags {
@@ -542,8 +542,8 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 	return v, again
 }
 
-// misnamed says that an exception of a policy that is not met names the image by the digest of its
-// config, which is not the image's; "" if none does. `docker images` shows that digest.
+// misnamed returns a hint if an exception of an unmet policy names the digest of the image's config
+// instead of the image's own, as `docker images` shows it; "" otherwise.
 func (p verdictScope) misnamed(image *imagev1.Image, unmet []string, now time.Time) string {
 	for _, of := range p.policies {
 		if !of.ExceptsDigests() || !slices.Contains(unmet, of.ID()) {
@@ -672,9 +672,9 @@ func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 	return nil, nil
 }
 
-// met combines the verdicts by one policy. Of several that decide alike, the reason is that of the
-// one that says most, in whichever order they are: a signature by somebody whom the policy names
-// says more than one by a stranger.
+// met combines the verdicts by one policy. If several decide alike, the reason comes from the most
+// informative one, whatever their order: a signature by a signer whom the policy names is more
+// informative than one by a stranger.
 func met(judged []judgement, by string) annotation.Verdict {
 	v, says := annotation.Verdict{Verified: verdicts.Unsigned}, 0
 	for _, j := range judged {

@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// TagMoved returns the policies by which a tag must not have moved as it has, and a text that says
-// why: what it leads to does not meet them. A nil move is none. A reference with a digest does not
-// depend on where its tag leads.
+// TagMoved returns the policies that forbid the move of a tag, and a text that explains why the
+// image to which it leads does not meet them. It returns none if move is nil, or if the reference
+// has a digest and so does not depend on its tag.
 func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (of []*policy.Policy, why string) {
 	if move == nil || asked.Tag == "" || asked.Digest != "" {
 		return nil, ""

@@ -55,7 +55,7 @@ func Is(s string) bool {
 	return ok && (opened[transport] != nil || others[transport] != "")
 }
 
-// UnsupportedError says that a transport is not supported.
+// UnsupportedError is the error for a transport that is not supported.
 type UnsupportedError struct {
 	Transport string
 	// Instead is the command to type.
@@ -68,7 +68,7 @@ func (e *UnsupportedError) Error() string {
 
 // Image is one image of a Source.
 type Image struct {
-	// Reference is the image's name, by which the Source is asked for it.
+	// Reference is the name under which the Source returns the image.
 	Reference reference.Reference
 	// Made is set when the file had no manifest, and one was made.
 	Made bool

@@ -1,5 +1,5 @@
-// Package checks remembers when registries last confirmed where references lead, if that was known
-// already.
+// Package checks remembers when registries last confirmed that references still lead to the same
+// images.
 //
 // Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000
 // tags would write as many objects, each with a revision that watches report. Checks are kept in

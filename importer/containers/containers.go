@@ -1,5 +1,5 @@
-// Package containers reads the files with people's settings of registries for skopeo, podman and
-// buildah, so that they need not make them again:
+// Package containers reads the files in which users already have settings of registries for skopeo,
+// podman and buildah:
 //
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
@@ -72,7 +72,7 @@ type Mirrors struct {
 	// Digests and Tags are asked in order, for references with and without a digest: each is a
 	// host, or a host and a path, that replaces Source.
 	Digests, Tags []string
-	// NeverContactSource says that only these are asked.
+	// NeverContactSource is true if images are read only from the mirrors.
 	NeverContactSource bool
 }
 
@@ -141,8 +141,8 @@ func ParseCredentials(s string) (*authn.AuthConfig, error) {
 }
 
 // TLS returns the settings of a host in canonical form: authorities beside the system's, and client
-// certificates. It is nil if the host has none. A folder of another name of the host counts where
-// it has none of its own.
+// certificates. It is nil if the host has none. If the host has no folder, a folder under another
+// name of the host counts.
 func (f *Files) TLS(host string) (*tls.Config, error) {
 	own := f.options.Hosts[host]
 	dir := own.Dir

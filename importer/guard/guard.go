@@ -51,7 +51,7 @@ func (n Networks) contain(addr netip.Addr) bool {
 	return slices.ContainsFunc(n, func(prefix netip.Prefix) bool { return prefix.Contains(addr) })
 }
 
-// RefusedError says that a connection was not made because of its address.
+// RefusedError is the error for a connection that was refused because of its address.
 type RefusedError struct {
 	// Host is the host as it was written, with its port if it had one; empty where
 	// only the address is known.

@@ -6,8 +6,8 @@
 //   - a host that cannot be reached, does not answer in time, refuses requests or asks to be left
 //     alone is backed off from: for as long as it asked, and at least for a second, which doubles
 //     up to five minutes with each failure. Then one job probes it, and sooner if there is a sign
-//     that the host is back (see Sign). A host that returns an image and refuses only what is asked
-//     about its signatures is backed off from for as long as it asked;
+//     that the host is back (see Sign). A host that returns an image and refuses only requests for
+//     its signatures gets a pause only if it asked for one;
 //   - a job may still hang although its host is back. It does not delay others: another job begins
 //     beside it, and its timeout does not count as a failure of the host;
 //   - the first job of a host has a slot of its own, of which there are many, because a job that
@@ -59,8 +59,8 @@ type hostState struct {
 // them is given up.
 const maxBusy = 128
 
-// New returns a Limiter by which a host gets perHost jobs at a time, and all hosts together further
-// jobs beside the first one of each of at most 128 hosts.
+// New returns a Limiter with two bounds on the jobs at a time: a host gets perHost jobs, and all
+// hosts together get further jobs in addition to the first job of each of at most 128 hosts.
 func New(further, perHost int, clock clock.PassiveClock) *Limiter {
 	return &Limiter{further: further, perHost: perHost, clock: clock, hosts: map[string]*hostState{}}
 }

@@ -208,7 +208,7 @@ func (r *Receiver) tls() (*tls.Config, error) {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 
-// wants reports whether a receiver is told of an event.
+// wants reports whether a receiver gets an event.
 func (t *target) wants(e *Event) bool {
 	if e.Kind == Missed {
 		return true

@@ -25,8 +25,8 @@ const (
 	maxPause  = time.Hour // that a receiver may ask for
 )
 
-// undelivered says for people why an event was not delivered. Its cause is a *pull.Error, by which
-// a queue treats it.
+// undelivered is the error of a delivery that failed, with a text for people. Its cause is a
+// *pull.Error, by which the queue decides when to try again.
 type undelivered struct {
 	text  string
 	cause error

@@ -46,7 +46,7 @@ const typePrefix = "dev.tidewaiter."
 // Event is something that happened.
 type Event struct {
 	Kind Kind
-	// ID is the same whenever the same is told again.
+	// ID is the same when the same event is sent again.
 	ID   string
 	Time time.Time
 	// Sequence orders the events of a server, as far as it is known; 0 if not.
@@ -192,7 +192,7 @@ func (n *Notifier) Receivers() (all []To) {
 	return all
 }
 
-// Jobs returns what is to be put into the queue for those who want to know of an event.
+// Jobs returns one job for each receiver that wants an event; the caller stores them in the queue.
 func (n *Notifier) Jobs(e Event) (all []Notification) {
 	payload := ""
 	e.Subject = printable.Line(strings.Map(ofReference, e.Subject), maxText)

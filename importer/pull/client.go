@@ -1,7 +1,7 @@
-// Package pull reads from registries. It decides to which hosts requests may go, over which
-// transport and with which credentials, how often, how much of an answer is read, and what an error
-// means. A [Session] is an authenticated connection to one repository, and a [Client] remembers all
-// of them. The caller decides what to read.
+// Package pull sends requests to registries. It decides which hosts get requests, over which
+// transport, with which credentials and at which rate, how much of an answer is read, and what an
+// error means. A [Session] is an authenticated connection to one repository, and a [Client]
+// remembers all of them. The caller decides what to read.
 package pull
 
 import (

@@ -125,7 +125,7 @@ func (e *Error) Temporary() bool {
 }
 
 // Content reports whether the registry answered, and the import failed because of what the registry
-// has, lacks or refuses. Whoever may push, or chooses the image, can cause such an error.
+// has, lacks or refuses. Users who may push, or who choose the image, can cause such an error.
 func (e *Error) Content() bool {
 	switch e.Reason {
 	case NotFound, Unauthorized, Denied, DigestMismatch, TooLarge, OverBudget, NotAnImage, InvalidImage:

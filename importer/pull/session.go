@@ -34,10 +34,10 @@ type Session struct {
 	stranger   bool    // the registry asks for credentials, and there are none for it
 }
 
-// Unhidden returns err, an error of a request about what the repository is asked for, unless it is
-// the answer of a registry that asks for credentials, has got none, and says no more than that
-// there is no such repository: some say so of each repository that strangers may not see, so that a
-// lost credential looks like the deletion of everything. Then the error is Unauthorized.
+// Unhidden returns err, the error of a request to the repository, with one exception. If the
+// registry wants credentials, got none, and answered only that there is no such repository,
+// Unhidden returns Unauthorized: some registries answer that about each repository that strangers
+// may not see, so a lost credential would look like the deletion of everything.
 func (s *Session) Unhidden(err error) error {
 	answer, ok := errors.AsType[*transport.Error](err)
 	if !s.stranger || !ok || answer.StatusCode != http.StatusNotFound {

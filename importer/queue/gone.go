@@ -24,10 +24,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// gone asks the registry about a tag or a digest that was deleted, as an event at then says. If the
-// registry does not have it, gone marks the Images on which it is recorded, and the Images of
-// digests, to which the registry says the tag led. With a digest go the tags that led to it: many
-// registries tell of the digest alone.
+// gone asks the registry about a tag or a digest that was deleted according to an event at then. If
+// the registry does not have it, gone marks the Images on which it is recorded, and the Images of
+// digests, to which the tag led according to the registry. If a digest is gone, so are the tags
+// that led to it: many registries report only the digest.
 func (w *Worker) gone(ctx context.Context, ref reference.Reference, digests []string, then time.Time) (bool, error) {
 	now, err := w.settle(ctx, ref, then, func(digest string) bool { return digest == "" })
 	if err != nil || now != "" {
@@ -137,8 +137,8 @@ func (w *Worker) notifyGone(ctx context.Context, image string, ref reference.Ref
 	w.notify(ctx, n)
 }
 
-// searchSigned searches signatures again for the images of which a manifest that is now gone held
-// signatures or attestations. The manifest can no longer say which images these are.
+// searchSigned searches signatures again for the images whose signatures or attestations were in a
+// manifest that is now gone. The manifest can no longer be read to find these images.
 func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference) error {
 	if w.Finder == nil {
 		return nil

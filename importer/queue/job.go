@@ -20,13 +20,12 @@ import (
 
 func isDeletion(e push.Event) bool { return e.Action == push.Deleted }
 
-// do asks the registry whether the events of a job are true, and makes the Images agree
-// with its answers. To do it again changes nothing.
+// do asks the registry about the references of a job's events, and makes the Images agree with its
+// answers. It is idempotent.
 //
-// Events come late, twice and out of order, so only the registry knows where a tag leads.
-// They come early, too: distribution reports a push before it has moved the tag. So a
-// push is imported by its digest, and its tag is looked at until it leads there, or long
-// enough.
+// Events come late, twice and out of order, so only the registry knows where a tag leads. They also
+// come early: distribution reports a push before it has moved the tag. So do imports a push by its
+// digest, and then reads the tag until it leads there, or until Options.Settle is over.
 func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	switch j.Source.Kind {
 	case push.Cluster:
@@ -77,11 +76,9 @@ func (w *Worker) do(ctx context.Context, j *push.Job) error {
 	return unsearched
 }
 
-// ended returns the error with which a job ends that failed with err. It is
-// [runner.ErrGone] if
-// the pushed manifest has been deleted since, which counts after a few attempts, and if a
-// registry told of the push. An index
-// that is there, and whose images the registry lacks, is not gone.
+// ended returns the error with which a failed job ends: err, or [runner.ErrGone] if the pushed
+// manifest has been deleted since. It checks that after a few attempts, and only if a registry
+// reported the push. An index is not gone if the registry has it and lacks its images.
 func (w *Worker) ended(ctx context.Context, j *push.Job, err error) error {
 	if j.Source.Kind == push.Cluster || j.Source.Kind == push.Streams || pull.ReasonOf(err) != pull.NotFound || j.Attempts < runner.DoubtfulAttempts {
 		return err
@@ -123,8 +120,8 @@ func (w *Worker) doDigest(ctx context.Context, ref reference.Reference, j *push.
 	return err
 }
 
-// doTag handles the events about one tag. pushed are the digests to which it was said to
-// lead. If all that fails is a search for signatures, the rest is done.
+// doTag handles the events about one tag. pushed are the digests to which it leads according to the
+// events. If a search for signatures fails, doTag does the rest and then returns the error.
 func (w *Worker) doTag(ctx context.Context, tag reference.Reference, pushed []string, j *push.Job) error {
 	var unsearched error
 	importOne := func(ref reference.Reference) (string, error) {
@@ -197,9 +194,8 @@ func (w *Worker) awaitTag(ctx context.Context, tag reference.Reference, pushed [
 	return w.settle(ctx, tag, then, func(digest string) bool { return len(pushed) == 0 || slices.Contains(pushed, digest) })
 }
 
-// settle looks at a tag or digest until ok accepts what it sees, or until the registry
-// has had Options.Settle, counted from then, to make its own words true. It returns the
-// digest that it saw last, or "" for none.
+// settle resolves a tag or digest again and again until ok accepts the digest, or until
+// Options.Settle after the event's time then is over. It returns the last digest, or "" for none.
 func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
 		digest, err := w.Importer().Resolve(ctx, ref)

@@ -25,9 +25,9 @@ type Config interface {
 	Importer() *importer.Importer
 	// Receivers are those that the metrics show also when they have no jobs.
 	Receivers() []push.Source
-	// OfScript reports whether a Source is people's scripts, and not of a registry. An image that they
-	// report and the registry lacks was perhaps never pushed, or is misspelled: the job stays until
-	// somebody decides.
+	// OfScript reports whether a Source is a receiver for scripts, and not for a registry. If a script
+	// reports an image that the registry lacks, the image may never have been pushed, or its name is
+	// misspelled: the job stays until a user retries or drops it.
 	OfScript(source push.Source) bool
 }
 
@@ -57,12 +57,12 @@ type Options struct {
 	Concurrency, HostConcurrency int
 	// Lease is how long a job stays with a worker that does not renew it (1 min).
 	Lease time.Duration
-	// Settle is how long a registry may take to make its notification true: a tag that does not
-	// lead to what was pushed is looked at again until this long after Job.Latest (1 s).
+	// Settle is how long after Job.Latest a tag is resolved again if it does not lead to the pushed
+	// image yet, because some registries report a push before they move the tag (1 s).
 	Settle time.Duration
 	// Grace is how long running jobs may take to end once Run is to stop (10 s).
 	Grace time.Duration
-	// Metrics are those of all runners; nil counts for itself.
+	// Metrics are shared by all runners; nil makes metrics for this one alone.
 	Metrics *runner.Metrics
 	// Registerer gets the Worker's metrics; may be nil.
 	Registerer meter.Registerer

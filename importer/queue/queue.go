@@ -71,7 +71,7 @@ type Lister interface {
 type Notice struct {
 	// Reason is one of the Notice… constants.
 	Reason string
-	// Warning is set when somebody may have to do something.
+	// Warning is set when an administrator may have to act.
 	Warning bool
 	// Image is the name of the Image, a digest; empty when it is not known which.
 	Image string

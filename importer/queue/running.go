@@ -16,11 +16,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// doRunning imports what pods of a cluster use, with the credentials of one pod after the other,
-// and then with the server's own. Whoever creates pods chooses their credentials, so these decide
-// nothing unless the registry shows the image to them: otherwise others are tried, and the answer
-// to the server's own credentials is the job's. A failure that may be the registry's is checked
-// with these at once: if they meet one, too, nobody else's are tried.
+// doRunning imports an image that pods of a cluster use. It tries the pull secrets of one pod after
+// the other, and then the server's own credentials. Users who create pods choose the pull secrets,
+// so a pull secret counts only if the registry shows the image to it: the job ends with the answer
+// to the server's own credentials. If a failure may be the registry's own, doRunning tries the
+// server's credentials at once, and stops if they fail in the same way.
 func (w *Worker) doRunning(ctx context.Context, cluster string, j *push.Job) error {
 	ref := j.Events[0].Reference()
 	var keychains []authn.Keychain
@@ -86,9 +86,10 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 }
 
 // checkRunning asks the registry whether it still has an image that pods run, and searches the
-// image's signatures again. What it does not show to the server, it is asked for with the pull
-// secrets of the pods: an image is gone if nobody who may pull it is shown it. Credentials that it
-// refuses may not. An image that is not stored is left to its import.
+// image's signatures again. If the registry does not show the image to the server, checkRunning
+// asks with the pull secrets of the pods. The image is gone if the registry shows it to none of the
+// credentials that may pull it; credentials that the registry refuses do not count. checkRunning
+// skips an image that is not stored, because its import will ask.
 func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) error {
 	if _, err := w.Images.Get(ctx, ref.Digest, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil

@@ -242,7 +242,7 @@ func (h *hostSweep) each(ctx context.Context, all iter.Seq[reference.Reference],
 // leaves reports whether the registry is left: until the next sweep, or to another server.
 func (h *hostSweep) leaves() bool { return h.left.Load() || !h.owns(h.name) }
 
-// errLeft is for what would be asked of a registry that is left.
+// errLeft ends the requests to a registry that this sweep skips.
 var errLeft = errors.New("the registry does not answer, asks for a pause beyond the next sweep, or is another server's to sweep")
 
 // ask calls f when its registry may be asked, and again if that asks to be left alone for a while.
@@ -300,9 +300,9 @@ func (h *hostSweep) leave(err error) {
 	h.ended = make(chan struct{})
 }
 
-// repository imports every tag of a repository, and asks about the other known references. It goes
-// on after an image that cannot be imported, and gives up when the registry does not
-// answer.
+// repository imports every tag of a repository, and asks about the other known references. If an
+// image cannot be imported, it continues with the next one; if the registry does not answer, it
+// gives up.
 func (h *hostSweep) repository(ctx context.Context, repository reference.Reference) error {
 	var tags, warnings []string
 	err := h.ask(ctx, func() (err error) {

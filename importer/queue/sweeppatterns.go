@@ -39,8 +39,8 @@ func parseSweepPattern(text string) (sweepPattern, error) {
 }
 
 // find adds the repositories that the registry's patterns name: those that its catalog lists now,
-// and those that vanished from it since an earlier sweep of this process, so that what was in them
-// is asked for once more.
+// and those that vanished from it since an earlier sweep of this process, so that the sweep asks
+// for their images once more.
 func (h *hostSweep) find(ctx context.Context) {
 	var listed []reference.Reference
 	var warnings []string
@@ -123,8 +123,9 @@ func (w *Worker) foundAt(host string) []reference.Reference {
 	return w.found[host]
 }
 
-// remember keeps what a sweep has found by patterns for the next one, with what vanished and could
-// not be swept. It keeps nothing of registries of which the plan now has no pattern.
+// remember keeps the repositories that a sweep has found by patterns for the next sweep, and those
+// that vanished and could not be swept. It forgets registries for which the plan has no pattern
+// now.
 func (h *hostSweep) remember() {
 	found := slices.Concat(h.found, h.vanished)
 	slices.SortFunc(found, byName)

@@ -37,8 +37,8 @@ func failure(err error, attempt int) job.Failure {
 }
 
 // unread reports whether an import failed for no other reason than that the registry, or the store
-// of Images, could not be read. What the registry has, lacks, or refuses is nowhere in the tree:
-// whoever may push, or create pods, decides that.
+// of Images, could not be read. The error tree has no error about content
+// that the registry has, lacks or refuses: users who may push, or create pods, can cause those.
 func unread(err error) bool {
 	var bad *reference.Error
 	if errors.As(err, &bad) || errors.Is(err, errPanic) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {

@@ -70,11 +70,12 @@ type Options[S job.Source, E any] struct {
 	Lease time.Duration
 	// Grace is how long running jobs may take to end once Run is to stop (10 s).
 	Grace time.Duration
-	// Metrics are those of all Runners; nil counts for itself.
+	// Metrics are shared by all Runners; nil makes metrics for this Runner alone.
 	Metrics *Metrics
 	// Parked counts the hosts that are left alone; may be nil.
 	Parked *metrics.Gauge
-	// Tracer records a span for each job, in the trace of what made it; nil records none.
+	// Tracer records a span for each job, in the trace of the request that created it; nil records
+	// none.
 	Tracer trace.TracerProvider
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker

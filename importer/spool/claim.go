@@ -114,9 +114,9 @@ func (s *Queue[S, E]) busy(key string, now time.Time) bool {
 	return slices.ContainsFunc(s.keys[key], func(e *entry[S, E]) bool { return !s.isFree(e, now) })
 }
 
-// due returns up to n jobs to be leased, each of a key of its own. If there is none, next is when
-// to look again, zero if only a change makes a difference. came are registries that are to be
-// settled first. mu is held.
+// due returns up to n jobs that can be leased, each with another key. If there is none, next is
+// when the caller should look again, zero if only a change can make a job due. came are registries
+// that the caller must settle first. The caller holds mu.
 func (s *Queue[S, E]) due(now time.Time, n int, room job.Room, moves int64) (_ []*entry[S, E], came []string, next time.Time) {
 	soon := func(at time.Time) {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -183,8 +183,8 @@ func (s *Queue[S, E]) due(now time.Time, n int, room job.Room, moves int64) (_ [
 	return takeTurns(ready, n, rooms), came, next
 }
 
-// lease leases jobs to this process. Those that somebody else changes meanwhile are left out, and
-// those that cannot be leased any more are dead.
+// lease leases jobs to this process. It leaves out jobs that another process changes meanwhile, and
+// makes those dead that cannot be leased any more.
 func (s *Queue[S, E]) lease(ctx context.Context, due []*entry[S, E], lease time.Duration) (leased []*job.Job[S, E], err error) {
 	var jobs []*job.Job[S, E]
 	var failures []job.Failure

@@ -14,7 +14,7 @@ import (
 // warnEvery is the least time between two warnings about one receiver.
 const warnEvery = time.Minute
 
-// dropped tells of jobs that were dropped because their receiver is past its quota.
+// dropped logs and counts the jobs that were dropped because their receiver is past its quota.
 type dropped[S job.Source] struct {
 	log     *slog.Logger
 	counter *metrics.CounterVec // by receiver; the receivers are few

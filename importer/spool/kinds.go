@@ -27,7 +27,7 @@ type Outbox = Queue[notification.To, notification.Notification]
 
 // kind is what a Queue knows about its events.
 type kind[S job.Source, E any] interface {
-	// keys are those of the queue, and firstID is the lowest ID of its jobs.
+	// keys returns the prefixes of the queue's keys, and firstID the lowest ID of its jobs.
 	keys() *keys
 	firstID() int64
 	// item returns the stored form of an event. traceparent is the trace in which it came, "" if

@@ -36,7 +36,7 @@ import (
 //     kept for a person to look at (List), try again (Retry) or drop (Drop);
 //   - each receiver has a quota. Events that wait already do not count twice. Past the quota the
 //     receiver's own jobs give way: dead ones first, then those that wait, oldest first. So a
-//     receiver that is told too much, or somebody with its secret, takes nothing from the others.
+//     receiver with too many events, or with a leaked secret, takes nothing from the others.
 //     This is counted and logged.
 //
 // Servers whose databases are copies of one store share the queue:
@@ -76,8 +76,8 @@ type Queue[S job.Source, E any] struct {
 	lastID      int64       // the highest ID that was ever given
 	reserved    map[S]int64
 	leaving     map[int64]bool // jobs that are giving way
-	// settled are registries of this server of which it knows what their former owners have leased,
-	// with the moves as of then.
+	// settled are the registries of this server whose former owners' leases it knows, with the number
+	// of moves at that time.
 	settled map[string]int64
 }
 
@@ -412,8 +412,8 @@ func gone(err error) error {
 	return err
 }
 
-// change edits a job that find returns, or removes it if edit is nil, until nobody else has changed
-// it in between. find is called with what is known.
+// change edits the job that find returns, or removes it if edit is nil. If another process changes
+// the job in between, change tries again. It calls find with the present index.
 func (s *Queue[S, E]) change(ctx context.Context, find func() (*entry[S, E], error), edit func(*record[S])) error {
 	for {
 		var e *entry[S, E]

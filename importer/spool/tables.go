@@ -23,8 +23,8 @@ const (
 	adoptSpan = 10 * 60 * 1000 // milliseconds
 )
 
-// adopt makes keys of what a former release kept in tables. A row is removed by the commit that
-// adds its key, so an interrupted adopt can be repeated.
+// adopt turns the rows of a former release's tables into keys. One commit adds a key and removes
+// its row, so an interrupted adopt can be repeated.
 func adopt(d *db.DB, maxSeen int64) error {
 	left := false
 	if err := d.Read(context.Background(), func(c db.Snapshot) (err error) {

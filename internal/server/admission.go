@@ -117,8 +117,8 @@ func hasten(ctx context.Context, queue jobs, e push.Event) error {
 	return nil // a worker is doing it, or has done it
 }
 
-// wait lends the credentials of a pod to an import until done is called. If the server that leads
-// does the import, it is told whose they are.
+// wait lends the credentials of a pod to an import until done is called. If the leading server does
+// the import, wait sends it the name of the pod.
 func (a *Admitter) wait(ctx context.Context, pod *admission.Pod, image awaited) (done func(), err error) {
 	if a.lent != nil {
 		return a.lend(ctx, pod, image)
@@ -139,7 +139,7 @@ func (a *Admitter) wait(ctx context.Context, pod *admission.Pod, image awaited) 
 const (
 	// lentFor is longer than any admission takes.
 	lentFor = 2 * time.Minute
-	// maxLent is how many pods that wait for an image are looked at.
+	// maxLent bounds how many of the pods that wait for an image lend their credentials.
 	maxLent = 100
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/console/openid"
 )
 
-// newConsole returns what makes the console; nil if there is to be none.
+// newConsole returns the function that makes the console; nil if the server has no console.
 func (s *Server) newConsole(ctx context.Context) (func(api http.Handler) http.Handler, error) {
 	if s.listener == nil || !s.Options.Console {
 		return nil, nil

@@ -82,8 +82,8 @@ func (n tagNotifier) Outdated(tag *imagev1.ImageTag, message string) {
 	}
 }
 
-// Turned records which verdicts turned, and notifies others. If none is known to have, it has those
-// of what runs the image recorded and counted again.
+// Turned records which verdicts turned, and sends notifications. If no verdict is known to have
+// turned, it has the verdicts of the pods that run the image recorded and counted again.
 func (n tagNotifier) Turned(digest string, image *imagev1.Image, turned []signatures.Change) {
 	if len(turned) > 0 {
 		n.server.turned(image, turned)

@@ -84,7 +84,7 @@ type Server struct {
 type Task struct {
 	Name string
 	Run  func(context.Context) error
-	// One says that, of several servers with the same objects, one does it at a time.
+	// One is true if only one of several servers with the same objects runs the task at a time.
 	One bool
 }
 

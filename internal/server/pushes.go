@@ -201,7 +201,7 @@ type receivers struct {
 	Receivers []hooks.Heard `json:"receivers"`
 }
 
-// heard tells what the receivers have heard.
+// heard returns what the receivers have received.
 func (p *pushes) heard() receivers { return receivers{p.handler.Heard()} }
 
 // Pushed queues a push to the registry of streams, as its webhook would. It does nothing if a

@@ -15,9 +15,8 @@ import (
 // works on every file system.
 const configInterval = 10 * time.Second
 
-// followConfig takes over what it can of the configuration file when it changes, until ctx is done.
-// What else changed is logged, as it needs a restart. A file with mistakes, or
-// whose end is missing, changes nothing.
+// followConfig applies changes of the configuration file until ctx is done. It logs changes in
+// sections that need a restart. A file with mistakes, or without its end, changes nothing.
 func (s *Server) followConfig(ctx context.Context) error {
 	current, reported := s.Config, ""
 	poll := trusted.Poll{InForce: trusted.Contents{current.Path(): current.Content()}}

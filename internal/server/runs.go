@@ -68,7 +68,7 @@ const (
 	mostRecordsOfEtcd = 100_000
 )
 
-// keepRecords replaces what is kept of what ran.
+// keepRecords replaces the bounds on the records of what ran.
 func (s *Server) keepRecords(c config.Records) {
 	most := int64(mostRecords)
 	if s.etcd != nil {
@@ -78,7 +78,7 @@ func (s *Server) keepRecords(c config.Records) {
 	s.runs.Limit(runs.Limits{Keep: keep, Most: cmp.Or(c.Most, most)})
 }
 
-// recheckRuns has the verdicts of what runs an image, or one that it lists, recorded again.
+// recheckRuns has the verdicts recorded again of pods that run an image or an image that it lists.
 func (s *Server) recheckRuns(image *imagev1.Image) {
 	digests := []string{image.Name}
 	for _, m := range image.DockerImageManifests {

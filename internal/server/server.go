@@ -126,7 +126,7 @@ func (s *Server) loadConfig(context.Context) (err error) {
 	return err
 }
 
-// openTracing prepares the sending of spans. It connects to nobody yet.
+// openTracing prepares the sending of spans. It opens no connection yet.
 func (s *Server) openTracing(ctx context.Context) (err error) {
 	if s.tracer, err = web.NewTracer(ctx, s.Options.TracingFile, version.Build()); err != nil {
 		err = cli.Misuse(fmt.Errorf("--tracing-config-file: %w", err), "docs/reference/metrics.md has such a file")
@@ -561,10 +561,10 @@ func (s *Server) addTasks() error {
 		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, alone) }
 		s.pushes.peers.OnChange(func() { s.etcd.Compress(s.pushes.peers.AllReadCompressed()) })
 	}
-	// A task that more than one server may do at a time has the same effect then: it writes what is
-	// not so yet. Each server follows the clusters, because it must know by itself whether they
-	// answer, and what their workloads need. Kubernetes' controllers, which are not tasks, run at
-	// each server, too: they ask nobody else.
+	// If several servers run the same task, they do no harm: the task writes only differences. Each
+	// server follows the clusters, because it must know itself whether they answer, and which images
+	// their workloads need. Kubernetes' controllers, which are not tasks, also run at each server:
+	// they do not elect a leader.
 	s.keepRecords(s.Config.Records)
 	s.pushes.records = s.keepRecords
 	s.Tasks = append(s.Tasks,
@@ -737,9 +737,9 @@ func (s *Server) runTasks(ctx context.Context, served chan error, ready func(ctx
 // errServerEnded ends the tasks of a server that ended by itself.
 var errServerEnded = errors.New("the server has ended")
 
-// awaitReady returns nil once the server answers, or if the server is stopped before that. A
-// listening server goes on if it takes long, and says why: the cause, such as a damaged pod, can be
-// removed through its API.
+// awaitReady returns nil once the server answers, or if the server is stopped before that. If a
+// listening server takes long, awaitReady logs the reason and continues to wait: a cause such as a
+// damaged pod can be removed through the API.
 func (s *Server) awaitReady(ctx context.Context, served chan error) error {
 	for {
 		readyCtx, cancel := context.WithTimeout(ctx, s.ReadyTimeout)

@@ -108,7 +108,7 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 	return nil
 }
 
-// seenLock notes that its holder has become the leader, before that is told to anybody.
+// seenLock notes that its holder has become the leader, before others can see it.
 type seenLock struct {
 	*resourcelock.LeaseLock
 	led *bool

@@ -54,8 +54,8 @@ func KeyID(spki []byte) string {
 // ClaimOfExtension is before the name of one of Fulcio's extensions in Claims.
 const ClaimOfExtension = "fulcio."
 
-// sourceRepository is the name of the extension with the repository that was built. For a reusable
-// workflow it is that of the workflow's caller.
+// sourceRepository is the name of the extension with the repository that was built: for a reusable
+// workflow, the caller's repository.
 const sourceRepository = "sourceRepositoryURI"
 
 // SourceRepository returns the repository that a workflow was run for, given the claims and the

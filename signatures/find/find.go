@@ -16,8 +16,8 @@ import (
 // repository that policies name: the other one may be a mirror of it. transport sends requests to
 // the registry and authenticates. To search many digests, Find lists the repository's tags once,
 // unless Listed was called. It relies on the list only if no policy demands the contents of tags,
-// or if the list is known to be complete (listed; see importer.Pushed) or has proved to be. It does
-// not use a list that was read before since. It remembers for an hour that a registry has no
+// or if the list is known to be complete (listed; see importer.Pushed) or has turned out to be. It
+// does not use a list that is older than since. It remembers for an hour that a registry has no
 // referrers API; see Forget.
 //
 // signatures have the names that package signatures gives them, type and content, and nothing else.

@@ -26,5 +26,5 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(GroupVersion)
 }
 
-// Resources are those of both kinds.
+// Resources are the resources of both kinds.
 var Resources = []schema.GroupResource{clusterResource, resource}

@@ -127,8 +127,9 @@ func (t *Tracker) Recheck(tags []string) {
 	}
 }
 
-// RecheckImage makes the Tracker compare the tags soon that lead to an image, of which pods run
-// another: whether that is an index that lists what runs is known only while it is stored.
+// RecheckImage makes the Tracker soon compare the tags that lead to an image with the pods that run
+// another image. It is called when the image is stored: only then is it known whether it is an
+// index that lists the other image.
 func (t *Tracker) RecheckImage(digest string) {
 	t.mu.Lock()
 	tags := slices.Collect(maps.Keys(t.images[digest]))

@@ -26,8 +26,8 @@ const (
 	BySize = "size"
 	// ByPods begins with the image that most pods use. It has only images that pods use.
 	ByPods = "pods"
-	// ByNeed begins with the images that need somebody, see [table.Need]; of those alike, with the
-	// image that was stored last.
+	// ByNeed begins with the images that need attention most, see [table.Need]; of images with equal
+	// need, with the one that was stored last.
 	ByNeed = "need"
 )
 
@@ -60,8 +60,7 @@ func (c *Counter) First(order string, among Among) ([]string, error) {
 }
 
 // ranks keeps the first images among all images, and among those of each verdict: some 6 MB at
-// most. Those of a count of what runs have the images that pods use, and know how many pods these
-// are.
+// most. The ranks of a count of what runs have the images that pods use, with the number of pods.
 type ranks map[Among]*places
 
 // add counts an image, see places.add.
@@ -112,7 +111,7 @@ func (r ranks) first(running ranks) map[Among]map[string][]string {
 	return all
 }
 
-// use is how many pods use an image. The zero value is that of a count which does not ask.
+// use is how many pods use an image. A count that does not ask for pods has the zero value.
 type use struct {
 	pods    int
 	drifted bool // some name a tag that leads elsewhere now

@@ -19,9 +19,9 @@ import (
 
 // Times and bounds of counting what runs.
 const (
-	// runningRest is the time between two counts of what runs. A count follows earlier if something
-	// has changed or pods were not known, but never before minRest, and before rest times as long as a
-	// count takes.
+	// runningRest is the time between two counts of what runs. A count begins earlier if something has
+	// changed or pods were not known, but never before minRest, nor before rest times the duration of
+	// the last count.
 	runningRest = 5 * time.Minute
 	// runningPage is how many images are read at a time. The server ends a page of large ones
 	// earlier.

@@ -38,7 +38,7 @@ type Options struct {
 
 // Changes are the changes of stored objects.
 type Changes interface {
-	// Feed returns those of some resources after a revision.
+	// Feed returns the changes of some resources after a revision.
 	Feed(rev int64, group string, resources ...string) (*kubestore.Feed, error)
 }
 

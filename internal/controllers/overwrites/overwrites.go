@@ -48,8 +48,8 @@ type Answers interface {
 type Notifier interface {
 	// Overwritten gets a tag that is seen to move although it must not.
 	Overwritten(tag *imagev1.ImageTag, message string)
-	// Turned gets the digest to which such a tag moved when that may have another verdict for the tag
-	// now, and the verdicts that are known to have turned. image is nil if it is not stored.
+	// Turned is called when the image to which such a tag moved may have another verdict under the tag
+	// now. It gets the digest, the image (nil if not stored), and the verdicts known to have turned.
 	Turned(digest string, image *imagev1.Image, turned []signatures.Change)
 }
 
@@ -157,7 +157,7 @@ func (t *Tracker) watch(ctx context.Context) error {
 	}
 }
 
-// Reconcile implements [reconcile.Reconciler]: it looks at one tag, or at all.
+// Reconcile implements [reconcile.Reconciler]: it reads one tag, or all tags.
 func (t *Tracker) Reconcile(ctx context.Context, name string) (next time.Duration, err error) {
 	defer t.measure()
 	if name == all {
@@ -166,7 +166,7 @@ func (t *Tracker) Reconcile(ctx context.Context, name string) (next time.Duratio
 	return 0, t.lookAgain(ctx, name)
 }
 
-// readAll looks at all tags that moved.
+// readAll reads all tags that moved.
 func (t *Tracker) readAll(ctx context.Context) error {
 	seen := map[string]bool{}
 	err := pages.Each(ctx, metav1.ListOptions{Limit: page, FieldSelector: moved}, t.Client.ListTags, func(list *imagev1.ImageTagList) error {
@@ -184,8 +184,8 @@ func (t *Tracker) readAll(ctx context.Context) error {
 	return t.readUnseen(ctx, seen)
 }
 
-// readUnseen looks at the tags that were found before and not seen when all were read: the watch
-// reports such a tag later, or missed it.
+// readUnseen reads the known tags that readAll did not see: the watch reports such a tag later, or
+// missed it.
 func (t *Tracker) readUnseen(ctx context.Context, seen map[string]bool) error {
 	t.mu.Lock()
 	t.known = true
@@ -199,7 +199,7 @@ func (t *Tracker) readUnseen(ctx context.Context, seen map[string]bool) error {
 	return nil
 }
 
-// lookAgain reads a tag and looks at it.
+// lookAgain reads a tag and compares it with what is known.
 func (t *Tracker) lookAgain(ctx context.Context, name string) error {
 	tag, err := t.Client.GetTag(ctx, name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -265,8 +265,8 @@ func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool)
 	return nil
 }
 
-// compare returns the places whose verdict is due to the move of the tag, and the verdicts that
-// changed if those of before were.
+// compare returns the places whose verdict is now due to the tag's move, and the verdicts that have
+// changed since the places were before.
 func compare(before []string, under []signatures.Change) (places []string, turned []signatures.Change) {
 	for _, c := range under {
 		was := slices.Contains(before, c.Place)

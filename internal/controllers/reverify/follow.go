@@ -34,8 +34,8 @@ func (s *Sweeper) Follow(index *imagev1.Image) {
 	s.tasks.Add(follow)
 }
 
-// check looks at a verified index for images that it lists and that are not verified, and asks for
-// these to be judged again: the server may have ended between the two. For any other image it does
+// check has the images judged again that a verified index lists and that are not verified: the
+// server may have stopped after it judged the index. If image is not a verified index, check does
 // nothing.
 func (s *Sweeper) check(index *imagev1.Image) {
 	if len(index.DockerImageManifests) == 0 {

@@ -115,7 +115,7 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 }
 
 // aged reports whether a verdict turned because the registry had not confirmed its tag for too
-// long, or has now: nothing else is written then from which others learn it.
+// long, or has confirmed it now. No other write reports such a turn.
 func aged(before, v imageruns.RunVerdict) bool {
 	old, other := before, v
 	if v.Reason == imageruns.ReasonTagTooOld {
@@ -126,7 +126,7 @@ func aged(before, v imageruns.RunVerdict) bool {
 
 // verdict adds a verdict, if it differs from the last, which it returns: nil if there is none.
 func (one *run) verdict(v imageruns.RunVerdict, digest string) (before *imageruns.RunVerdict) {
-	// what the runtime told may have been the digest of a config, of which an image is known now
+	// the runtime may have reported the digest of a config, whose image is known now
 	if had := one.object.Spec.Digest; digest != "" && digest != had && (had == "" || had == podimages.Manifest(one.image, one.object.Spec.ImageID)) {
 		one.object.Spec.Digest, one.dirty, one.in.changed[one] = digest, true, true
 	}
@@ -154,7 +154,7 @@ func same(a, b imageruns.RunVerdict) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// write is a stretch that is to be written.
+// write is a stretch that waits to be written.
 type write struct {
 	run    *run
 	object imageruns.ImageRun

@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 )
 
-// key identifies a stretch among those of a cluster that run.
+// key identifies a stretch among the running stretches of a cluster.
 type key struct {
 	namespace, workload, container, image, ran, platform string
 }
@@ -54,8 +54,8 @@ type cluster struct {
 	runs    map[key]*run
 	ended   []*run        // runs that have ended, and are not written yet or may continue
 	changed map[*run]bool // runs that are to be written or judged
-	// over has when stretches ended that were stored after the time up to which everything was
-	// recorded: the next one of the same key does not begin before.
+	// over has the ends of stretches that were stored after the time up to which records are complete.
+	// The next stretch of the same key begins no earlier.
 	over map[key]time.Time
 }
 

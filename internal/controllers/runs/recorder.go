@@ -59,8 +59,8 @@ type Clusters interface {
 
 // Verdicts judges what ran.
 type Verdicts interface {
-	// VerdictOf returns the verdict for what ran, without its time, and the digest of what ran; "" if
-	// that is not known.
+	// VerdictOf returns the verdict on the image that ran, without its time, and the digest of this
+	// image; "" if it is not known.
 	VerdictOf(ctx context.Context, namespace, image, imageID string) (v imageruns.RunVerdict, digest string)
 	// Turned gets the verdicts that turned by the age of a tag alone.
 	Turned(ctx context.Context, all []Turn)

@@ -39,8 +39,8 @@ type Trust struct {
 	// must have a timestamp by one of them, and its certificates must have been valid at that time. If
 	// there are none, its certificates must be valid now.
 	TSAs []*x509.Certificate
-	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme", one of which a
-	// certificate must have, or "*".
+	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme". A certificate must have one
+	// of them, unless one is "*".
 	Identities []string
 }
 

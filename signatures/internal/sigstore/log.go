@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// logOf describes a transparency log of which only the key is known. The key counts as valid
+// logOf describes a transparency log by its key alone. The key counts as valid
 // forever, because only a trusted root can limit its time.
 func logOf(public *ecdsa.PublicKey) (map[string]*root.TransparencyLog, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
