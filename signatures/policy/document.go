@@ -44,7 +44,7 @@ type DocumentSpec struct {
 	Scopes []string `json:"scopes"`
 	// Policy is who must have signed.
 	Policy DocumentPolicy `json:"policy"`
-	// Exceptions, ours, let images through until they end. There are at most 64.
+	// Exceptions, ours, are at most 64, each of which lets images through until it ends.
 	//
 	// +listType=atomic
 	Exceptions []Exception `json:"exceptions,omitempty"`
