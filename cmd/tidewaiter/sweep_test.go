@@ -35,7 +35,7 @@ func TestSweepGoesOnAfterAKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: no processes are killed")
 	}
-	const n = 1500
+	const n = 500 // five stretches between pauses
 	var s *process
 	var first, second reverify.Progress
 	for attempt := 0; second.Changed == 0; attempt++ {

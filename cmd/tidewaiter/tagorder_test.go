@@ -50,7 +50,7 @@ func inOrder(items []imagev1.TagEvent) error {
 // top of those before, and the newest is what the registry says.
 func TestHistoryOfATagUnderThreeWriters(t *testing.T) {
 	t.Parallel()
-	moves := 300
+	moves := 150 // more than a history has
 	if testing.Short() {
 		moves = 40 // the race detector takes ten times as long
 	}
